@@ -1,0 +1,36 @@
+# install · demo · test · check; everything runs in .venv, which `install` makes.
+PYTHON ?= python3.11
+COMPOSE ?= docker compose
+VENV := .venv
+BIN := $(VENV)/bin
+export FLWR_TELEMETRY_ENABLED = 0
+export FLWR_DISABLE_UPDATE_CHECK = 1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
+export RAY_USAGE_STATS_ENABLED = 0
+
+.PHONY: install demo test check test-long clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/fieldfare demo $(ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+
+test-long: install
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
+
+clean:
+	rm -rf $(VENV) runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Everything that sees a user's data."""

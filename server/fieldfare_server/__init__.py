@@ -1,0 +1,1 @@
+"""Everything that is trusted with raw updates or with the privacy budget."""

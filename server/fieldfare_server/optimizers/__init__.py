@@ -1,0 +1,1 @@
+"""Server optimizers: post-processing of the privatised update, one a file."""

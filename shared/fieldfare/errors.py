@@ -1,0 +1,39 @@
+"""What Fieldfare refuses, and how it says so.
+
+Every refusal names what was refused, why, and the nearest thing that would be allowed. The command line maps
+`BadInput` to exit code 2, `BudgetRefused` to 3 and `Interrupted` to 4.
+"""
+
+from __future__ import annotations
+
+
+class FieldfareError(Exception):
+    """Base of everything Fieldfare raises on purpose."""
+
+
+class Refused(FieldfareError):
+    """A refusal: what was refused, why, and the nearest allowed thing (empty when there is none)."""
+
+    def __init__(self, what: str, why: str, nearest: str = "") -> None:
+        self.what, self.why, self.nearest = what, why, nearest
+        super().__init__(f"{what}: {why}" + (f" Nearest allowed: {nearest}." if nearest else ""))
+
+
+class BadInput(Refused, ValueError):
+    """The request itself is wrong: an unknown key, a value out of range, an impossible participation."""
+
+
+class BudgetRefused(Refused):
+    """The population's budget does not allow it, or the ledger cannot vouch that it does."""
+
+
+class LedgerError(Refused):
+    """The ledger is missing, corrupt, from another version, or held by another coordinator."""
+
+
+class CheckpointError(Refused):
+    """A checkpoint is missing, torn, or does not belong to the run that the ledger describes."""
+
+
+class Interrupted(FieldfareError):
+    """The run stopped before its end but can be resumed."""

@@ -1,0 +1,143 @@
+"""What every noise mechanism offers.
+
+Notation: A = all-ones lower triangle (prefix sums); C = strategy matrix (encodes, its columns under participation
+give the sensitivity); B = noising matrix, B C = I on the released rounds; z has i.i.d. standard normal rows. Round t
+releases x_t + (B z)_t, so the released sequence is post-processing of the one Gaussian mechanism C x + z
+(Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything here is for clip norm 1 and noise multiplier 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+    from fieldfare.participation import Participation
+
+Bound = Literal["exact", "upper bound"]
+
+
+class Sensitivity(float):
+    """An L2 sensitivity; `bound` says whether it is exact or a proven upper bound, `how` names the argument."""
+
+    bound: Bound
+    how: str
+
+    def __new__(cls, value: float, bound: Bound, how: str) -> Sensitivity:
+        self = super().__new__(cls, value)
+        self.bound, self.how = bound, how
+        return self
+
+
+class MechanismSpec(BaseModel):
+    """The `[mechanism]` part of a plan. One subclass a kind, in the mechanism's own file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: str
+    restart_every: int | None = Field(
+        default=None, ge=1, description="stamping: independent copies of this many rounds"
+    )
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        """The mechanism for `rounds` rounds; `participation` is what optimised kinds are optimised for (None: single)."""
+        raise TypeError(f"{type(self).__name__} names no mechanism")
+
+
+class Stream(ABC):
+    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly resumable."""
+
+    numel: int
+    dtype: torch.dtype
+    round: int
+    """The next row to be drawn."""
+
+    @abstractmethod
+    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors, ints and strings only; never the key."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
+
+    @abstractmethod
+    def skip(self, t: int) -> None:
+        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
+
+
+class HorizonError(ValueError):
+    """Row T of a T-round mechanism was asked for."""
+
+
+class Mechanism(ABC):
+    """Immutable. `rounds` is the horizon; smaller n are leading blocks of the same matrices."""
+
+    kind: ClassVar[str]
+    rounds: int
+
+    @abstractmethod
+    def strategy_matrix(self, n: int) -> NDArray[np.float64]:
+        """C for the first n rounds, shape (m, n), float64; square for all kinds but trees. For tests and small n."""
+
+    @abstractmethod
+    def noising_matrix(self, n: int) -> NDArray[np.float64]:
+        """B, shape (n, m), float64: what the stream really applies."""
+
+    @abstractmethod
+    def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
+        """max over allowed patterns of ||sum of C's columns||, using only what the first `rounds` rounds release.
+
+        Monotone in `rounds`. Exact where structure allows, otherwise a proven upper bound; the value says which.
+        """
+
+    @abstractmethod
+    def pattern_norms(
+        self, patterns: Sequence[Sequence[int]], rounds: int | None = None
+    ) -> NDArray[np.float64]:
+        """||sum of C's columns|| for each given pattern (realised participation), shape (len(patterns),)."""
+
+    @abstractmethod
+    def row_norms(self, n: int | None = None) -> NDArray[np.float64]:
+        """||row t of B||, t < n: the realised per-round noise std for sigma = clip = 1, shape (n,)."""
+
+    @abstractmethod
+    def prefix_row_norms(self, n: int | None = None) -> NDArray[np.float64]:
+        """||row t of A B||, t < n: the std of the noise in the t-th prefix sum, shape (n,)."""
+
+    @abstractmethod
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        """A fresh stream at row 0."""
+
+    @property
+    @abstractmethod
+    def buffers(self) -> int:
+        """Vectors of model size that the stream keeps."""
+
+    def max_error(self, n: int, participation: Participation) -> float:
+        """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at noise multiplier 1."""
+        return float(self.sensitivity(participation, n)) * float(self.prefix_row_norms(n).max())
+
+    def mean_error(self, n: int, participation: Participation) -> float:
+        """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at noise multiplier 1."""
+        return float(self.sensitivity(participation, n)) * float(
+            np.sqrt(np.mean(self.prefix_row_norms(n) ** 2))
+        )

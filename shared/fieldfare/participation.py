@@ -1,0 +1,153 @@
+"""Who may take part how often: the participation patterns a sensitivity is maximised over.
+
+A *pattern* is the increasing tuple of rounds (0-based) in which one user takes part. A `Participation` describes
+the set of patterns that the selector enforces; `fieldfare.mechanisms` maximises over that set.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fieldfare.errors import BadInput
+
+Adjacency = Literal["zero_out", "add_remove", "replace_one"]
+
+
+def adjacency_factor(adjacency: Adjacency) -> int:
+    """2 for `replace_one` (one user's update replaced by another's), else 1. Multiplies every sensitivity."""
+    return 2 if adjacency == "replace_one" else 1
+
+
+class Participation(ABC):
+    """A set of allowed patterns. Final subclasses are frozen dataclasses."""
+
+    @abstractmethod
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        """(b, k): any two rounds of an allowed pattern differ by at least b, and it has at most k rounds.
+
+        Every allowed pattern is (k, b)-min-separated, so a bound that holds for all of those holds here.
+        """
+
+    @abstractmethod
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        """Whether `pattern` (increasing rounds in [0, rounds)) is allowed."""
+
+    def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
+        """Every allowed non-empty pattern. Exponential in `rounds`: for tests with rounds <= 16."""
+        _, k = self.separation_and_count(rounds)
+        for size in range(1, k + 1):
+            for pattern in itertools.combinations(range(rounds), size):
+                if self.allows(pattern, rounds):
+                    yield pattern
+
+
+def _positive(field: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise BadInput(f"{field} = {value}", "must be at least 1.", "1")
+
+
+def _increasing(pattern: Sequence[int], rounds: int) -> bool:
+    inside = all(0 <= t < rounds for t in pattern)
+    return inside and all(a < b for a, b in itertools.pairwise(pattern))
+
+
+@dataclass(frozen=True)
+class Single(Participation):
+    """Each user takes part at most once."""
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return rounds, 1
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return len(pattern) <= 1 and _increasing(pattern, rounds)
+
+
+@dataclass(frozen=True)
+class MinSeparation(Participation):
+    """A user's rounds are at least `separation` apart (|i - j| >= separation), at most `max_participations` of them.
+
+    `max_participations=None` means as many as the separation leaves room for: ceil(rounds / separation).
+    """
+
+    separation: int
+    max_participations: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("separation", self.separation)
+        _positive("max_participations", self.max_participations)
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        most = -(-rounds // self.separation)
+        return self.separation, most if self.max_participations is None else min(
+            self.max_participations, most
+        )
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        _, k = self.separation_and_count(rounds)
+        spaced = all(b - a >= self.separation for a, b in itertools.pairwise(pattern))
+        return len(pattern) <= k and spaced and _increasing(pattern, rounds)
+
+
+@dataclass(frozen=True)
+class FixedOrder(Participation):
+    """Epochs of `period` rounds in one fixed cohort order: a user takes part in rounds s, s + period, s + 2 period, ..."""
+
+    period: int
+    max_participations: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("period", self.period)
+        _positive("max_participations", self.max_participations)
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        most = -(-rounds // self.period)
+        return self.period, most if self.max_participations is None else min(self.max_participations, most)
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        _, k = self.separation_and_count(rounds)
+        in_step = len({t % self.period for t in pattern}) <= 1
+        return len(pattern) <= k and in_step and _increasing(pattern, rounds)
+
+
+@dataclass(frozen=True)
+class Poisson(Participation):
+    """Every round includes each user independently with probability `rate`. Without amplification: any pattern."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return 1, rounds
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return _increasing(pattern, rounds)
+
+
+@dataclass(frozen=True)
+class CyclicPoisson(Participation):
+    """Users are split at random into `groups`; round t includes each user of group t mod groups with probability `rate`.
+
+    The published reduction (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization") needs a strategy
+    with at most `groups` bands; without amplification any pattern within one residue class is possible.
+    """
+
+    groups: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        _positive("groups", self.groups)
+        if not 0 < self.rate <= 1:
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return self.groups, -(-rounds // self.groups)
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return len({t % self.groups for t in pattern}) <= 1 and _increasing(pattern, rounds)

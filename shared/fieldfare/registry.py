@@ -1,0 +1,81 @@
+"""Named kinds that a plan can choose from: mechanisms, server optimizers, clippings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fieldfare.errors import BadInput
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class Registry(Generic[S]):
+    """Spec classes by their `kind`. A new kind is one file with one spec class under `@registry.register`."""
+
+    def __init__(self, section: str) -> None:
+        self.section = section
+        self._specs: dict[str, type[S]] = {}
+
+    def register(self, spec: type[S]) -> type[S]:
+        """Class decorator: make a spec reachable by the default of its `kind` field."""
+        kind = spec.model_fields["kind"].default
+        if kind in self._specs and self._specs[kind] is not spec:
+            raise TypeError(f"two {self.section} kinds are called {kind!r}")
+        self._specs[kind] = spec
+        return spec
+
+    def kinds(self) -> tuple[str, ...]:
+        """The registered kinds, sorted."""
+        return tuple(sorted(self._specs))
+
+    def parse(self, spec: S | Mapping[str, Any]) -> S:
+        """Validate a mapping such as {"kind": "nu", "nu": 0.01}.
+
+        Raises `BadInput` (a ValueError) that names the field, the value and what is allowed.
+        """
+        if isinstance(spec, BaseModel):
+            return spec
+        kind = spec.get("kind")
+        if not isinstance(kind, str) or kind not in self._specs:
+            near = difflib.get_close_matches(str(kind), self.kinds(), n=1) or [", ".join(self.kinds())]
+            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", near[0])
+        model = self._specs[kind]
+        try:
+            return model.model_validate(dict(spec))
+        except ValidationError as error:
+            raise bad_input(error, self.section, model) from None
+
+
+def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
+    """The first fault of a pydantic error as one message: key, value, and the nearest allowed."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join([section, *path] if section else path)
+    if first["type"] == "extra_forbidden":
+        known = list(_fields_at(model, path[:-1]))
+        near = difflib.get_close_matches(path[-1], known, n=1) or [", ".join(known)]
+        return BadInput(f"{where} = {first['input']!r}", "unknown key.", near[0])
+    if first["type"] == "missing":
+        return BadInput(where, "is required.")
+    context = first.get("ctx", {})
+    nearest = next((str(context[bound]) for bound in ("ge", "le", "expected") if bound in context), "")
+    if not nearest:
+        nearest = next(
+            (f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), ""
+        )
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return BadInput(f"{where} = {first['input']!r}", f"{message}.".replace("..", "."), nearest)
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    for name in path:
+        field = model.model_fields.get(name)
+        inner = field.annotation if field is not None else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
