@@ -82,9 +82,7 @@ class MinSeparation(Participation):
 
     def separation_and_count(self, rounds: int) -> tuple[int, int]:
         most = -(-rounds // self.separation)
-        return self.separation, most if self.max_participations is None else min(
-            self.max_participations, most
-        )
+        return self.separation, most if self.max_participations is None else min(self.max_participations, most)
 
     def allows(self, pattern: Sequence[int], rounds: int) -> bool:
         _, k = self.separation_and_count(rounds)

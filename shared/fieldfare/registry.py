@@ -64,9 +64,7 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
     context = first.get("ctx", {})
     nearest = next((str(context[bound]) for bound in ("ge", "le", "expected") if bound in context), "")
     if not nearest:
-        nearest = next(
-            (f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), ""
-        )
+        nearest = next((f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), "")
     message = str(first["msg"]).removeprefix("Value error, ")
     return BadInput(f"{where} = {first['input']!r}", f"{message}.".replace("..", "."), nearest)
 

@@ -103,9 +103,7 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def pattern_norms(
-        self, patterns: Sequence[Sequence[int]], rounds: int | None = None
-    ) -> NDArray[np.float64]:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> NDArray[np.float64]:
         """||sum of C's columns|| for each given pattern (realised participation), shape (len(patterns),)."""
 
     @abstractmethod
@@ -138,6 +136,4 @@ class Mechanism(ABC):
 
     def mean_error(self, n: int, participation: Participation) -> float:
         """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at noise multiplier 1."""
-        return float(self.sensitivity(participation, n)) * float(
-            np.sqrt(np.mean(self.prefix_row_norms(n) ** 2))
-        )
+        return float(self.sensitivity(participation, n)) * float(np.sqrt(np.mean(self.prefix_row_norms(n) ** 2)))
