@@ -92,7 +92,7 @@ class MinSeparation(Participation):
 
 @dataclass(frozen=True)
 class FixedOrder(Participation):
-    """Epochs of `period` rounds in one fixed cohort order: a user takes part in rounds s, s + period, s + 2 period, ..."""
+    """Epochs of `period` rounds in one fixed cohort order: a user takes part in rounds s, s + period, ..."""
 
     period: int
     max_participations: int | None = None
@@ -130,7 +130,7 @@ class Poisson(Participation):
 
 @dataclass(frozen=True)
 class CyclicPoisson(Participation):
-    """Users are split at random into `groups`; round t includes each user of group t mod groups with probability `rate`.
+    """A user is in one of `groups` random groups; round t includes each user of group t mod groups at `rate`.
 
     The published reduction (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization") needs a strategy
     with at most `groups` bands; without amplification any pattern within one residue class is possible.

@@ -26,7 +26,7 @@ class StepInfo:
     noise_std: float
     """Real std, per coordinate, of the mechanism's noise in `update` this round (0 without noise)."""
     noise_autocovariance: tuple[float, ...] = ()
-    """Stationary autocovariance of the noise at lags 0.. in units of noise_std^2 at the end of the horizon, where known."""
+    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
 
 class OptimizerSpec(BaseModel):

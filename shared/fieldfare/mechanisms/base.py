@@ -48,7 +48,7 @@ class MechanismSpec(BaseModel):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """The mechanism for `rounds` rounds; `participation` is what optimised kinds are optimised for (None: single)."""
+        """The mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
         raise TypeError(f"{type(self).__name__} names no mechanism")
 
 
