@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -53,20 +54,27 @@ class Registry(Generic[S]):
 def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
     """The first fault of a pydantic error as one message: key, value, and the nearest allowed."""
     first = error.errors()[0]
+    context = first.get("ctx", {})
+    if isinstance(context.get("error"), BadInput):
+        return context["error"]
     path = [str(part) for part in first["loc"]]
     where = ".".join([section, *path] if section else path)
+    if not isinstance(first["input"], Mapping):
+        where += f" = {first['input']!r}"
     if first["type"] == "extra_forbidden":
         known = list(_fields_at(model, path[:-1]))
         near = difflib.get_close_matches(path[-1], known, n=1) or [", ".join(known)]
-        return BadInput(f"{where} = {first['input']!r}", "unknown key.", near[0])
+        return BadInput(where, "unknown key.", near[0])
     if first["type"] == "missing":
-        return BadInput(where, "is required.")
-    context = first.get("ctx", {})
-    nearest = next((str(context[bound]) for bound in ("ge", "le", "expected") if bound in context), "")
+        return BadInput(".".join([section, *path] if section else path), "is required.")
+    nearest = next((str(context[bound]) for bound in ("ge", "le") if bound in context), "")
+    if first["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", context["expected"])
+        nearest = next(iter(difflib.get_close_matches(str(first["input"]), allowed, n=1)), context["expected"])
     if not nearest:
         nearest = next((f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), "")
     message = str(first["msg"]).removeprefix("Value error, ")
-    return BadInput(f"{where} = {first['input']!r}", f"{message}.".replace("..", "."), nearest)
+    return BadInput(where, f"{message}.".replace("..", "."), nearest)
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ class Schema:
     def slices(self) -> tuple[slice, ...]:
         """Where each parameter lies in the flat vector."""
         ends = np.cumsum((0, *self.sizes))
-        return tuple(slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
 
     def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views into `flat` (numel,), by name."""
