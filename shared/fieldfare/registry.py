@@ -55,8 +55,9 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
     """The first fault of a pydantic error as one message: key, value, and the nearest allowed."""
     first = error.errors()[0]
     context = first.get("ctx", {})
-    if isinstance(context.get("error"), BadInput):
-        return context["error"]
+    raised = context.get("error")
+    if isinstance(raised, BadInput):
+        return raised
     path = [str(part) for part in first["loc"]]
     where = ".".join([section, *path] if section else path)
     if not isinstance(first["input"], Mapping):

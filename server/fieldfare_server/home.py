@@ -1,0 +1,37 @@
+"""Where a deployment keeps its state: the ledger's address and the directory of checkpoints and keys."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fieldfare.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Home:
+    """`root` holds one directory a run; `ledger` is a SQLAlchemy URL."""
+
+    root: Path
+    ledger: str
+
+    @classmethod
+    def of(cls, root: str | Path | None = None, ledger: str | None = None) -> Home:
+        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs and SQLite inside of it.
+
+        FIELDFARE_LEDGER_FILE names a file that holds the URL, so that a password need not stand in an environment.
+        """
+        path = Path(root or os.environ.get("FIELDFARE_HOME") or "runs").expanduser().absolute()
+        url = ledger or os.environ.get("FIELDFARE_LEDGER")
+        secret = os.environ.get("FIELDFARE_LEDGER_FILE")
+        if url is None and secret:
+            try:
+                url = Path(secret).read_text().strip()
+            except OSError as error:
+                raise BadInput(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
+        return cls(path, url or f"sqlite:///{path / 'ledger.sqlite3'}")
+
+    def prepare(self) -> None:
+        """Create the directory, readable by its owner alone: it will hold noise keys."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,102 @@
+"""Which users are there, and which node answers for each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import flwr.app
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fieldfare.wire import QUERY_USERS, BadReply, Schema, read_users, write_users_query
+
+MOST_USERS_PER_NODE = 20_000_000
+"""More pseudonyms than this in one reply are refused: 160 MB on the wire."""
+
+Indices = NDArray[np.int64]
+
+
+def replies_as_they_come(
+    grid: Grid, messages: Iterable[Message], timeout: float, tick: Callable[[], None] = lambda: None
+) -> Iterator[Message]:
+    """Send, then yield replies until all are there or `timeout` seconds are over.
+
+    Polls by itself, because Flower's own loop sleeps three seconds between polls. `tick` is called while waiting.
+    """
+    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
+    deadline, pause = time.monotonic() + timeout, 0.02
+    while waiting:
+        before = len(waiting)
+        for reply in grid.pull_messages(list(waiting)):
+            waiting.discard(reply.metadata.reply_to_message_id)
+            yield reply
+        tick()
+        if not waiting or time.monotonic() >= deadline:
+            return
+        pause = 0.02 if len(waiting) < before else min(pause * 1.5, 0.5)
+        time.sleep(pause)
+
+
+class Roster:
+    """Users by index in the population, and the node that hosts each: the first node that claims a user has it."""
+
+    def __init__(self, schema: Schema, run: str, register: Callable[[NDArray[np.uint64]], Indices]) -> None:
+        self._schema, self._run, self._register = schema, run, register
+        self._owner: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._asked: set[int] = set()
+        self._online: set[int] = set()
+        self.refused: Counter[str] = Counter()
+
+    def refresh(self, grid: Grid, timeout: float) -> None:
+        """Ask nodes that are new for their users; forget none, but only users of nodes online now are available."""
+        self._online = set(grid.get_node_ids())
+        new = sorted(self._online - self._asked)
+        queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
+        if not queries:
+            return
+        for reply in replies_as_they_come(grid, queries, timeout):
+            if reply.has_error():
+                self.refused["error reply"] += 1
+                continue
+            try:
+                users = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
+            except BadReply as error:
+                self.refused[error.reason] += 1
+                continue
+            self._asked.add(reply.metadata.src_node_id)
+            self._claim(reply.metadata.src_node_id, users)
+
+    def _claim(self, node: int, users: NDArray[np.uint64]) -> None:
+        indices = self._register(users)
+        if indices.size == 0:
+            return
+        most = int(indices.max()) + 1
+        if most > self._owner.size:
+            grow = most - self._owner.size
+            self._owner = np.concatenate([self._owner, np.zeros(grow, np.int64)])
+            self._name = np.concatenate([self._name, np.zeros(grow, np.uint64)])
+        gone = ~np.isin(self._owner[indices], np.fromiter(self._online, np.int64))
+        mine = gone | (self._owner[indices] == 0)
+        self.refused["user claimed by two nodes"] += int((~mine).sum())
+        self._owner[indices[mine]] = node
+        self._name[indices[mine]] = users[mine]
+
+    def available(self) -> Indices:
+        """Indices of the users whose node is online, increasing."""
+        if not self._online:
+            return np.zeros(0, np.int64)
+        online = np.isin(self._owner, np.fromiter(self._online, np.int64)) & (self._owner != 0)
+        return np.flatnonzero(online)
+
+    def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
+        """For each node that hosts some of `cohort`: their indices and their names on the wire."""
+        owners = self._owner[cohort]
+        order = np.argsort(owners, kind="stable")
+        nodes, starts = np.unique(owners[order], return_index=True)
+        groups = np.split(cohort[order], starts[1:])
+        return {int(node): (group, self._name[group]) for node, group in zip(nodes, groups, strict=True)}

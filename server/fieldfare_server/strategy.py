@@ -1,0 +1,231 @@
+"""The Flower strategy: one round, in the order of DESIGN section 3.
+
+    select -> open (durable) -> send -> aggregate -> [void] -> privatise -> step -> checkpoint -> commit -> release
+
+It is not a wrapper of FedAvg: a private sum needs a fixed denominator, clipping by name, replies that cannot hurt, a
+charge that is durable before anything is seen, and an end that still returns the last model. Nothing derived from
+users' data leaves this module but the privatised parameters, and those only after their charge is committed (I1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import flwr.app
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fieldfare.errors import BudgetRefused, Interrupted
+from fieldfare.wire import TRAIN, Occasion, TrainInstruction
+from fieldfare_server.aggregation import Aggregate
+from fieldfare_server.faults import fault
+from fieldfare_server.roster import Indices, Roster, replies_as_they_come
+from fieldfare_server.session import Session
+
+log = logging.getLogger("fieldfare.strategy")
+
+MOST_VOIDS = 20
+"""Consecutive void rounds after which the run stops (resumable): the nodes are gone or broken."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What may be told of a committed round: public, or post-processing of what was released and charged."""
+
+    round: int
+    rounds: int
+    cohort: int
+    reports: int
+    epsilon: float
+    epsilon_limit: float
+    score_name: str
+    score: float | None
+    noise_std: float
+
+
+@dataclass
+class _Attempt:
+    """One attempt at one round, between its opening and its commit."""
+
+    opened: Any
+    occasion: Occasion
+    cohort: Indices
+    sum: Aggregate
+    asked: dict[str, tuple[int, Indices]]
+    points: tuple[torch.Tensor, ...]
+    reported: list[Indices]
+
+
+class FieldfareStrategy(Strategy):
+    """Runs a `Session` on a Flower `Grid`.
+
+    Guarantee: everything that is released during and after `start` (models, scores, the ledger's public columns) is
+    together (epsilon, delta)-DP for every user of the population, under the plan's adjacency, with the epsilon that
+    the ledger shows; whatever nodes send, whatever crashes.
+    """
+
+    def __init__(self, session: Session, on_round: Callable[[RoundReport], None] = lambda report: None) -> None:
+        self.session = session
+        self._on_round = on_round
+        self._roster = Roster(session.schema, session.account.id, session.account.register_users)
+        self._attempt: _Attempt | None = None
+
+    def summary(self) -> None:
+        """Log the plan's public shape."""
+        s = self.session
+        log.info(
+            "run %s: %d rounds of %d users, %s noise, multiplier %.4g",
+            s.account.id,
+            s.plan.run.rounds,
+            s.plan.run.cohort,
+            s.cost.mechanism.kind if s.cost else "no",
+            s.noise_multiplier,
+        )
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 0,
+        timeout: float = 0.0,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run from the session's next round to the plan's last, and return the last committed model.
+
+        The plan decides rounds, timeout and settings: the other arguments exist for Flower's signature, and what they
+        say is not used. An exhausted budget or a stop request ends the run with its last committed model; an
+        interruption (Ctrl-C, vanished nodes) raises `Interrupted` and leaves a run that can be resumed.
+        """
+        s, voids = self.session, 0
+        self.summary()
+        try:
+            while s.next_round < s.plan.run.rounds:
+                request = s.account.request()
+                if request == "stop":
+                    s.finish("stopped", "stopped on request")
+                    return self._result()
+                if request == "pause":
+                    s.account.pause()
+                    raise Interrupted(f"run {s.account.id} was paused on request after {s.next_round} rounds.")
+                committed = self._round(grid)
+                voids = 0 if committed else voids + 1
+                if voids >= MOST_VOIDS:
+                    raise Interrupted(
+                        f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.run.report_goal} reports; "
+                        "nothing was released or charged for them. Resume when nodes are back."
+                    )
+        except BudgetRefused as refusal:
+            s.finish("exhausted", str(refusal))
+            raise
+        except KeyboardInterrupt:
+            s.interrupt("interrupted by the operator")
+            raise Interrupted(f"run {s.account.id} was interrupted after {s.next_round} rounds.") from None
+        except Interrupted as stop:
+            s.interrupt(str(stop))
+            raise
+        s.finish("done", "all rounds committed")
+        return self._result()
+
+    def _result(self) -> Result:
+        return Result(arrays=ArrayRecord({k: flwr.app.Array(v) for k, v in self.session.released().items()}))
+
+    def _round(self, grid: Grid) -> bool:
+        """One attempt at the next round; whether it was committed."""
+        s = self.session
+        messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
+        replies = replies_as_they_come(grid, self._noting(messages), s.plan.run.round_timeout, s.account.heartbeat)
+        arrays, _ = self.aggregate_train(s.next_round + 1, replies)
+        return arrays is not None
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Select the cohort, open the round in the ledger, and address the nodes that host it."""
+        s = self.session
+        self._roster.refresh(grid, s.plan.run.round_timeout)
+        cohort = s.select(self._roster.available())
+        fault("before-open")
+        opened = s.account.open_round(cohort)
+        fault("after-open")
+        occasion = Occasion(s.account.id, opened.index, opened.attempt)
+        points, weights = s.points()
+        # Built once, shared by all messages: a message costs one reference, not one model.
+        point_arrays = tuple(s.schema.arrays(point) for point in points)
+        self._attempt = _Attempt(
+            opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, points, []
+        )
+        for node, (indices, names) in self._roster.by_node(cohort).items():
+            instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
+            message = Message(
+                instruction.write(flwr.app),
+                node,
+                TRAIN,
+                group_id=str(opened.index),
+                ttl=s.plan.run.round_timeout + 60.0,
+            )
+            self._attempt.asked[str(node)] = (node, indices)
+            yield message
+
+    def _noting(self, messages: Iterable[Message]) -> Iterable[Message]:
+        return list(messages)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Sum what arrives, then privatise, step, checkpoint, commit and release - or void the round.
+
+        Returns the released parameters, or None where too few users reported. Never returns metrics of clients.
+        """
+        s, attempt = self.session, self._attempt
+        if attempt is None:
+            raise RuntimeError("aggregate_train without configure_train")
+        self._attempt = None
+        self._sum(attempt, replies)
+        fault("after-aggregate")
+        if attempt.sum.users < s.plan.run.report_goal:
+            s.account.void_round(
+                attempt.opened,
+                f"{attempt.sum.users} reports, {s.plan.run.report_goal} needed",
+                reports=attempt.sum.users,
+                rejects=dict(attempt.sum.rejects),
+            )
+            fault("after-void")
+            log.warning("round %d void: %d reports", attempt.opened.index, attempt.sum.users)
+            return None, None
+        report = s.release(attempt.opened, attempt.sum, attempt.reported)
+        self._on_round(report)
+        return self._result().arrays, None
+
+    def _sum(self, attempt: _Attempt, replies: Iterable[Message]) -> None:
+        waiting = dict(attempt.asked)
+        for reply in replies:
+            if reply.has_error():
+                attempt.sum.reject("error reply")
+                continue
+            # By the node that answered, once: a second reply of the same node is a duplicate, another node's is stray.
+            node = waiting.pop(str(reply.metadata.src_node_id), None)
+            if node is None:
+                attempt.sum.reject("duplicate or stray reply")
+                continue
+            if attempt.sum.add(reply.content, sent=int(node[1].size)):
+                attempt.reported.append(node[1])
+            if attempt.sum.users >= self.session.plan.run.cohort:
+                # Over-selection: who comes later is neither summed nor counted as a participant.
+                return
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No client is ever asked to evaluate: its answer would be users' data outside of the guarantee."""
+        return ()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing: see `configure_evaluate`."""
+        return None

@@ -1,0 +1,74 @@
+"""What a plan will cost and how much noise it adds: computed from the plan alone, before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.accounting import PrivacyLoss, calibrate, charge_for, zcdp_epsilon
+from fieldfare.mechanisms import Mechanism, build
+from fieldfare.participation import Participation, adjacency_factor
+from fieldfare.plan import Plan
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A plan's mechanism, calibrated. `loss` is the whole run's planned charge, an upper bound on any execution's."""
+
+    plan: Plan
+    mechanism: Mechanism
+    participation: Participation
+    noise_multiplier: float
+    loss: PrivacyLoss
+
+    @property
+    def sensitivity(self) -> float:
+        """Of C under the plan's participation and adjacency, clip norm 1."""
+        return adjacency_factor(self.plan.privacy.adjacency) * float(self.mechanism.sensitivity(self.participation))
+
+    @property
+    def epsilon(self) -> float:
+        """At the plan's delta."""
+        return self.loss.epsilon(self.plan.privacy.delta)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `fieldfare plan --json` prints."""
+        rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
+        exact = self.mechanism.sensitivity(self.participation)
+        amplified = bool(self.loss.sampled)
+        factor = adjacency_factor(self.plan.privacy.adjacency)
+        return {
+            "mechanism": self.mechanism.kind,
+            "rounds": rounds,
+            "noise_multiplier": self.noise_multiplier,
+            "sensitivity": self.sensitivity,
+            "sensitivity_bound": exact.bound,
+            "sensitivity_argument": exact.how,
+            "rho_zcdp": None if amplified else self.loss.rho,
+            "mu_gdp": None if amplified else self.loss.mu,
+            "epsilon": self.epsilon,
+            "epsilon_zcdp": None if amplified else zcdp_epsilon(self.loss.rho, delta),
+            "delta": delta,
+            "adjacency": self.plan.privacy.adjacency,
+            "amplified_by_sampling": amplified,
+            "max_error": factor * self.mechanism.max_error(rounds, self.participation),
+            "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
+            "buffers": self.mechanism.buffers,
+            "participation": self.plan.participation.model_dump(exclude_none=True),
+            "digest": self.plan.digest(),
+        }
+
+
+def cost_of(plan: Plan) -> Cost:
+    """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met."""
+    participation = plan.participation.build()
+    mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    privacy = plan.privacy
+    sigma = privacy.noise_multiplier
+    if sigma is None:
+        assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
+        sigma = calibrate(
+            mechanism, participation, epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency
+        )
+    loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
+    return Cost(plan, mechanism, participation, sigma, loss)
