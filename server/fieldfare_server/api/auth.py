@@ -1,0 +1,159 @@
+"""Who may call. A bearer token with a scope; without one, only reading, and only from this very machine.
+
+A token is `ffk_<id>_<secret>`: the id finds the row, the secret (256 random bits) is compared by its SHA-256 in
+constant time. A fast hash is enough for a secret nobody chose and nobody can guess; a slow one would be a way to
+exhaust the service. An unknown id costs the same comparison as a known one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from fieldfare_server.api.guard import Buckets
+from fieldfare_server.api.problems import ProblemError
+from fieldfare_server.api.schemas import Scope
+from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
+from fieldfare_server.api.store import Store, TokenRecord
+
+TOKEN = re.compile(r"ffk_([0-9a-z]{12})_([0-9A-Za-z_-]{43})")
+_NOBODY = hashlib.sha256(b"no such token").hexdigest()
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token as made: `text` is shown once and never stored."""
+
+    id: str
+    text: str
+    digest: str
+
+
+def new_token() -> NewToken:
+    """A fresh token; store `id` and `digest`, hand over `text`."""
+    token_id = "".join(secrets.choice("0123456789abcdefghijklmnopqrstuvwxyz") for _ in range(12))
+    secret = secrets.token_urlsafe(32)
+    return NewToken(token_id, f"ffk_{token_id}_{secret}", digest(secret))
+
+
+def digest(secret: str) -> str:
+    """The stored form of a token's secret: hex SHA-256 with a domain prefix."""
+    return hashlib.sha256(b"fieldfare.token:" + secret.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, and what they may."""
+
+    name: str
+    scopes: frozenset[Scope]
+    token_id: str | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def anonymous(self) -> bool:
+        """True for a caller of this machine without a token."""
+        return self.token_id is None
+
+
+class Authenticator:
+    """Turns a request into a `Caller`, or refuses. One per application."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store, self._settings = store, settings
+        self._failures = Buckets(settings.failed_logins_per_minute, settings.failed_logins_per_minute)
+        self._audited: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def caller(self, request: Request, authorization: str | None) -> Caller:
+        """The caller. Raises `ProblemError` 401 without a valid token, 429 after too many wrong ones."""
+        address = request.client.host if request.client else "unknown"
+        if authorization is None:
+            if self._settings.anonymous_read and self._is_local(request, address):
+                return Caller("anonymous", frozenset({"read"}))
+            raise _unauthorised("a token is needed: only a caller on this machine may read without one.")
+        with self._lock:
+            wait = self._failures.wait(address)
+        if wait > 0:
+            raise ProblemError(
+                429, "too-many-failed-logins", "wait before trying again.", headers={"Retry-After": str(int(wait) + 1)}
+            )
+        record = self._check(authorization)
+        if record is None:
+            with self._lock:
+                self._failures.take(address)
+            raise _unauthorised("the token is unknown, expired or revoked.")
+        self._audit(record)
+        return Caller(record.name, record.scopes, record.id, record.expires_at)
+
+    def _is_local(self, request: Request, address: str) -> bool:
+        # A proxy on this machine makes every caller look local: what it forwards needs a token. The Host check keeps a
+        # web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
+        host = request.headers.get("host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        forwarded = any(header in request.headers for header in _FORWARDED)
+        return is_loopback(address) and not forwarded and name.lower() in LOOPBACK_HOSTS
+
+    def _check(self, text: str) -> TokenRecord | None:
+        match = TOKEN.fullmatch(text)
+        record = self._store.token(match[1]) if match else None
+        expected = record.digest if record else _NOBODY
+        same = hmac.compare_digest(expected, digest(match[2] if match else text))
+        if record is None or not same or record.revoked:
+            return None
+        if record.expires_at is not None and record.expires_at <= datetime.now(UTC):
+            return None
+        return record
+
+    def _audit(self, record: TokenRecord) -> None:
+        now = time.monotonic()
+        with self._lock:
+            last = self._audited.get(record.id)
+            if last is not None and now - last < self._settings.token_audit_seconds:
+                return
+            self._audited[record.id] = now
+        self._store.record_token_use(record.id, record.name, "read")
+
+
+def _unauthorised(detail: str) -> ProblemError:
+    return ProblemError(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="fieldfare"'})
+
+
+_bearer = HTTPBearer(auto_error=False, description="`fieldfare token create` makes one")
+
+
+def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+    """Dependency: a caller with scope read (admin includes it)."""
+    authenticator: Authenticator = request.app.state.authenticator
+    text = credentials.credentials if credentials else None
+    if text is None and "authorization" in request.headers:
+        # Some other scheme: that is an attempt to log in, not a caller without a token.
+        text = ""
+    caller = authenticator.caller(request, text)
+    if not caller.scopes:
+        raise ProblemError(403, "forbidden", "the token has no scope.", nearest="a token with scope read")
+    return caller
+
+
+def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
+    """Dependency: a caller with scope admin; never an anonymous one."""
+    if caller.anonymous:
+        raise _unauthorised("changing anything needs a token with scope admin, also on this machine.")
+    if "admin" not in caller.scopes:
+        raise ProblemError(403, "forbidden", "the token may only read.", nearest="a token with scope admin")
+    return caller
+
+
+Reader = Annotated[Caller, Depends(reader)]
+Admin = Annotated[Caller, Depends(admin)]

@@ -1,0 +1,25 @@
+"""Conditional GET: a strong ETag over the exact bytes, 304 when the caller has them already."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+
+def conditional(request: Request, answer: BaseModel) -> Response:
+    """`answer` as JSON with an ETag, or 304 Not Modified."""
+    body = answer.model_dump_json().encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    # The answer may differ by who asks, so only the caller itself may keep it, and must ask again each time.
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+    if _matches(request.headers.getlist("if-none-match"), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _matches(headers: list[str], tag: str) -> bool:
+    candidates = [part.strip().removeprefix("W/") for header in headers for part in header.split(",")]
+    return tag in candidates or "*" in candidates

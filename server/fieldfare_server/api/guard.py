@@ -1,0 +1,213 @@
+"""What stands before every route: known host, bounded size, bounded rate, and the security headers.
+
+Pure ASGI, so that a streamed answer (events) is neither buffered nor slowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fieldfare_server.api.problems import problem
+from fieldfare_server.api.settings import Settings
+
+log = logging.getLogger(__name__)
+
+BODY_SECONDS = 10.0
+"""A body is small; a client that sends it slower than this is holding the service up."""
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Buckets:
+    """Token buckets by key, for a bounded number of keys (the least recently used key is forgotten)."""
+
+    def __init__(
+        self, per_minute: float, burst: int, *, keys: int = 4096, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate, self._burst, self._keys, self._clock = per_minute / 60.0, float(burst), keys, clock
+        self._state: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, key: str) -> float:
+        """Seconds until `key` may act again: 0 if it may act now."""
+        tokens, _ = self._level(key)
+        return 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._rate
+
+    def take(self, key: str) -> float:
+        """Like `wait`, and uses one token up if there is one."""
+        tokens, now = self._level(key)
+        if tokens < 1.0:
+            return (1.0 - tokens) / self._rate
+        self._state[key] = (tokens - 1.0, now)
+        self._state.move_to_end(key)
+        while len(self._state) > self._keys:
+            self._state.popitem(last=False)
+        return 0.0
+
+    def _level(self, key: str) -> tuple[float, float]:
+        now = self._clock()
+        tokens, then = self._state.get(key, (self._burst, now))
+        return min(self._burst, tokens + (now - then) * self._rate), now
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives `body` once and then what the connection really says (its end)."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+class Guard:
+    """ASGI middleware. Order: host, target length, rate, declared size; then the size really received."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._buckets = Buckets(settings.requests_per_minute, settings.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # Nothing here speaks WebSocket; a lifespan message is the server's own.
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                if self._settings.hsts:
+                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+            await send(message)
+
+        refusal = self._refuse(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send_with_headers)
+            return
+
+        try:
+            body = await self._body(scope, receive)
+            if body is None:
+                await self._too_large(scope)(scope, receive, send_with_headers)
+                return
+            await self._app(scope, _replayed(body, receive) if body else receive, send_with_headers)
+        except TimeoutError:
+            if started:
+                raise
+            await problem(408, "request-timeout", instance=scope["path"])(scope, receive, send_with_headers)
+        except Exception:
+            # Here and not in Starlette's outermost handler, so that this answer too carries the security headers.
+            log.exception("unhandled error on %s %s", scope["method"], scope["path"])
+            if started:
+                raise
+            answer = problem(500, "internal-error", "see the service's log.", instance=scope["path"])
+            await answer(scope, receive, send_with_headers)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body (limits are small, so it is read before the route runs); None if it is too large."""
+        headers = Headers(scope=scope)
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+            return b""
+        body = b""
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return body
+                body += bytes(message.get("body", b""))
+                if len(body) > self._settings.max_body_bytes:
+                    return None
+                if not message.get("more_body", False):
+                    return body
+
+    def _refuse(self, scope: Scope) -> ASGIApp | None:
+        path = scope["path"]
+        headers = Headers(scope=scope)
+        names = headers.getlist("host")
+        if len(names) != 1 or not self._known(names[0]):
+            return problem(
+                421,
+                "unknown-host",
+                "this service does not answer to that name.",
+                instance=path,
+                nearest=", ".join(self._settings.hosts),
+            )
+        if len(path) + len(scope["query_string"]) > self._settings.max_target_bytes:
+            return problem(414, "target-too-long", f"at most {self._settings.max_target_bytes} bytes.")
+        client = scope.get("client")
+        wait = self._buckets.take(client[0] if client else "unknown")
+        if wait > 0:
+            return problem(
+                429,
+                "too-many-requests",
+                f"at most {self._settings.requests_per_minute} requests a minute.",
+                instance=path,
+                headers={"Retry-After": str(int(wait) + 1)},
+            )
+        declared = headers.get("content-length", "0")
+        if not declared.isascii() or not declared.isdigit():
+            return problem(400, "bad-content-length", instance=path)
+        if int(declared) > self._settings.max_body_bytes:
+            return self._too_large(scope)
+        return None
+
+    def _known(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").netloc.rpartition(":")[0] if _has_port(host) else host
+        except ValueError:
+            return False
+        return name.lower() in self._hosts
+
+    def _too_large(self, scope: Scope) -> ASGIApp:
+        return problem(
+            413,
+            "content-too-large",
+            f"a request body may have at most {self._settings.max_body_bytes} bytes.",
+            instance=scope["path"],
+        )
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host

@@ -1,0 +1,65 @@
+"""The audit log: rows, verification, export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from fieldfare_server.api.auth import Admin, Reader
+from fieldfare_server.api.etag import conditional
+from fieldfare_server.api.health import Readiness
+from fieldfare_server.api.problems import responses
+from fieldfare_server.api.routes.common import NAME, Cursor, Limit, TheStore
+from fieldfare_server.api.schemas import AuditRow, Page, Verification
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"])
+_BATCH = 1000
+
+
+@router.get("", response_model=Page[AuditRow], responses=responses(304, 400, 401, 403, 422, 429, 503))
+def audit(
+    request: Request,
+    _: Reader,
+    store: TheStore,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    order: Annotated[Literal["newest", "oldest"], Query()] = "newest",
+    run: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
+) -> Response:
+    """Append-only rows, each covering the one before by its hash."""
+    return conditional(request, store.audit(cursor, limit, order == "newest", run))
+
+
+@router.get("/verification", responses=responses(401, 403, 429, 503))
+def verification(request: Request, _: Reader) -> Verification:
+    """Whether the chain is whole; rows that are new since the last look are checked now."""
+    readiness: Readiness = request.app.state.readiness
+    return readiness.verification()
+
+
+@router.post("/verification", responses=responses(401, 403, 422, 429, 503))
+def verify(request: Request, _: Admin) -> Verification:
+    """Check every row again, from the first."""
+    readiness: Readiness = request.app.state.readiness
+    return readiness.verify_all()
+
+
+@router.get(
+    "/export",
+    response_class=StreamingResponse,
+    responses=responses(401, 403, 429, 503, body="application/x-ndjson"),
+)
+def export(_: Reader, store: TheStore) -> StreamingResponse:
+    """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere."""
+
+    def lines() -> Iterator[bytes]:
+        after = 0
+        while rows := store.events(after, _BATCH):
+            yield b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+            after = rows[-1].id
+
+    headers = {"Content-Disposition": 'attachment; filename="fieldfare-audit.ndjson"'}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)

@@ -1,0 +1,69 @@
+"""The page: static files that hold no data, so they need no token. What they show they fetch like any client."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from fieldfare_server.api.problems import ProblemError
+
+router = APIRouter(include_in_schema=False)
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+
+
+def _load() -> dict[str, tuple[bytes, str, str]]:
+    files: dict[str, tuple[bytes, str, str]] = {}
+    for entry in resources.files("fieldfare_server.dashboard").joinpath("static").iterdir():
+        kind = _TYPES.get(entry.name.rpartition(".")[2])
+        if kind is not None:
+            body = entry.read_bytes()
+            files[entry.name] = (body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return files
+
+
+_FILES = _load()
+# A closed table read at start: no path of a request ever reaches the file system.
+
+
+def _file(request: Request, name: str) -> Response:
+    if name not in _FILES:
+        raise ProblemError(404, "not-found", "there is no such file.")
+    body, kind, tag = _FILES[name]
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=kind, headers=headers)
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The budget page."""
+    return _file(request, "index.html")
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The API's reference, drawn from its OpenAPI document; nothing is fetched from elsewhere."""
+    return _file(request, "docs.html")
+
+
+@router.get("/favicon.ico")
+async def favicon(request: Request) -> Response:
+    """The icon that browsers ask for unasked."""
+    return _file(request, "icon.svg")
+
+
+@router.get("/assets/{name}")
+async def asset(request: Request, name: str) -> Response:
+    """A file of the page."""
+    return _file(request, name)

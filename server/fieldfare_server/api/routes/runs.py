@@ -1,0 +1,91 @@
+"""Runs and their rounds, and the three requests that a coordinator obeys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from fieldfare_server.api.auth import Admin, Caller, Reader
+from fieldfare_server.api.etag import conditional
+from fieldfare_server.api.problems import responses
+from fieldfare_server.api.routes.common import NAME, Cursor, Limit, RunId, TheStore
+from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, RunState, Series
+from fieldfare_server.api.store import Request as Asked
+from fieldfare_server.api.store import Store
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+_ONE = responses(304, 401, 403, 404, 422, 429, 503)
+
+
+@router.get("", response_model=Page[Run], responses=responses(304, 400, 401, 403, 422, 429, 503))
+def runs(
+    request: Request,
+    _: Reader,
+    store: TheStore,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    population: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
+    state: Annotated[RunState | None, Query()] = None,
+) -> Response:
+    """Runs, newest first."""
+    return conditional(request, store.runs(cursor, limit, population, state))
+
+
+@router.get("/{run_id}", response_model=RunDetail, responses=_ONE)
+def run(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response:
+    """One run with its plan and its guarantee."""
+    return conditional(request, store.run(run_id))
+
+
+@router.get("/{run_id}/rounds", response_model=Page[Round], responses=_ONE | responses(400))
+def rounds(
+    request: Request, _: Reader, store: TheStore, run_id: RunId, cursor: Cursor = None, limit: Limit = 100
+) -> Response:
+    """Every attempt at a round, newest first: committed, void, and the one that is open."""
+    return conditional(request, store.rounds(run_id, cursor, limit))
+
+
+@router.get("/{run_id}/series", response_model=Series, responses=_ONE)
+def series(
+    request: Request,
+    _: Reader,
+    store: TheStore,
+    run_id: RunId,
+    points: Annotated[int, Query(ge=2, le=2000, description="most points; the last round is always one")] = 400,
+) -> Response:
+    """Committed rounds, down-sampled for a chart."""
+    return conditional(request, store.series(run_id, points))
+
+
+@router.get("/{run_id}/participation", response_model=Histogram, responses=_ONE)
+def participation(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response:
+    """How many users took part how often: aggregate counts only."""
+    return conditional(request, store.participation(run_id))
+
+
+def _ask(store: Store, run_id: str, what: Asked, caller: Caller) -> Accepted:
+    return Accepted(run=run_id, request=what, state=store.request(run_id, what, f"token:{caller.name}"))
+
+
+_ASK = responses(401, 403, 404, 409, 422, 429, 503)
+
+
+@router.post("/{run_id}/stop", status_code=202, responses=_ASK)
+def stop(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
+    """Stop at the next round boundary. What was spent stays spent; what was reserved is released. Final."""
+    return _ask(store, run_id, "stop", caller)
+
+
+@router.post("/{run_id}/pause", status_code=202, responses=_ASK)
+def pause(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
+    """Pause at the next round boundary; the reservation is kept."""
+    return _ask(store, run_id, "pause", caller)
+
+
+@router.post("/{run_id}/resume", status_code=202, responses=_ASK)
+def resume(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
+    """Take a pause back."""
+    return _ask(store, run_id, "resume", caller)

@@ -1,0 +1,48 @@
+"""Probes, metrics, and who-am-I."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.health import Readiness
+from fieldfare_server.api.metrics import CONTENT_TYPE, Metrics
+from fieldfare_server.api.problems import responses
+from fieldfare_server.api.schemas import Health, Me
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/healthz")
+async def healthz(request: Request) -> Health:
+    """The process is alive; says nothing about the ledger."""
+    return Health(status="ok", version=request.app.version)
+
+
+@router.get(
+    "/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not ready: `checks` says why"}}
+)
+def readyz(request: Request) -> Response:
+    """Ready only when the ledger is reachable, migrated and its chain verified."""
+    readiness: Readiness = request.app.state.readiness
+    health = readiness.check()
+    return JSONResponse(health.model_dump(mode="json"), status_code=200 if health.status == "ok" else 503)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=responses(401, 403, 429, body="text/plain"),
+)
+def metrics(request: Request, _: Reader) -> Response:
+    """Prometheus text."""
+    collected: Metrics = request.app.state.metrics
+    return Response(collected.render(), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/me", responses=responses(401, 403, 429, 503))
+def me(caller: Reader) -> Me:
+    """Who the service takes the caller for, and what they may."""
+    scopes = tuple(sorted(caller.scopes))
+    return Me(name=caller.name, scopes=scopes, anonymous=caller.anonymous, expires_at=caller.expires_at)

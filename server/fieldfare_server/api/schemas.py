@@ -1,0 +1,255 @@
+"""What the API answers with: frozen pydantic models, one vocabulary, epsilon always with its delta."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+Scope = Literal["read", "admin"]
+RunState = Literal["running", "paused", "stopping", "interrupted", "done", "stopped", "exhausted", "failed"]
+ACTIVE_STATES: tuple[RunState, ...] = ("running", "paused", "stopping")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Page(_Answer, Generic[T]):
+    """One page of a list. `next` is the cursor of the following page, null on the last."""
+
+    items: tuple[T, ...]
+    next: str | None = Field(default=None, description="pass as ?cursor= for the next page")
+
+
+class Loss(_Answer):
+    """A privacy loss. `rho` and `mu` describe the Gaussian part and are null where part of it was sampled."""
+
+    epsilon: float | None = Field(description="at the population's delta; null when no finite epsilon holds")
+    delta: float
+    rho: float | None = Field(default=None, description="zero-concentrated DP")
+    mu: float | None = Field(default=None, description="Gaussian DP")
+
+
+class Population(_Answer):
+    """The users that share one budget, and where that budget stands."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "aircraft",
+                    "state": "open",
+                    "unit": "user",
+                    "adjacency": "zero_out",
+                    "epsilon": 2.0,
+                    "delta": 1e-5,
+                    "spent": {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136},
+                    "reserved": {"epsilon": 0.72, "delta": 1e-5, "rho": 0.0127, "mu": 0.159},
+                    "committed": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
+                    "remaining_epsilon": 1.0,
+                    "users": 3237,
+                    "runs": 1,
+                    "active_run": "r-7f3a",
+                    "rounds_left": 40,
+                    "projected_end": "2026-01-01T12:40:00Z",
+                    "created_at": "2026-01-01T12:00:00Z",
+                }
+            ]
+        },
+    )
+
+    name: str
+    state: Literal["open", "closed"]
+    unit: str
+    adjacency: str
+    epsilon: float = Field(description="the limit")
+    delta: float
+    spent: Loss = Field(description="charged by committed rounds; never shrinks")
+    reserved: Loss = Field(description="held for the rounds that running plans have still to commit")
+    committed: Loss = Field(description="spent and reserved together, composed")
+    remaining_epsilon: float = Field(description="limit minus committed epsilon; a lower bound on what may be added")
+    users: int = Field(description="users seen so far")
+    runs: int
+    active_run: str | None = None
+    rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
+    projected_end: datetime | None = Field(default=None, description="when those rounds end at the recent pace")
+    created_at: datetime
+
+
+class Run(_Answer):
+    """One execution of a plan, charged to a population."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "r-7f3a",
+                    "population": "aircraft",
+                    "state": "running",
+                    "request": None,
+                    "task": "flights",
+                    "mechanism": "nu",
+                    "rounds": 64,
+                    "committed_rounds": 24,
+                    "planned": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
+                    "spent": {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136},
+                    "score": 0.672,
+                    "score_name": "AUC",
+                    "started_at": "2026-01-01T12:00:00Z",
+                    "updated_at": "2026-01-01T12:24:00Z",
+                    "ended_at": None,
+                    "message": None,
+                }
+            ]
+        },
+    )
+
+    id: str
+    population: str
+    state: str
+    request: Literal["stop", "pause"] | None = Field(default=None, description="asked for, not yet obeyed")
+    task: str
+    mechanism: str
+    rounds: int
+    committed_rounds: int
+    planned: Loss
+    spent: Loss
+    score: float | None = Field(default=None, description="latest held-out score that was released")
+    score_name: str | None = None
+    started_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    message: str | None = None
+
+
+class Fact(_Answer):
+    """One line of the guarantee card: what, and in plain words."""
+
+    name: str
+    value: str
+
+
+class Guarantee(_Answer):
+    """What is promised, under which assumptions, and what is not."""
+
+    statement: str
+    facts: tuple[Fact, ...]
+    not_covered: tuple[str, ...]
+
+
+class RunDetail(Run):
+    """A run with its plan and its guarantee."""
+
+    plan: dict[str, Any]
+    plan_digest: str
+    guarantee: Guarantee
+    rejects: dict[str, int] = Field(description="replies refused so far, by reason")
+    void_rounds: int
+    cohort: int = Field(description="planned users a round")
+    min_reports: int
+
+
+class Round(_Answer):
+    """One attempt at a round."""
+
+    index: int
+    attempt: int
+    state: Literal["open", "committed", "void"]
+    opened_at: datetime
+    closed_at: datetime | None = None
+    cohort: int = Field(description="users asked")
+    reports: int | None = Field(default=None, description="users whose update is in the sum")
+    rejects: dict[str, int] = Field(default_factory=dict)
+    reason: str | None = Field(default=None, description="why a round was void")
+    epsilon: float | None = Field(default=None, description="this run's spent epsilon after this round")
+    checkpoint: str | None = Field(default=None, description="SHA-256 of the released state")
+    statistics: dict[str, Any] = Field(default_factory=dict, description="public or released statistics only")
+
+
+class Point(_Answer):
+    """One point of a down-sampled series. Counts are those of that round."""
+
+    round: int
+    at: datetime
+    epsilon: float | None = Field(description="epsilon if the run stopped after this round")
+    cohort: int
+    reports: int | None = None
+    rejected: int = 0
+    statistics: dict[str, float] = Field(default_factory=dict)
+
+
+class Series(_Answer):
+    """A run's rounds, down-sampled by the ledger so that a page never downloads them whole."""
+
+    run: str
+    rounds: int
+    committed_rounds: int
+    planned_epsilon: float | None
+    limit_epsilon: float = Field(description="the population's whole budget")
+    delta: float
+    points: tuple[Point, ...]
+
+
+class Histogram(_Answer):
+    """How many users took part how often. `users[i]` users took part `i` times."""
+
+    run: str
+    users: tuple[int, ...]
+    allowed: int = Field(description="most participations that the plan allows one user")
+    separation: int = Field(description="least distance, in rounds, between one user's participations")
+
+
+class AuditRow(_Answer):
+    """One append-only row; `hash` covers this row and `previous`, so no row can change unseen."""
+
+    id: int
+    at: datetime
+    actor: str
+    event: str
+    population: str | None = None
+    run: str | None = None
+    round: int | None = None
+    details: dict[str, Any] = Field(default_factory=dict)
+    previous: str
+    hash: str
+
+
+class Verification(_Answer):
+    """Whether the audit chain is whole."""
+
+    ok: bool
+    rows: int = Field(description="rows checked, from the first")
+    head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
+    message: str | None = None
+    at: datetime
+
+
+class Accepted(_Answer):
+    """A request that the coordinator obeys at the next round boundary."""
+
+    run: str
+    request: Literal["stop", "pause", "resume"]
+    state: str
+
+
+class Me(_Answer):
+    """Who the service takes the caller for."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    anonymous: bool
+    expires_at: datetime | None = None
+
+
+class Health(_Answer):
+    """A probe's answer."""
+
+    status: Literal["ok", "unavailable"]
+    checks: dict[str, str] = Field(default_factory=dict)
+    version: str

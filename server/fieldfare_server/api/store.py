@@ -1,0 +1,82 @@
+"""What the service needs from the ledger, as a protocol: reading, three requests, and token look-up. No model, no key.
+
+All methods are synchronous and safe to call from several threads; a reader never holds a lock that a commit needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+from fieldfare_server.api.schemas import (
+    AuditRow,
+    Histogram,
+    Page,
+    Population,
+    Round,
+    Run,
+    RunDetail,
+    Scope,
+    Series,
+    Verification,
+)
+
+Request = Literal["stop", "pause", "resume"]
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """A stored token: only the digest of its secret is known."""
+
+    id: str
+    name: str
+    scopes: frozenset[Scope]
+    digest: str
+    expires_at: datetime | None
+    revoked: bool
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counters over the whole ledger, for /metrics."""
+
+    rounds: dict[str, int]
+    rejects: dict[str, int]
+    runs: dict[str, int]
+
+
+class Store(Protocol):
+    """The ledger as the API sees it. Unknown names raise `ProblemError` 404, bad cursors 400."""
+
+    def ping(self) -> None:
+        """Raises `LedgerError` unless the ledger answers and has this version's schema."""
+
+    def head(self) -> int:
+        """The newest audit id; 0 for an empty ledger."""
+
+    def populations(self, cursor: str | None, limit: int) -> Page[Population]: ...
+    def population(self, name: str) -> Population: ...
+    def runs(self, cursor: str | None, limit: int, population: str | None, state: str | None) -> Page[Run]: ...
+    def run(self, run_id: str) -> RunDetail: ...
+    def rounds(self, run_id: str, cursor: str | None, limit: int) -> Page[Round]: ...
+    def series(self, run_id: str, points: int) -> Series: ...
+    def participation(self, run_id: str) -> Histogram: ...
+    def audit(self, cursor: str | None, limit: int, newest_first: bool, run: str | None) -> Page[AuditRow]: ...
+    def events(self, after: int, limit: int) -> Sequence[AuditRow]: ...
+    def verify(self) -> Verification:
+        """Checks rows that were not checked before; remembers how far it came."""
+
+    def verify_all(self) -> Verification:
+        """Checks every row again."""
+
+    def totals(self) -> Totals: ...
+    def request(self, run_id: str, what: Request, actor: str) -> str:
+        """Ask the coordinator; returns the run's state. Raises `ProblemError` 409 if the run has ended."""
+
+    def token(self, token_id: str) -> TokenRecord | None: ...
+    def record_token_use(self, token_id: str, name: str, what: str) -> None:
+        """Append an audit row for a token's use."""
+
+    def close(self) -> None: ...

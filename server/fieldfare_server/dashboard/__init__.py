@@ -1,0 +1,1 @@
+"""The budget page: static files, no build step, nothing fetched from elsewhere."""

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+from fake_store import FakeStore
+from fastapi.testclient import TestClient
+
+from fieldfare_server.api import Settings, build
+from fieldfare_server.api.guard import Buckets
+
+
+def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:
+    page = local.get("/v1/populations").json()
+    assert page["next"] is None
+    one = local.get("/v1/populations/aircraft").json()
+    assert page["items"] == [one]
+    assert (one["epsilon"], one["rounds_left"], one["active_run"]) == (2.0, 40, "run-3")
+
+
+def test_pages_follow_the_cursor_to_the_end(local: TestClient) -> None:
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = local.get("/v1/runs", params=params).json()
+        seen += [run["id"] for run in page["items"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert seen == ["run-3", "run-2", "run-1"]
+
+
+def test_unchanged_answers_are_304(local: TestClient, store: FakeStore) -> None:
+    first = local.get("/v1/populations/aircraft")
+    tag = first.headers["etag"]
+    for condition in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = local.get("/v1/populations/aircraft", headers={"If-None-Match": condition})
+        assert (again.status_code, again.content) == (304, b"")
+    store.commit()
+    changed = local.get("/v1/populations/aircraft", headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind"),
+    [
+        ("/v1/populations/trains", 404, "not-found"),
+        ("/v1/runs/none", 404, "not-found"),
+        ("/v1/runs?limit=0", 422, "invalid-request"),
+        ("/v1/runs?limit=many", 422, "invalid-request"),
+        ("/v1/runs?cursor=zzz", 400, "bad-cursor"),
+        ("/v1/runs?state=asleep", 422, "invalid-request"),
+        ("/v1/runs/run-3/series?points=1", 422, "invalid-request"),
+        ("/nowhere", 404, "not-found"),
+        ("/assets/..%2f..%2fapp.py", 404, "not-found"),
+    ],
+)
+def test_errors_are_problem_details(local: TestClient, path: str, status: int, kind: str) -> None:
+    answer = local.get(path)
+    body = answer.json()
+    assert answer.status_code == status == body["status"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert body["type"] == f"urn:fieldfare:problem:{kind}"
+    assert body["title"]
+
+
+def test_other_methods_are_refused(local: TestClient) -> None:
+    answer = local.delete("/v1/runs/run-3")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_stopping_an_ended_run_is_a_conflict(local: TestClient, store: FakeStore) -> None:
+    headers = {"Authorization": f"Bearer {store.add_token({'admin'}).text}"}
+    answer = local.post("/v1/runs/run-1/stop", headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:fieldfare:problem:run-has-ended")
+
+
+def test_a_lost_ledger_is_503_and_not_ready_but_healthy(local: TestClient, store: FakeStore) -> None:
+    assert local.get("/readyz").json()["status"] == "ok"
+    store.down = True
+    assert local.get("/v1/runs").status_code == 503
+    assert local.get("/healthz").status_code == 200
+    ready = local.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
+    assert "fieldfare_ledger_up 0.0" in local.get("/metrics").text
+    store.down = False
+    assert local.get("/readyz").status_code == 200
+
+
+def test_a_broken_chain_is_not_ready_and_says_where(local: TestClient, store: FakeStore) -> None:
+    store.broken = True
+    ready = local.get("/readyz")
+    assert ready.status_code == 503
+    assert "row 3" in ready.json()["checks"]["chain"]
+    store.broken = False
+    assert local.get("/readyz").status_code == 503, "a broken chain does not heal by itself"
+
+
+def test_an_unforeseen_error_shows_nothing_of_itself(local: TestClient, store: FakeStore) -> None:
+    def explode(*_: object) -> None:
+        raise RuntimeError("password=hunter2")
+
+    store.population = explode  # type: ignore[method-assign, assignment]
+    answer = local.get("/v1/populations/aircraft")
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/v1/runs", "/healthz", "/nowhere", "/metrics"])
+def test_every_answer_carries_the_security_headers(local: TestClient, path: str) -> None:
+    headers = local.get(path, headers={"Origin": "https://elsewhere.example"}).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert not [name for name in headers if name.startswith("access-control-")], "no other origin may read"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "localhost:80:80", "[::1", "127.0.0.2"])
+def test_unknown_hosts_are_refused(local: TestClient, host: str) -> None:
+    assert local.get("/healthz", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"])
+def test_known_hosts_are_answered(local: TestClient, host: str) -> None:
+    assert local.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+def test_large_requests_are_refused(store: FakeStore) -> None:
+    settings = Settings(max_body_bytes=100, max_target_bytes=200)
+    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        assert client.post("/v1/runs/run-3/stop", content=b"x" * 101).status_code == 413
+        assert client.post("/v1/runs/run-3/stop", content=iter([b"x" * 60, b"x" * 60])).status_code == 413
+        assert client.post("/v1/runs/run-3/stop", content=b"x" * 100).status_code == 401
+        assert client.get("/v1/runs?cursor=" + "a" * 300).status_code == 414
+
+
+def test_a_client_that_asks_too_often_waits(store: FakeStore) -> None:
+    settings = Settings(requests_per_minute=1, burst=3)
+    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        codes = [client.get("/healthz").status_code for _ in range(4)]
+        assert codes == [200, 200, 200, 429]
+        assert int(client.get("/healthz").headers["retry-after"]) > 30
+
+
+def test_buckets_refill_and_forget() -> None:
+    now = [0.0]
+    buckets = Buckets(60, 2, keys=3, clock=lambda: now[0])
+    assert [buckets.take("a") == 0 for _ in range(3)] == [True, True, False]
+    now[0] = 1.0
+    assert [buckets.take("a") == 0 for _ in range(2)] == [True, False]
+    for key in "bcd":
+        assert buckets.take(key) == 0
+    assert buckets.take("a") == 0, "the oldest key is forgotten, so memory stays bounded"
+
+
+def test_metrics_have_base_units_and_no_names_of_users_or_nodes(local: TestClient) -> None:
+    local.get("/v1/runs/run-3")
+    local.get("/secret/path/of/a/client")
+    text = local.get("/metrics").text
+    assert 'fieldfare_privacy_epsilon_limit{population="aircraft"} 2.0' in text
+    assert 'fieldfare_rounds_total{state="committed"} 152.0' in text
+    assert 'fieldfare_http_requests_total{method="GET",route="/v1/runs/{run_id}",status="200"} 1.0' in text
+    assert 'route="unmatched"' in text
+    assert "secret" not in text
+    labels = {part.split("=")[0] for line in text.splitlines() if "{" in line for part in _labels(line)}
+    assert labels <= {"population", "state", "reason", "method", "route", "status", "le"}
+
+
+def _labels(line: str) -> list[str]:
+    return re.findall(r'([a-z_]+="[^"]*")', line[line.index("{") :])
+
+
+def test_the_export_has_every_row_in_order(local: TestClient, store: FakeStore) -> None:
+    rows = [json.loads(line) for line in local.get("/v1/audit/export").text.splitlines()]
+    assert [row["id"] for row in rows] == list(range(1, len(store.rows) + 1))
+    assert all(b["previous"] == a["hash"] for a, b in itertools.pairwise(rows))
+
+
+def test_the_openapi_document_has_examples_problems_and_no_orphans(local: TestClient) -> None:
+    document = local.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert schemas["Population"]["examples"]
+    assert schemas["Run"]["examples"]
+    used = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert used == set(schemas) | used
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                if status.startswith(("4", "5")) and path != "/readyz":
+                    assert "application/problem+json" in answer["content"], (path, status)
