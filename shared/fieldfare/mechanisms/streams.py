@@ -1,0 +1,417 @@
+"""Running noise: row t of B z, one row a call, for every shape of B that Fieldfare knows.
+
+All streams number the rows of z by round (row t of z is drawn in round t; trees number their nodes), so one key
+gives one z whatever the mechanism. `next` draws z and applies B chunk by chunk while the chunk is in the
+cache: peak memory is the state plus the vector it returns. A state is exactly resumable and says which key and which
+coefficients it belongs to; `skip` rebuilds it from the key alone.
+
+Stamping (`restart_every = r`) makes B block-diagonal: the state is cleared every r rounds while z goes on, so no row of
+z is ever used twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import HorizonError, Stream
+from fieldfare.noise import CHUNK, Drawer, SecureNoise, in_chunks, scratch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Span = Any
+"""A chunk of a vector: a numpy view on the host, a tensor on an accelerator."""
+
+
+class ChunkedStream(Stream):
+    """A stream whose rows are made chunk by chunk, each chunk on its own.
+
+    Subclasses say how many vectors they keep (`slots`), and what one chunk of one round does (`_chunk`).
+
+    Raises:
+        BadInput: numel or horizon below 1, restart_every below 1, or a dtype other than float32 and float64.
+    """
+
+    slots: int = 0
+    """Vectors of `numel` elements kept from round to round."""
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        horizon: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+        restart_every: int | None = None,
+        coefficients: bytes = b"",
+    ) -> None:
+        for field, value in (("numel", numel), ("horizon", horizon), ("restart_every", restart_every)):
+            if value is not None and value < 1:
+                raise BadInput(f"{field} = {value}", "must be at least 1.", "1")
+        if dtype not in (torch.float32, torch.float64):
+            raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
+        self.numel, self.horizon, self.restart_every = numel, horizon, restart_every
+        self.dtype, self.device = dtype, torch.device(device)
+        self.round = 0
+        self._noise = noise
+        self._buffers = torch.zeros(self.slots, numel, dtype=dtype, device=self.device)
+        about = f"{self.name}:{numel}:{horizon}:{restart_every}:{dtype}:{noise.source}:{noise.fingerprint()}:"
+        self._identity = hashlib.blake2b(about.encode() + coefficients, digest_size=16).hexdigest()
+
+    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Row `round` of B z into `out` (or a new vector), shape (numel,); then advances.
+
+        Raises:
+            HorizonError: the mechanism has no row `round`: its sensitivity covers `horizon` rows only.
+            BadInput: `out` has another shape, dtype or device.
+        """
+        if self.round >= self.horizon:
+            raise HorizonError(
+                f"round {self.round}: the mechanism was built and charged for {self.horizon} rounds. "
+                f"Nearest allowed: round {self.horizon - 1}, or a new mechanism with more rounds."
+            )
+        if out is None:
+            out = torch.empty(self.numel, dtype=self.dtype, device=self.device)
+        elif out.shape != (self.numel,) or out.dtype != self.dtype or out.device.type != self.device.type:
+            raise BadInput(
+                f"out of shape {tuple(out.shape)}, {out.dtype}, {out.device}",
+                "does not fit this stream.",
+                f"shape ({self.numel},), {self.dtype}, {self.device}",
+            )
+        self._advance(out)
+        return out
+
+    def state_dict(self) -> dict[str, Any]:
+        """`buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients and key.
+
+        Secret like the key: buffers and released values together give the noise away.
+        """
+        return {"identity": self._identity, "round": self.round, "buffers": self._buffers.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue bit for bit where `state` was taken.
+
+        Raises:
+            BadInput: a field is missing, the state belongs to another key, mechanism or model, or it is torn.
+        """
+        missing = {"identity", "round", "buffers"} ^ set(state)
+        if missing:
+            raise BadInput(f"noise state with fields {sorted(state)}", f"differs in {sorted(missing)}.", "state_dict()")
+        if state["identity"] != self._identity:
+            raise BadInput("noise state", "belongs to another key, mechanism, horizon, size or dtype.", "skip(round)")
+        buffers, at = state["buffers"], state["round"]
+        if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self.horizon:
+            raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self.horizon}].", "skip(round)")
+        if not isinstance(buffers, torch.Tensor) or buffers.shape != self._buffers.shape:
+            raise BadInput("noise state", f"needs buffers of shape {tuple(self._buffers.shape)}.", "skip(round)")
+        if buffers.dtype != self.dtype or not bool(torch.isfinite(buffers).all()):
+            raise BadInput("noise state", f"needs finite buffers of {self.dtype}: it is torn.", "skip(round)")
+        self._buffers.copy_(buffers)
+        self.round = at
+
+    def skip(self, t: int) -> None:
+        """Go to row t from the key alone; afterwards `next` gives bit for bit what an uninterrupted stream gives.
+
+        Costs as many rounds as `_replay_from` names: none for streams without state, the window for windows, all
+        rounds since the last restart for recursions.
+        """
+        if not 0 <= t <= self.horizon:
+            raise BadInput(f"skip to round {t}", f"must be in [0, {self.horizon}].", str(min(max(t, 0), self.horizon)))
+        start = max(self._block(t), self._replay_from(t))
+        if not start <= self.round <= t:
+            self._buffers.zero_()
+            self.round = start
+        if self.round == t:
+            return
+        sink = torch.empty(self.numel, dtype=self.dtype, device=self.device)
+        while self.round < t:
+            self._advance(sink)
+
+    def _block(self, t: int) -> int:
+        """First round of the stamped block that round t belongs to."""
+        return t - t % self.restart_every if self.restart_every else 0
+
+    def _replay_from(self, t: int) -> int:
+        """The earliest round that the state before round t depends on (before stamping)."""
+        return 0
+
+    def _advance(self, out: torch.Tensor) -> None:
+        t = self.round
+        age = t - self._block(t)
+        if age == 0:
+            self._buffers.zero_()
+        self._before(t, age)
+        draw = self._noise.drawer("z", t, 0, self.numel)
+        if self.device.type == "cpu":
+            vector, buffers = out.numpy(), self._buffers.numpy()
+
+            def work(lo: int, hi: int) -> None:
+                span = vector[lo:hi]
+                draw.into(span, lo)
+                self._chunk(t, age, span, buffers[:, lo:hi], _Host(span), lo)
+
+            in_chunks(work, self.numel, 0, self._noise.threads)
+        else:
+            step = CHUNK << 7
+            for lo in range(0, self.numel, step):
+                piece = out[lo : lo + step]
+                draw.to_device(piece, lo)
+                self._chunk(t, age, piece, self._buffers[:, lo : lo + step], _Device(), lo)
+        self.round = t + 1
+
+    def _before(self, t: int, age: int) -> None:
+        """Whatever a round needs once, before its chunks."""
+
+    @abstractmethod
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """`out` holds elements [lo, lo + len) of row t of z: turn them into row t of B z and update `buffers`."""
+
+
+class Ops:
+    """The few vector operations a stream needs, each rounded once, so that no fused multiply-add changes a bit."""
+
+    def axpy(self, y: Span, a: float, x: Span) -> None:
+        """y += a x"""
+        raise NotImplementedError
+
+    def keep(self, x: Span) -> Span:
+        """A copy of x that lives until the chunk is done."""
+        raise NotImplementedError
+
+    def copy(self, y: Span, x: Span) -> None:
+        """y = x"""
+        y[:] = x
+
+
+class _Host(Ops):
+    __slots__ = ("_kept", "_product")
+
+    def __init__(self, like: NDArray[Any]) -> None:
+        self._product = scratch("product", len(like), like.dtype)
+        self._kept = scratch("kept", len(like), like.dtype)
+
+    def axpy(self, y: Span, a: float, x: Span) -> None:
+        np.multiply(x, a, out=self._product)
+        np.add(y, self._product, out=y)
+
+    def keep(self, x: Span) -> Span:
+        self._kept[:] = x
+        return self._kept
+
+
+class _Device(Ops):
+    def axpy(self, y: Span, a: float, x: Span) -> None:
+        y.add_(x, alpha=a)
+
+    def keep(self, x: Span) -> Span:
+        return x.clone()
+
+
+def _vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.ndim != 1 or len(array) < least or not np.isfinite(array).all():
+        raise BadInput(f"{field} of shape {array.shape}", f"must be a finite vector of at least {least} numbers.")
+    return array
+
+
+class IndependentStream(ChunkedStream):
+    """B = I: fresh noise every round. No state."""
+
+    name = "independent"
+
+    def _replay_from(self, t: int) -> int:
+        return t
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        pass
+
+
+class WindowStream(ChunkedStream):
+    """Banded B: row t is sum_{i < p} beta_i z_{t-i}, `beta` shape (p,). Keeps the last p - 1 rows of z in a ring."""
+
+    name = "window"
+
+    def __init__(
+        self, numel: int, noise: SecureNoise, horizon: int, beta: NDArray[np.float64], **settings: Any
+    ) -> None:
+        self._beta = _vector("beta", beta, 1)[:horizon]
+        self.slots = len(self._beta) - 1
+        super().__init__(numel, noise, horizon, coefficients=self._beta.tobytes(), **settings)
+
+    def _replay_from(self, t: int) -> int:
+        return max(0, t - self.slots)
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        p = self.slots
+        fresh = ops.keep(out) if p else out
+        out *= float(self._beta[0])
+        for i in range(1, min(p, age) + 1):
+            ops.axpy(out, float(self._beta[i]), buffers[(t - i) % p])
+        if p:
+            ops.copy(buffers[t % p], fresh)
+
+
+class InverseBandStream(ChunkedStream):
+    """B = C^-1 for banded C, `c` shape (p,): solves C y = z row by row, y_t = (z_t - sum_{0<i<p} c_i y_{t-i}) / c_0.
+
+    Keeps the last p - 1 rows of y. With `column_norms`, shape (horizon,), C's columns are divided by those numbers
+    and row t is column_norms[t] y_t; when stamped the norms are those of one block, shape (restart_every,).
+    `skip` replays every round since the last restart: y is a recursion.
+    """
+
+    name = "inverse-band"
+
+    def __init__(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        horizon: int,
+        c: NDArray[np.float64],
+        *,
+        column_norms: NDArray[np.float64] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._c = _vector("c", c, 1)[:horizon]
+        if self._c[0] == 0:
+            raise BadInput("c[0] = 0", "makes C singular.", "1")
+        block = min(horizon, settings.get("restart_every") or horizon)
+        self._norms = None if column_norms is None else _vector("column_norms", column_norms, block)
+        self.slots = len(self._c) - 1
+        about = self._c.tobytes() + (b"" if self._norms is None else self._norms.tobytes())
+        super().__init__(numel, noise, horizon, coefficients=about, **settings)
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        p, c = self.slots, self._c
+        for i in range(1, min(p, age) + 1):
+            ops.axpy(out, -float(c[i]), buffers[(t - i) % p])
+        if c[0] != 1:
+            out /= float(c[0])
+        if p:
+            ops.copy(buffers[t % p], out)
+        if self._norms is not None:
+            out *= float(self._norms[age])
+
+
+class BufferStream(ChunkedStream):
+    """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m buffers.
+
+    Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham, McMahan,
+    Pillutla, Steinke, Thakurta 2024). `skip` replays every round since the last restart.
+    """
+
+    name = "buffers"
+
+    def __init__(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        horizon: int,
+        omega: NDArray[np.float64],
+        theta: NDArray[np.float64],
+        **settings: Any,
+    ) -> None:
+        self._omega, self._theta = _vector("omega", omega), _vector("theta", theta)
+        if len(self._omega) != len(self._theta):
+            raise BadInput(f"{len(self._omega)} omega, {len(self._theta)} theta", "must be as many.")
+        self.slots = len(self._omega)
+        super().__init__(numel, noise, horizon, coefficients=self._omega.tobytes() + self._theta.tobytes(), **settings)
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        fresh = ops.keep(out)
+        for i in range(self.slots):
+            held = buffers[i]
+            ops.axpy(out, float(self._omega[i]), held)
+            held *= float(self._theta[i])
+            held += fresh
+
+
+class MemoryStream(ChunkedStream):
+    """Any lower-triangular B: `rows(t)` gives row t's coefficients of z_0 .. z_t, shape (t + 1,), within a block.
+
+    Keeps every row of z since the last restart: min(horizon, restart_every) vectors.
+    """
+
+    name = "memory"
+
+    def __init__(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        horizon: int,
+        rows: Callable[[int], NDArray[np.float64]],
+        *,
+        identity: bytes = b"",
+        **settings: Any,
+    ) -> None:
+        self._rows = rows
+        self.slots = min(horizon, settings.get("restart_every") or horizon)
+        self._row = np.zeros(0)
+        super().__init__(numel, noise, horizon, coefficients=identity, **settings)
+
+    def _before(self, t: int, age: int) -> None:
+        self._row = _row(self._rows, age)
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.copy(buffers[age], out)
+        out *= float(self._row[age])
+        for i in range(age - 1, -1, -1):
+            if self._row[i] != 0:
+                ops.axpy(out, float(self._row[i]), buffers[i])
+
+
+class ReplayStream(ChunkedStream):
+    """The same numbers as `MemoryStream` without its memory: past rows of z are drawn again from the key.
+
+    O(numel) memory, as many draws as row t has non-zero coefficients. Bit for bit equal to `MemoryStream`.
+    """
+
+    name = "replay"
+
+    def __init__(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        horizon: int,
+        rows: Callable[[int], NDArray[np.float64]],
+        *,
+        identity: bytes = b"",
+        **settings: Any,
+    ) -> None:
+        self._rows = rows
+        self._row = np.zeros(0)
+        self._past: list[tuple[float, Drawer]] = []
+        super().__init__(numel, noise, horizon, coefficients=identity, **settings)
+
+    def _replay_from(self, t: int) -> int:
+        return t
+
+    def _before(self, t: int, age: int) -> None:
+        self._row = _row(self._rows, age)
+        used = [i for i in range(age - 1, -1, -1) if self._row[i] != 0]
+        self._past = [(float(self._row[i]), self._noise.drawer("z", t - age + i, 0, self.numel)) for i in used]
+
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        out *= float(self._row[age])
+        again = ops.keep(out)
+        for weight, draw in self._past:
+            if isinstance(again, torch.Tensor):
+                draw.to_device(again, lo)
+            else:
+                draw.into(again, lo)
+            ops.axpy(out, weight, again)
+
+
+def _row(rows: Callable[[int], NDArray[np.float64]], t: int) -> NDArray[np.float64]:
+    row = _vector(f"row {t} of B", rows(t), t + 1)
+    if len(row) != t + 1:
+        raise BadInput(f"row {t} of B with {len(row)} coefficients", "B is lower-triangular.", str(t + 1))
+    return row

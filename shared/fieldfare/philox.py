@@ -1,0 +1,74 @@
+"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror, Shaw (SC 2011), in tensor operations.
+
+Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be searched and
+no security reduction is known. Offered as a named alternative for accelerators (`source="philox-4x32-10"`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from fieldfare.noise import UNIT, Drawer
+
+_MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
+_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
+_LOW: Final = 0xFFFFFFFF
+_HALF: Final = UNIT // 2
+_PIECE: Final = 1 << 22
+"""Elements made at a time on an accelerator: bounds the scratch at eight int64 vectors of half this length."""
+
+Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def philox4x32(counter: Words, key: tuple[int, int], rounds: int = 10) -> Words:
+    """Four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in [0, 2^32)."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(rounds):
+        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the shift.
+        p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return c0, c1, c2, c3
+
+
+class PhiloxDrawer(Drawer):
+    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for AES."""
+
+    __slots__ = ("_key", "_row")
+
+    def __init__(self, subkey: bytes, row: int) -> None:
+        self._key = (int.from_bytes(subkey[:4], "little"), int.from_bytes(subkey[4:8], "little"))
+        self._row = row
+
+    def into(self, out: np.ndarray[Any, Any], offset: int) -> None:
+        self.to_device(torch.from_numpy(out), offset)
+
+    def to_device(self, out: torch.Tensor, offset: int) -> None:
+        lo, end = offset, offset + out.numel()
+        while lo < end:
+            first = lo // UNIT
+            hi = min(end, (first + _PIECE // UNIT) * UNIT)
+            last = -(-hi // UNIT)
+            whole = self._units(first, last, out.dtype, out.device)
+            out[lo - offset : hi - offset].copy_(whole[lo - first * UNIT : hi - first * UNIT])
+            lo = hi
+
+    def _units(self, first: int, last: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        pair = torch.arange(first * _HALF, last * _HALF, dtype=torch.int64, device=device)
+        row_low, row_high = (torch.full_like(pair, value) for value in (self._row & _LOW, self._row >> 32))
+        high, low, angle, fine = philox4x32((pair & _LOW, pair >> 32, row_low, row_high), self._key)
+        # As in noise.py: U = 2^-31 high + 2^-62 (low + 1/2) with 31-bit words keeps full relative precision next to 0.
+        uniform = (high >> 1).to(dtype).mul_(2.0**-31).add_((low >> 1).to(dtype).mul_(2.0**-62).add_(2.0**-63))
+        radius = uniform.log_().mul_(-2.0).sqrt_()
+        theta = (angle - 2**31).to(dtype)
+        if dtype == torch.float64:
+            theta.add_(fine.to(dtype).mul_(2.0**-32))
+        theta.mul_(np.pi * 2.0**-31)
+        out = torch.empty(last - first, 2, _HALF, dtype=dtype, device=device)
+        torch.mul(radius.view(-1, _HALF), theta.cos().view(-1, _HALF), out=out[:, 0])
+        torch.mul(radius.view(-1, _HALF), theta.sin_().view(-1, _HALF), out=out[:, 1])
+        return out.view(-1)
