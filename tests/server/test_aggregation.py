@@ -1,0 +1,221 @@
+"""I4: one user changes the sum by at most the clip norm, whatever a node sends."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import flwr.app
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.wire import HEADER, REPORT, UPDATE, Occasion, Schema, TrainReply
+from fieldfare_server.aggregation import Aggregate, squared_norm
+
+SCHEMA = Schema(("weight", "bias"), ((2, 3), (2,)))
+OCCASION = Occasion("run-1", 3, 1)
+
+
+def update(value: float = 0.1) -> dict[str, np.ndarray]:
+    return {"weight": np.full((2, 3), value, np.float32), "bias": np.full(2, value, np.float32)}
+
+
+def honest(value: float = 0.1, users: int = 1, **changes: object) -> RecordDict:
+    return dataclasses.replace(TrainReply(OCCASION, update(value), users), **changes).write(flwr.app)
+
+
+def total(aggregate: Aggregate) -> float:
+    return float(np.linalg.norm(aggregate.total))
+
+
+def fresh(clip: float = 1.0, counts: int = 0) -> Aggregate:
+    return Aggregate(SCHEMA, OCCASION, clip, counts)
+
+
+def test_an_honest_reply_is_summed_exactly() -> None:
+    aggregate = fresh()
+    assert aggregate.add(honest(0.25), sent=1)
+    assert aggregate.add(honest(-0.125), sent=1)
+    assert aggregate.users == 2
+    assert not aggregate.rejects
+    np.testing.assert_array_equal(aggregate.sum().numpy(), np.full(8, 0.125, np.float32))
+
+
+def test_a_node_with_many_users_may_send_their_sum() -> None:
+    aggregate = fresh()
+    assert aggregate.add(honest(1.0, users=4), sent=4)
+    assert total(aggregate) == pytest.approx(math.sqrt(8))
+    assert not aggregate.rejects
+
+
+@pytest.mark.parametrize("value", [1.0, 1e3, 1e19, 1e38, 3e38])
+def test_a_long_update_is_cut_to_the_clip_norm(value: float) -> None:
+    aggregate = fresh(clip=0.5)
+    assert aggregate.add(honest(value), sent=1)
+    assert total(aggregate) <= 0.5
+    assert total(aggregate) == pytest.approx(0.5)
+    assert aggregate.rejects == {"over-norm, clipped again": 1}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["weight", "bias"])
+def test_a_non_finite_coordinate_drops_the_whole_reply(value: float, where: str) -> None:
+    poisoned = update()
+    poisoned[where].reshape(-1)[-1] = value
+    aggregate = fresh()
+    assert not aggregate.add(TrainReply(OCCASION, poisoned, 1).write(flwr.app), sent=1)
+    assert total(aggregate) == 0
+    assert aggregate.users == 0
+    assert aggregate.rejects == {"non-finite": 1}
+
+
+def test_zero_and_denormal_updates_are_fine() -> None:
+    aggregate = fresh()
+    assert aggregate.add(honest(0.0), sent=1)
+    assert aggregate.add(honest(1e-45), sent=1)
+    assert aggregate.users == 2
+    assert math.isfinite(total(aggregate))
+    assert not aggregate.rejects
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "reason"),
+    [
+        ({"occasion": Occasion("run-1", 2, 1)}, 1, "round"),
+        ({"occasion": Occasion("run-1", 3, 0)}, 1, "round"),
+        ({"occasion": Occasion("run-2", 3, 1)}, 1, "round"),
+        ({"users": 2}, 1, "users"),
+        ({"users": -1}, 1, "users"),
+        ({"users": 10**12}, 1, "users"),
+        ({"counts": (0.5,)}, 1, "schema"),
+        ({"update": {**update(), "extra": np.zeros(1, np.float32)}}, 1, "schema"),
+        ({"update": {"weight": update()["weight"]}}, 1, "schema"),
+        ({"update": {}}, 1, "schema"),
+        ({"update": {"Weight": update()["weight"], "bias": update()["bias"]}}, 1, "schema"),
+        ({"update": {"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)}}, 1, "shape"),
+        ({"update": {"weight": np.zeros(6, np.float32), "bias": np.zeros(2, np.float32)}}, 1, "shape"),
+        ({"update": {k: v.astype(np.float64) for k, v in update().items()}}, 1, "dtype"),
+        ({"update": {k: v.astype(np.int64) for k, v in update().items()}}, 1, "dtype"),
+        ({"update": {k: v.astype(np.float16) for k, v in update().items()}}, 1, "dtype"),
+        ({"update": {k: v.astype(">f4") for k, v in update().items()}}, 1, "dtype"),
+    ],
+)
+def test_what_breaks_the_contract_is_dropped_and_counted(changes: dict[str, object], sent: int, reason: str) -> None:
+    aggregate = fresh()
+    assert not aggregate.add(honest(**changes), sent=sent)
+    assert total(aggregate) == 0
+    assert aggregate.rejects == {reason: 1}
+
+
+def test_permuted_names_are_summed_by_name_not_by_position() -> None:
+    """Flower 1.41 clips by position and aggregates by key: a permuted reply moved the mean by 282 times the bound."""
+    square = Schema(("a", "b"), ((2,), (2,)))
+    aggregate = Aggregate(square, OCCASION, 10.0)
+    reply = TrainReply(OCCASION, {"b": np.full(2, 2, np.float32), "a": np.full(2, 1, np.float32)}, 1)
+    assert aggregate.add(reply.write(flwr.app), sent=1)
+    np.testing.assert_array_equal(aggregate.total, [1, 1, 2, 2])
+
+
+def _with_array(array: Array) -> RecordDict:
+    arrays = {k: Array(v) for k, v in update().items()}
+    arrays["bias"] = array
+    return RecordDict(
+        {
+            HEADER: ConfigRecord(OCCASION.to_config()),
+            UPDATE: ArrayRecord(arrays),
+            REPORT: MetricRecord({"users": 1, "counts": []}),
+        }
+    )
+
+
+def _npy(header: bytes, body: bytes = b"\0" * 8) -> bytes:
+    padded = header.ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not an array",
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"),
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", b"\0" * 4),
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", b"\0" * 12),
+        _npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
+        _npy(b"__import__('os').system('false')"),
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }"),
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': 'x', }"),
+        b"\x93NUMPY\x09\x00" + b"\0" * 200,
+    ],
+)
+def test_lying_array_headers_are_refused_without_allocating(data: bytes) -> None:
+    aggregate = fresh()
+    assert not aggregate.add(_with_array(Array("float32", (2,), "numpy.ndarray", data)), sent=1)
+    assert total(aggregate) == 0
+    assert sum(aggregate.rejects.values()) == 1
+
+
+def test_other_serialisations_are_refused() -> None:
+    aggregate = fresh()
+    assert not aggregate.add(_with_array(Array("float32", (2,), "pickle", b"\x80\x04.")), sent=1)
+    assert aggregate.rejects == {"dtype": 1}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({HEADER: ConfigRecord({"version": 99})}),
+        RecordDict({HEADER: ConfigRecord({"version": 1, "run": "run-1", "round": "3", "attempt": 1})}),
+        RecordDict({HEADER: ConfigRecord(OCCASION.to_config())}),
+        RecordDict({HEADER: ConfigRecord(OCCASION.to_config()), UPDATE: ArrayRecord()}),
+    ],
+)
+def test_missing_records_are_refused(content: RecordDict) -> None:
+    aggregate = fresh()
+    assert not aggregate.add(content, sent=1)
+    assert total(aggregate) == 0
+
+
+def test_additional_metrics_are_refused_not_stored() -> None:
+    """A node that volunteers a loss has broken the contract: nothing but the sum and the count may travel."""
+    content = honest()
+    content["loss"] = MetricRecord({"loss": 0.5})
+    aggregate = fresh()
+    assert not aggregate.add(content, sent=1)
+    assert aggregate.rejects == {"schema": 1}
+
+
+@pytest.mark.parametrize("count", [math.nan, math.inf, -0.1, 1.1])
+def test_a_count_beyond_its_users_is_refused(count: float) -> None:
+    aggregate = fresh(counts=1)
+    assert not aggregate.add(honest(counts=(count,)), sent=1)
+    assert aggregate.users == 0
+    assert aggregate.counted[0] == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), min_size=8, max_size=8),
+    users=st.integers(0, 3),
+    clip=st.floats(1e-3, 1e3),
+)
+def test_whatever_arrives_the_sum_moves_by_at_most_the_users_share(
+    values: list[float], users: int, clip: float
+) -> None:
+    flat = np.array(values, np.float32)
+    reply = TrainReply(OCCASION, {"weight": flat[:6].reshape(2, 3), "bias": flat[6:]}, users)
+    aggregate = fresh(clip)
+    before = aggregate.total.copy()
+    used = aggregate.add(reply.write(flwr.app), sent=2)
+    moved = float(np.linalg.norm(aggregate.total - before))
+    assert moved <= (users if used else 0) * clip * (1 + 1e-15)
+    assert used == (users <= 2 and bool(np.isfinite(flat).all()))
+
+
+def test_the_norm_is_finite_exactly_when_every_coordinate_is() -> None:
+    assert math.isfinite(squared_norm({"a": np.full(1000, 3.4e38, np.float32)}))
+    assert not math.isfinite(squared_norm({"a": np.array([0, np.inf], np.float32)}))
