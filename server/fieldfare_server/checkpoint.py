@@ -149,7 +149,7 @@ class RunStore:
         self._remove_pending()
 
     def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted if the crash came in between.
+        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted now if a crash came first.
 
         Raises `CheckpointError` if it is missing or its bytes are not those that were committed.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
@@ -17,6 +18,8 @@ from fieldfare_server.ledger.participation import ParticipationState
 
 MOST = 1000
 """The longest page."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of populations and runs."""
 
 
 class Reader:
@@ -51,9 +54,8 @@ class Reader:
     def run(self, run_id: str) -> views.RunView:
         """One run. Raises `BadInput` if there is none of that id."""
         with self._database.read() as connection:
-            row = connection.execute(_runs().where(models.runs.c.id == run_id)).first()
-        if row is None:
-            raise no_run(run_id)
+            run_row(connection, run_id)
+            row = connection.execute(_runs().where(models.runs.c.id == run_id)).one()
         return self._run(row)
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
@@ -192,25 +194,22 @@ class Reader:
 
 def population_row(connection: Connection, name: str) -> Any:
     """The row of a population. Raises `BadInput` that names the populations there are."""
-    row = connection.execute(select(models.populations).where(models.populations.c.name == name)).first()
+    query = select(models.populations).where(models.populations.c.name == name)
+    row = connection.execute(query).first() if NAME.fullmatch(name) else None
     if row is None:
         names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
-        known = ", ".join(names) or f"create it: `fieldfare population create {name}`"
-        raise BadInput(f"population {name!r}", "the ledger has none of that name.", known)
+        known = ", ".join(names) or "create it: `fieldfare population create`"
+        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return row
 
 
 def run_row(connection: Connection, run_id: str) -> Any:
     """The row of a run. Raises `BadInput` if there is none."""
-    row = connection.execute(select(models.runs).where(models.runs.c.id == run_id)).first()
+    query = select(models.runs).where(models.runs.c.id == run_id)
+    row = connection.execute(query).first() if NAME.fullmatch(run_id) else None
     if row is None:
-        raise no_run(run_id)
+        raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
-
-
-def no_run(run_id: str) -> BadInput:
-    """The refusal of an unknown run."""
-    return BadInput(f"run {run_id!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
 
 
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationState:
