@@ -165,6 +165,11 @@ class RunStore:
         """SHA-256 of each committed checkpoint's bytes by the digest that its name claims."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
+    def holds(self, digest: str) -> bool:
+        """Whether a whole checkpoint of that digest is there, promoted or still pending."""
+        paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
+        return any(path.exists() and _digest(path) == digest for path in paths)
+
     def _prune(self, newest: str) -> None:
         if self._keep is None:
             return

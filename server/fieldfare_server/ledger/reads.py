@@ -26,22 +26,22 @@ class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+        self.database, self._clock = database, clock
 
     def populations(self) -> tuple[views.PopulationView, ...]:
         """All populations, by name."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(select(models.populations).order_by(models.populations.c.name)).all()
             return tuple(self._population(connection, row) for row in rows)
 
     def population(self, name: str) -> views.PopulationView:
         """One population. Raises `BadInput` if there is none of that name."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return self._population(connection, population_row(connection, name))
 
     def runs(self, cursor: int | None = None, limit: int = 50, population: str | None = None) -> views.RunPage:
         """Runs, newest first; of one population if given."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = _runs().order_by(models.runs.c.seq.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.runs.c.seq < cursor)
@@ -53,14 +53,14 @@ class Reader:
 
     def run(self, run_id: str) -> views.RunView:
         """One run. Raises `BadInput` if there is none of that id."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             run_row(connection, run_id)
             row = connection.execute(_runs().where(models.runs.c.id == run_id)).one()
         return self._run(row)
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             seq = run_row(connection, run_id).seq
             query = select(models.rounds).where(models.rounds.c.run_seq == seq, models.rounds.c.id > (cursor or 0))
             rows = connection.execute(query.order_by(models.rounds.c.id).limit(_limit(limit) + 1)).all()
@@ -72,7 +72,7 @@ class Reader:
         if points < 2:
             raise BadInput(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             run = run_row(connection, run_id)
             last = run.next_round - 1
             step = max(1, -(-run.next_round // (points - 1)))
@@ -88,7 +88,7 @@ class Reader:
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.EventView, ...]:
         """What happened after event `after_id`, oldest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = select(models.audit).where(models.audit.c.id > after_id).order_by(models.audit.c.id)
             rows = connection.execute(query.limit(_limit(limit))).mappings().all()
         return tuple(views.EventView(**_event(row)) for row in rows)
@@ -97,7 +97,7 @@ class Reader:
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
     ) -> views.AuditPage:
         """Audit rows, newest first, with their hashes; of one run or population if given."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = select(models.audit).order_by(models.audit.c.id.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.audit.c.id < cursor)
@@ -111,18 +111,18 @@ class Reader:
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
         """How many users took part how many times in this run, from once up."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return participation(connection, run_row(connection, run_id).seq).histogram()
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(select(models.tokens).order_by(models.tokens.c.created_at)).mappings().all()
         return tuple(token_view(row) for row in rows)
 
     def head(self) -> Head:
         """Where the audit log ends: keep it elsewhere to notice an old copy put back."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return read_head(connection)
 
     def _population(self, connection: Connection, row: Any) -> views.PopulationView:

@@ -293,6 +293,7 @@ class RunHandle:
                 "participants": _sha256(blob),
                 "participant_count": int(users.size),
                 "spent": loss,
+                "epsilon": so_far,
                 "checkpoint": checkpoint_digest,
                 "statistics": _sha256(told.encode()),
                 "reports": reports,

@@ -91,11 +91,11 @@ class Ledger(reads.Reader):
     @property
     def url(self) -> str:
         """Where the ledger is, without a password."""
-        return self._database.name
+        return self.database.name
 
     def close(self) -> None:
         """Close all connections."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -127,24 +127,30 @@ class Ledger(reads.Reader):
         if adjacency not in _ADJACENCIES:
             raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(_ADJACENCIES))
         _require_budget(epsilon, delta)
-        actor, unit = clean(actor, 200), clean(unit, 100)
-        body = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit, "simulated": simulated}
+        actor, salt = clean(actor, 200), secrets.token_bytes(16)
+        about: dict[str, Any] = {
+            "epsilon": float(epsilon),
+            "delta": delta,
+            "adjacency": adjacency,
+            "simulated": simulated,
+        }
+        about["unit"] = clean(unit, 100)
 
         def work(connection: Connection, entry: Entry) -> None:
             if connection.execute(select(models.populations.c.id).where(models.populations.c.name == name)).first():
                 raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
             values = {
-                **body,
+                **about,
                 "name": name,
                 "state": "open",
-                "salt": secrets.token_bytes(16),
+                "salt": salt,
                 "users": 0,
                 "settled": budget.NOTHING.to_json(),
                 "created_at": entry.now,
                 "created_by": actor,
             }
             connection.execute(insert(models.populations).values(values))
-            entry.append("population.create", actor, body, population=name)
+            entry.append("population.create", actor, {**about, "salt": _sha256(salt)}, population=name)
 
         self._journal.write(work)
         return self.population(name)
@@ -277,11 +283,11 @@ class Ledger(reads.Reader):
         wait: seconds to wait for the lease to come free. Raises `LedgerError` if the run has ended, another
         coordinator holds it, or `key_commitment` is not that of the run's noise key.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             row = reads.run_row(connection, run_id)
         _require_resumable(row, key_commitment)
         begin = time.monotonic()
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             seen = leases.read(connection, row.seq)
         still_since = begin
         while True:
@@ -297,7 +303,7 @@ class Ledger(reads.Reader):
                     f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent",
                 )
             time.sleep(min(0.2, seen.seconds / 10))
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 fresh = leases.read(connection, row.seq)
             if (fresh.token, fresh.beat) != (seen.token, seen.beat):
                 still_since = time.monotonic()
@@ -327,7 +333,7 @@ class Ledger(reads.Reader):
 
         Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while it is held.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             row = reads.run_row(connection, run_id)
         with self.resume_run(run_id, key_commitment=row.key_commitment, holder=actor) as handle:
             handle.finish("stopped", reason)
@@ -347,7 +353,7 @@ class Ledger(reads.Reader):
 
     def check_token(self, secret: str) -> views.TokenView | None:
         """The token with this secret if it is valid now, else None."""
-        return tokens.check(self._database, self._clock, secret)
+        return tokens.check(self.database, self._clock, secret)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
