@@ -70,4 +70,11 @@ class HeadFile:
         if held is not None and held.ledger == head.ledger and held.count > head.count:
             return
         content = canonical({"ledger": head.ledger, "count": head.count, "hash": head.hash}) + os.linesep
-        replace_file(self.path, content.encode())
+        try:
+            replace_file(self.path, content.encode())
+        except OSError as error:
+            raise LedgerError(
+                f"ledger head {self.path}",
+                f"cannot be written ({error.strerror}); the ledger itself is committed.",
+                "make room, then resume the run",
+            ) from error
