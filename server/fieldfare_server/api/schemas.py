@@ -65,6 +65,7 @@ class Population(_Answer):
 
     name: str
     state: Literal["open", "closed"]
+    simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str
     adjacency: str
     epsilon: float = Field(description="the limit")
@@ -143,6 +144,15 @@ class Guarantee(_Answer):
     not_covered: tuple[str, ...]
 
 
+class AuditResult(_Answer):
+    """The newest empirical audit of a run's mechanism: the whitened-residual test."""
+
+    passed: bool
+    scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
+    message: str
+    at: datetime
+
+
 class RunDetail(Run):
     """A run with its plan and its guarantee."""
 
@@ -153,6 +163,7 @@ class RunDetail(Run):
     void_rounds: int
     cohort: int = Field(description="planned users a round")
     min_reports: int
+    audit: AuditResult | None = None
 
 
 class Round(_Answer):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+
+from fieldfare_server.optimizers.schedules import Constant, Schedule
 
 State = dict[str, torch.Tensor]
 """Named tensors (scalars are 0-d float64/int64): saved and restored bit for bit by the checkpoint."""
@@ -35,10 +37,32 @@ class OptimizerSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
-    learning_rate: float = Field(default=1.0, gt=0)
 
     def build(self) -> ServerOptimizer:
         raise TypeError(f"{type(self).__name__} names no optimizer")
+
+
+class SteppedSpec(OptimizerSpec):
+    """An optimizer with a learning rate of its own (DiSK has its base optimizer's)."""
+
+    learning_rate: float = Field(default=1.0, gt=0)
+    schedule: Schedule = Constant()
+
+    def rate(self, info: StepInfo) -> float:
+        """The learning rate of this round."""
+        return self.learning_rate * self.schedule.factor(info.round, info.rounds)
+
+
+class Points(NamedTuple):
+    """What the clients of one round train from.
+
+    A client trains from every point with the same batches in the same order and the same randomness, forms
+    sum_i weights[i] x (local model from points[i] - points[i]), and clips that once: one vector of norm at most the
+    clip norm, whatever the weights. The weights sum to 1.
+    """
+
+    points: tuple[torch.Tensor, ...]
+    weights: tuple[float, ...]
 
 
 class ServerOptimizer(ABC):
@@ -49,8 +73,11 @@ class ServerOptimizer(ABC):
     """
 
     kind: ClassVar[str]
-    queries: ClassVar[int] = 1
-    """How many points the clients train from (2: two-point mode; combined before clipping)."""
+
+    @property
+    def queries(self) -> int:
+        """How many points the clients train from at most (2: two-point mode; combined before clipping)."""
+        return 1
 
     @abstractmethod
     def init(self, params: torch.Tensor) -> State:
@@ -62,6 +89,6 @@ class ServerOptimizer(ABC):
     ) -> tuple[torch.Tensor, State]:
         """(new params, new state); neither input is modified."""
 
-    def broadcast(self, state: State, params: torch.Tensor, info: StepInfo) -> torch.Tensor:
-        """The point that clients train from; `params` itself unless the optimizer looks ahead."""
-        return params
+    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
+        """What clients train from: `params` itself unless the optimizer looks ahead. Post-processing, like `step`."""
+        return Points((params,), (1.0,))

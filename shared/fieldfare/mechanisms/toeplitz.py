@@ -23,15 +23,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import torch
 from scipy.linalg import toeplitz as _toeplitz
-from scipy.signal import lfilter
+from scipy.signal import fftconvolve, lfilter
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism, Sensitivity, Stream
+from fieldfare.mechanisms.streams import MemoryStream, ReplayStream, WindowStream
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation
 
 if TYPE_CHECKING:
@@ -254,6 +255,29 @@ class MakeStream(Protocol):
         ...  # a protocol: implemented by the functions that are passed in
 
 
+def window_stream(noising_coefs: Vector, horizon: int) -> MakeStream:
+    """Streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
+
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+        return WindowStream(numel, noise, horizon, noising_coefs[:horizon], dtype=dtype, device=device)
+
+    return make
+
+
+def row_stream(noising_coefs: Vector, horizon: int, engine: Literal["memory", "replay"]) -> MakeStream:
+    """Streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it again from the key."""
+    values = coefficients(noising_coefs, horizon)
+    kind = MemoryStream if engine == "memory" else ReplayStream
+
+    def row(t: int) -> Vector:
+        return values[t::-1]
+
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+        return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
+
+    return make
+
+
 class ToeplitzMechanism(Mechanism):
     """A mechanism with Toeplitz C and B, given by coefficients of both: everything but the stream follows from them.
 
@@ -283,7 +307,7 @@ class ToeplitzMechanism(Mechanism):
         self.noising_coefs = coefficients(noising_coefs, rounds, name="noising_coefs")
         for vector in (self.strategy_coefs, self.noising_coefs):
             vector.setflags(write=False)
-        product = multiply(self.strategy_coefs, self.noising_coefs, rounds)
+        product = fftconvolve(self.strategy_coefs, self.noising_coefs)[:rounds]
         product[0] -= 1.0
         scale = float(np.abs(self.strategy_coefs).max() * np.abs(self.noising_coefs).sum())
         worst = float(np.abs(product).max())

@@ -1,0 +1,135 @@
+"""The Flower ClientApp: the same one in process, under Ray, and in a SuperNode's ClientApp process.
+
+Where a node's configuration comes from, first that is set:
+
+* `task`: the node's own configuration (`--node-config 'task="flights"'`), FIELDFARE_TASK, the run's configuration.
+  Never from a message: the server does not choose what code a node imports.
+* which users it hosts: `partition-id` and `num-partitions` of the node's configuration; without them, all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import flwr.app
+import numpy as np
+import torch
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+
+from fieldfare import clipping
+from fieldfare.errors import BadInput
+from fieldfare.plan import ClientSpec
+from fieldfare.task import Task, load_task
+from fieldfare.wire import Schema, TrainInstruction, TrainReply, write_users
+from fieldfare_client.training import Trainer
+from fieldfare_client.users import UserTable
+
+log = logging.getLogger("fieldfare.client")
+
+app = ClientApp()
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """What a node hosts: a task and its users."""
+
+    task: Task
+    table: UserTable
+    schema: Schema
+    order: NDArray[np.int64]
+    """Indices into the table by increasing pseudonym."""
+
+    def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Table indices of those of `names` that live here."""
+        sorted_names = self.table.pseudonyms[self.order]
+        at = np.searchsorted(sorted_names, names)
+        at[at == len(sorted_names)] = 0
+        return self.order[at[sorted_names[at] == names]] if len(sorted_names) else np.zeros(0, np.int64)
+
+
+@lru_cache(maxsize=1)
+def _task(name: str) -> Task:
+    # One at a time in a process: data are read once, however many simulated nodes share them.
+    return load_task(name)
+
+
+@lru_cache(maxsize=128)
+def _hosted(name: str, index: int, count: int) -> Hosted:
+    task = _task(name)
+    users = task.users()
+    table = users if count == 1 else users.partition(index, count)
+    if not isinstance(table, UserTable):
+        raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
+    order = np.argsort(table.pseudonyms, kind="stable").astype(np.int64)
+    return Hosted(task, table, Schema.of(task.build_model()), order)
+
+
+def hosted(context: Context) -> Hosted:
+    """What this node hosts. Raises `BadInput` where nothing says which task."""
+    own, run = context.node_config, context.run_config
+    name = own.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
+    if not name:
+        raise BadInput("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
+    return _hosted(str(name), int(own.get("partition-id", 0)), int(own.get("num-partitions", 1)))
+
+
+@lru_cache(maxsize=8)
+def _trainer(task: Task, settings: str, device: str) -> tuple[Trainer, clipping.ClippingSpec]:
+    said = json.loads(settings)
+    spec = clipping.parse(said["clipping"])
+    schema = Schema.of(task.build_model())
+    layout = schema.slices()
+
+    def clip(updates: torch.Tensor) -> tuple[float, ...] | None:
+        over = (float(clipping.count_over(updates, spec)),) if spec.counts else None
+        clipping.clip_(updates, spec, layout)
+        return over
+
+    client = ClientSpec.model_validate(said["client"])
+    return Trainer(task, client, clip, seed=int(said["seed"]), device=device), spec
+
+
+@app.query("users")
+def users(message: Message, context: Context) -> Message:
+    """Which users live here, by pseudonym, and which model they would train."""
+    here = hosted(context)
+    return Message(write_users(flwr.app, here.table.pseudonyms, here.schema), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
+    here = hosted(context)
+    instruction = TrainInstruction.read(message.content, here.schema)
+    trainer, spec = _trainer(here.task, json.dumps(instruction.settings, sort_keys=True), _device())
+    points = [torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)]
+    result = trainer.train(
+        points,
+        instruction.weights,
+        here.table,
+        here.find(instruction.users),
+        at_round=instruction.occasion.round,
+    )
+    update = result.update.cpu()
+    if not bool(torch.isfinite(update).all()):
+        # Cannot happen after clipping; if it did, the server would have to drop this node's users.
+        update = torch.zeros_like(update)
+    counts = result.counts or (0.0,) * spec.counts
+    reply = TrainReply(instruction.occasion, here.schema.arrays(update), result.users, counts)
+    return Message(reply.write(flwr.app), reply_to=message)
+
+
+def _own(instruction: TrainInstruction) -> list[dict[str, Any]]:
+    # Arrays read from the wire are read-only views of the message; torch wants writable memory.
+    return [{name: value.copy() for name, value in point.items()} for point in instruction.points]
+
+
+def _device() -> str:
+    return os.environ.get("FIELDFARE_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")

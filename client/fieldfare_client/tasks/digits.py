@@ -1,0 +1,78 @@
+"""Handwritten digits of 8 x 8 pixels (scikit-learn's `digits`, 1 797 images): small enough for every test run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.scores import accuracy
+from fieldfare_client.tasks.split import by_labels
+from fieldfare_client.users import UserTable
+
+CLASSES = 10
+TEST_ROWS = 297
+
+
+class DigitsTask(Task):
+    """A 64-32-10 perceptron (2 410 parameters) on `users_count` made-up users.
+
+    The images have no natural users. `concentration`: of the Dirichlet distribution from which each user's mix of
+    digits is drawn; None spreads the images evenly.
+    """
+
+    name: ClassVar[str] = "digits"
+    score_name: ClassVar[str] = "accuracy"
+    held_out: ClassVar[str] = "297 public images that are given to no user."
+
+    def __init__(self, users_count: int = 100, concentration: float | None = 1.0, hidden: int = 32):
+        self.users_count, self.concentration, self.hidden = users_count, concentration, hidden
+        self._table: UserTable | None = None
+        self._test: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def build_model(self) -> torch.nn.Module:
+        with seeded(self.seed):
+            return torch.nn.Sequential(
+                torch.nn.Linear(64, self.hidden), torch.nn.ReLU(), torch.nn.Linear(self.hidden, CLASSES)
+            )
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"].to(torch.float32) / 16, columns["y"].to(torch.int64)
+
+    def users(self) -> UserTable:
+        self._read()
+        assert self._table is not None
+        return self._table
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        self._read()
+        assert self._test is not None
+        inputs, targets = self._test
+        with torch.no_grad():
+            outputs = model(inputs)
+            loss = float(self.loss(outputs, targets).mean())
+        return {"accuracy": accuracy(outputs, targets), "loss": loss}
+
+    def _read(self) -> None:
+        if self._table is not None:
+            return
+        from sklearn.datasets import load_digits  # on first use: importing scikit-learn takes a second
+
+        pixels, labels = load_digits(return_X_y=True)
+        pixels, labels = pixels.astype(np.uint8), labels.astype(np.uint8)
+        generator = np.random.default_rng(1797)
+        order = generator.permutation(len(labels))
+        test, train = order[:TEST_ROWS], order[TEST_ROWS:]
+        owner = by_labels(labels[train], self.users_count, self.concentration, generator)
+        ids = [f"digits-{user}" for user in range(self.users_count)]
+        self._test = self.prepare({"x": torch.from_numpy(pixels[test]), "y": torch.from_numpy(labels[test])})
+        self._table = UserTable.owned(ids, owner, {"x": pixels[train], "y": labels[train]})
+
+
+TASKS = {"digits": DigitsTask}

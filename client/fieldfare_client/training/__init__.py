@@ -1,0 +1,8 @@
+"""Local training of many users at once: what a node does between receiving a model and sending one sum.
+
+`Trainer` is the way in. Engines differ in speed, never in the result: see `engines`.
+"""
+
+from fieldfare_client.training.trainer import Clip, CohortUpdate, Trainer
+
+__all__ = ["Clip", "CohortUpdate", "Trainer"]

@@ -1,0 +1,64 @@
+"""The plain engine: one user after another, as lean as sequential PyTorch gets."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from fieldfare_client.training.engines import Chunk, Engine
+
+
+class LoopEngine(Engine):
+    """For every model. Three copies of the model: weights, gradient, and velocity where there is momentum."""
+
+    kind: ClassVar[str] = "loop"
+
+    @staticmethod
+    def refuses(model: torch.nn.Module) -> str:
+        return ""
+
+    def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
+        named = dict(self.model.named_parameters())
+        weights: list[torch.Tensor] = [named[name] for name in self.schema.names]
+        starts = list(self.schema.split(start).values())
+        rows = torch.from_numpy(chunk.schedule.rows).to(start.device)
+        for user, counts in enumerate(chunk.schedule.counts.tolist()):
+            with torch.no_grad():
+                torch._foreach_copy_(weights, starts)
+            velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
+            for step, count in enumerate(counts):
+                if count:
+                    at = rows[user, step, :count]
+                    self._step(weights, starts, velocity, chunk.inputs[at], chunk.targets[at])
+            with torch.no_grad():
+                mine = list(self.schema.split(out[user]).values())
+                torch._foreach_copy_(mine, weights)
+                torch._foreach_sub_(mine, starts)
+
+    def _step(
+        self,
+        weights: list[torch.Tensor],
+        starts: list[torch.Tensor],
+        velocity: list[torch.Tensor] | None,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:
+        client = self.client
+        with torch.enable_grad():
+            total = self.loss(self.model(inputs), targets).mean()
+            gradient = list(torch.autograd.grad(total, weights, materialize_grads=True))
+        with torch.no_grad():
+            if client.gradient_clip is not None:
+                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradient)))
+                torch._foreach_mul_(gradient, (client.gradient_clip / norm).clamp_(max=1.0))
+            if client.weight_decay:
+                torch._foreach_add_(gradient, weights, alpha=client.weight_decay)
+            if client.proximal:
+                torch._foreach_add_(gradient, weights, alpha=client.proximal)
+                torch._foreach_sub_(gradient, starts, alpha=client.proximal)
+            if velocity is not None:
+                torch._foreach_mul_(velocity, client.momentum)
+                torch._foreach_add_(velocity, gradient)
+                gradient = velocity
+            torch._foreach_sub_(weights, gradient, alpha=client.learning_rate)

@@ -1,0 +1,89 @@
+"""Which rows a user trains on, batch by batch: a pure function of (run seed, round, user), so the same whichever
+node hosts the user, whatever else trains beside it, and whichever engine does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.plan import ClientSpec
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64-bit words that looks random."""
+    z = values + _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def user_keys(users: NDArray[np.uint64], seed: int, at_round: int) -> NDArray[np.uint64]:
+    """One key a user for this round of this run, shape (users,): everything random in local training starts here."""
+    occasion = mix(mix(np.array([seed % 2**64], np.uint64)) ^ np.uint64(at_round))
+    return mix(mix(users) ^ occasion)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Batches of a chunk of users. `width` is the widest batch; a short batch is padded at its end with the user's
+    own first row, at weight 0: no user's arithmetic ever touches another user's rows."""
+
+    rows: NDArray[np.int64]
+    """Rows of the chunk, shape (users, steps, width)."""
+    counts: NDArray[np.int64]
+    """Real rows in each batch, shape (users, steps); 0 after the user's last step."""
+    keys: NDArray[np.uint64]
+    """Shape (users,), see `user_keys`."""
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Batches of each user, shape (users,). 0 for a user without rows."""
+        return np.count_nonzero(self.counts, axis=1).astype(np.int64)
+
+
+def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
+    """How many batches users with `sizes` rows train on, shape (users,)."""
+    per_epoch: NDArray[np.int64] = -(-sizes // client.batch_size)
+    if client.local_epochs is not None:
+        return np.asarray(per_epoch * client.local_epochs)
+    return np.where(sizes > 0, client.steps or 0, 0).astype(np.int64)
+
+
+def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec) -> Schedule:
+    """Each epoch goes through a user's rows once in a random order; with `steps`, as many epochs as it takes.
+
+    `sizes`: rows of each user, adjacent in the chunk in the same order, shape (users,). `keys`: shape (users,).
+    """
+    users, batch = len(sizes), client.batch_size
+    steps, per_epoch = steps_of(sizes, client), -(-sizes // batch)
+    width, most = int(min(batch, sizes.max(initial=1))), int(steps.max(initial=0))
+    starts = np.cumsum(sizes) - sizes
+
+    epochs = -(-steps // np.maximum(per_epoch, 1))
+    user = np.repeat(np.arange(users), epochs)
+    epoch = _places(epochs)
+    pair_key = mix(keys[user] + epoch.astype(np.uint64))
+    pair = np.repeat(np.arange(len(user)), sizes[user])
+    row = _places(sizes[user])
+    order = np.lexsort((mix(pair_key[pair] + row.astype(np.uint64)), pair))
+    row = row[order]  # `pair` is sorted already, so it is as it was
+
+    owner = user[pair]
+    step, slot = epoch[pair] * per_epoch[owner] + _places(sizes[user]) // batch, _places(sizes[user]) % batch
+    kept = step < steps[owner]
+    owner, step, slot, row = owner[kept], step[kept], slot[kept], row[kept]
+    rows = np.broadcast_to(starts[:, None, None], (users, most, width)).copy()
+    rows[owner, step, slot] = starts[owner] + row
+    counts = np.zeros((users, most), np.int64)
+    np.add.at(counts, (owner, step), 1)
+    return Schedule(rows, counts, keys)
+
+
+def _places(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, ..., length - 1 for each length, one after another."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)

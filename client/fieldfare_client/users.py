@@ -1,0 +1,129 @@
+"""The users that a node hosts, and their rows, in columns.
+
+Layout, in memory and on disk alike: rows of one user are adjacent; `offsets[u] : offsets[u + 1]` are the rows of
+user u; every column is row-aligned. On disk that is one Arrow IPC file, uncompressed, of one record batch a block of
+users, which is memory-mapped: a user's rows are read from disk when that user trains, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput
+from fieldfare.wire import pseudonyms as name_all
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of some users, copied out of a table: `sizes[i]` rows of the i-th of them, in order."""
+
+    columns: dict[str, torch.Tensor]
+    """Row-aligned, shape (sum of sizes, ...)."""
+    sizes: NDArray[np.int64]
+    users: NDArray[np.uint64]
+    """Pseudonyms, shape (users,)."""
+
+
+class UserTable:
+    """Users and their data. Immutable; columns may be memory maps.
+
+    `pseudonyms`: uint64 (users,), distinct. `offsets`: int64 (users + 1,), not decreasing, from 0 to the number of
+    rows. `columns`: arrays (rows, ...). Raises `BadInput` where they do not fit together.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str] | NDArray[np.uint64],
+        offsets: NDArray[np.int64],
+        columns: Mapping[str, NDArray[np.generic]],
+    ) -> None:
+        named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all([str(i) for i in ids])
+        self._pseudonyms: NDArray[np.uint64] = named
+        self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
+        self.columns: dict[str, NDArray[np.generic]] = dict(columns)
+        self._selection: NDArray[np.int64] | None = None
+        if np.unique(named).size != named.size:
+            raise BadInput("users", "a user id occurs twice.")
+        rows = int(self.offsets[-1]) if self.offsets.size else -1
+        if self.offsets.shape != (named.size + 1,) or self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():
+            raise BadInput("offsets", "must go from 0 to the number of rows, one more than there are users.")
+        for name, column in self.columns.items():
+            if column.dtype.hasobject:
+                raise BadInput(f"column {name!r}", "holds Python objects.", "a numeric or fixed-size dtype")
+            if len(column) != rows:
+                raise BadInput(f"column {name!r}", f"has {len(column)} rows, the offsets end at {rows}.")
+
+    @classmethod
+    def grouped(
+        cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
+    ) -> UserTable:
+        """From rows in any order, each with its user's id, shape (rows,). Copies; a user's rows keep their order."""
+        ids, owner = np.unique(np.asarray(user_of_row), return_inverse=True)
+        return cls.owned([str(i) for i in ids], owner, columns)
+
+    @classmethod
+    def owned(
+        cls,
+        ids: Sequence[str] | NDArray[np.uint64],
+        owner: NDArray[np.int64],
+        columns: Mapping[str, NDArray[np.generic]],
+    ) -> UserTable:
+        """From rows in any order, each with the index of its user in `ids`, shape (rows,). Users may have no row."""
+        order = np.argsort(owner, kind="stable")
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(ids)))))
+        return cls(ids, offsets, {name: np.asarray(c)[order] for name, c in columns.items()})
+
+    @property
+    def pseudonyms(self) -> NDArray[np.uint64]:
+        """One 64-bit name a user, shape (users,)."""
+        return self._pseudonyms if self._selection is None else self._pseudonyms[self._selection]
+
+    def __len__(self) -> int:
+        return len(self._pseudonyms) if self._selection is None else len(self._selection)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows of each user, shape (users,)."""
+        sizes = np.diff(self.offsets)
+        return sizes if self._selection is None else sizes[self._selection]
+
+    def select(self, users: NDArray[np.int64]) -> UserTable:
+        """Some of the users, by index; shares the data."""
+        chosen = UserTable.__new__(UserTable)
+        chosen.__dict__.update(self.__dict__)
+        chosen._selection = np.asarray(users, np.int64) if self._selection is None else self._selection[users]
+        return chosen
+
+    def partition(self, index: int, count: int) -> UserTable:
+        """The users of node `index` of `count`. By pseudonym, so a user's node depends on nothing but `count`."""
+        if not 0 <= index < count:
+            raise BadInput(f"node {index} of {count}", "nodes are numbered from 0.", f"{count - 1} of {count}")
+        return self.select(np.flatnonzero(self.pseudonyms % np.uint64(count) == index))
+
+    def locate(self, users: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Index of each pseudonym, shape (len(users),). Raises `BadInput` for a user who is not here."""
+        here = self.pseudonyms
+        order = np.argsort(here)
+        at = np.searchsorted(here, users, sorter=order)
+        found = order[np.minimum(at, len(here) - 1)] if len(here) else np.zeros(len(users), np.int64)
+        if len(users) and (not len(here) or (here[found] != users).any()):
+            raise BadInput("cohort", "names a user whom this node does not host.")
+        return found
+
+    def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
+        """The rows of `users` (indices), copied to `device`."""
+        inside = np.asarray(users, np.int64)
+        if self._selection is not None:
+            inside = self._selection[inside]
+        starts, sizes = self.offsets[inside], self.offsets[inside + 1] - self.offsets[inside]
+        first = np.cumsum(sizes) - sizes
+        where = np.arange(int(sizes.sum())) + np.repeat(starts - first, sizes)
+        columns = {
+            name: torch.from_numpy(np.ascontiguousarray(c[where])).to(device) for name, c in self.columns.items()
+        }
+        return Rows(columns, sizes, self._pseudonyms[inside])

@@ -1,0 +1,21 @@
+"""The `fieldfare` command. One file a command; only this package may import `fieldfare_client`."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything imports Flower: it would call out otherwise.
+for _name, _value in {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+
+def main() -> None:
+    """Console entry point."""
+    from fieldfare_server.cli.application import application
+
+    application()

@@ -1,0 +1,16 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="where runs and the SQLite ledger live [FIELDFARE_HOME, else ./runs]")
+]
+LedgerOption = Annotated[
+    str | None, typer.Option("--ledger", help="ledger URL [FIELDFARE_LEDGER, else SQLite in the home directory]")
+]

@@ -1,0 +1,210 @@
+// The page: what is shown, when it is fetched, and what follows from an event.
+import { $, empty, failed, h, show, skeleton } from "./dom.js";
+import { epsilon, time } from "./format.js";
+import { get, listen, post, setToken, signedIn } from "./api.js";
+import { confirm, signIn } from "./dialogs.js";
+import { drawBanner } from "./banner.js";
+import { drawBudgets } from "./budgets.js";
+import { drawCohort } from "./cohort.js";
+import { drawCurve } from "./curve.js";
+import { drawGuarantee } from "./guarantee.js";
+import { drawLedger, resetLedger } from "./ledger.js";
+import { drawNoise } from "./noise.js";
+import { drawParticipation } from "./participation.js";
+import { drawRuns } from "./runs.js";
+import { drawUtility } from "./utility.js";
+
+const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
+const POINTS = 300;
+const PAUSE = 700; // at least this long between two loads, however many events come
+
+const state = { me: null, run: new URLSearchParams(location.hash.slice(1)).get("run"), runLimit: 50, compared: new Map(), drawn: new Map(), stop: null, at: null };
+const canAct = () => Boolean(state.me?.scopes.includes("admin"));
+const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
+
+// Draws only what changed: the client hands back the same object for an unchanged answer.
+function draw(id, values, how) {
+  const before = state.drawn.get(id);
+  if (before && before.length === values.length && before.every((value, i) => value === values[i])) return;
+  state.drawn.set(id, values);
+  how($(id));
+}
+
+function problem(id, error) {
+  state.drawn.delete(id);
+  show($(id), failed(error));
+}
+
+async function load() {
+  const [me, populations, runs, audit] = await Promise.all([get("/v1/me"), get("/v1/populations?limit=100"), get(`/v1/runs?limit=${state.runLimit}`), get("/v1/audit?limit=12")]);
+  state.me = me;
+  account();
+  draw("budgets", [populations], (parent) => drawBudgets(parent, populations.items));
+  draw("ledger", [audit, canAct()], (parent) => drawLedger(parent, audit, { canAct: canAct() }));
+  await loadRun(populations.items, runs);
+  state.at = Date.now();
+  $("main").setAttribute("aria-busy", "false");
+}
+
+async function loadRun(populations, runs) {
+  const active = runs.items.find((one) => ["running", "paused", "stopping"].includes(one.state));
+  const id = state.run || active?.id || runs.items[0]?.id;
+  if (!id) {
+    draw("banner", [null], (parent) => drawBanner(parent, { run: null }));
+    for (const panel of RUN_PANELS) draw(panel, [null], (parent) => show(parent, empty("Shown when there is a run.")));
+    draw("runs", [runs], (parent) => drawRuns(parent, runs, {}));
+    return;
+  }
+  let run;
+  let series;
+  let histogram;
+  try {
+    [run, series, histogram] = await Promise.all([get(path(id)), get(`${path(id)}/series?points=${POINTS}`), get(`${path(id)}/participation`)]);
+  } catch (error) {
+    if (error.status !== 404 || !state.run) throw error;
+    pick(null); // a link to a run of another ledger: show what there is instead
+    return;
+  }
+  const population = populations.find((one) => one.name === run.population);
+  const view = { run, runs: runs.items, population: population?.active_run === run.id ? population : null, canAct: canAct(), onPick: pick, onAsk: (what) => ask(run, what) };
+  draw("banner", [run, runs, population, canAct()], (parent) => drawBanner(parent, view));
+  draw("curve", [series], (parent) => drawCurve(parent, series));
+  draw("guarantee", [run], (parent) => drawGuarantee(parent, run));
+  draw("cohort", [run, series], (parent) => drawCohort(parent, run, series));
+  draw("utility", [run, series], (parent) => drawUtility(parent, run, series));
+  draw("noise", [run, series], (parent) => drawNoise(parent, run, series));
+  draw("participation", [histogram], (parent) => drawParticipation(parent, histogram));
+  await loadRuns(runs, id);
+}
+
+async function loadRuns(runs, current) {
+  const compared = await Promise.all([...state.compared.keys()].map((one) => get(`${path(one)}/series?points=${POINTS}`)));
+  draw("runs", [runs, current, ...compared], (parent) => drawRuns(parent, runs, {
+    current, compared: state.compared, series: compared, onPick: pick,
+    onCompare: (id, yes) => { if (yes) state.compared.set(id, true); else state.compared.delete(id); refresh(); },
+    onMore: () => { state.runLimit = Math.min(500, state.runLimit + 100); refresh(); },
+  }));
+}
+
+function pick(id) {
+  state.run = id;
+  history.replaceState(null, "", id ? `#run=${encodeURIComponent(id)}` : "#");
+  refresh();
+  if (id) $("banner").scrollIntoView({ block: "nearest" });
+}
+
+async function ask(run, what) {
+  const texts = {
+    stop: ["Stop this run?", `The run stops at the next round boundary, after ${run.committed_rounds} or ${run.committed_rounds + 1} of ${run.rounds} rounds. What it has spent, ε ${epsilon(run.spent.epsilon)} so far, stays spent; what is reserved for the other rounds is released.`, "Stop the run"],
+    pause: ["Pause this run?", "The run pauses at the next round boundary. Its reservation is kept, so nobody else can spend it meanwhile.", "Pause the run"],
+    resume: ["Resume this run?", "The run goes on with its next round.", "Resume the run"],
+  };
+  const [title, text, action] = texts[what];
+  const lines = what === "stop" ? [text, "A stopped run cannot be continued."] : [text];
+  if (!(await confirm({ title, text: lines, action, danger: what === "stop" }))) return;
+  try { await post(`${path(run.id)}/${what}`); notice(""); } catch (error) { notice(error.message); }
+  refresh();
+}
+
+// One load at a time; events during a load cause exactly one more.
+let loading = false;
+let again = false;
+let finished = 0;
+async function refresh() {
+  if (loading) { again = true; return; }
+  loading = true;
+  try {
+    await load();
+    if (refused) { refused = false; notice(""); connect(); }
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) refuse(error);
+    else if (state.at === null) { notice(`The service cannot be read: ${error.message}`); for (const id of ["banner", "budgets"]) problem(id, error); } else notice(`The newest figures could not be read: ${error.message}`);
+  }
+  finished = performance.now();
+  loading = false;
+  if (again) { again = false; later(); }
+}
+
+let timer = 0;
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(refresh, Math.max(0, PAUSE - (performance.now() - finished)));
+}
+
+let refused = false;
+function refuse(error) {
+  refused = true;
+  state.me = null;
+  state.drawn.clear();
+  state.stop?.();
+  connection("bad", "Signed out");
+  account();
+  notice(signedIn() ? error.message : "");
+  $("banner").dataset.kind = "";
+  show($("banner"), h("div", {}, h("p", { class: "banner-state" }, "Sign in to see the budget"), h("p", { class: "muted" }, "From another machine, this service answers only with a token.")),
+    h("div", { class: "banner-tools" }, h("button", { type: "button", class: "primary", "data-key": "sign-in", onclick: logIn }, "Sign in")));
+  for (const id of ["budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), empty("Signed out."));
+  $("main").setAttribute("aria-busy", "false");
+}
+
+async function logIn() {
+  await signIn(async (token) => {
+    setToken(token);
+    try { await get("/v1/me"); } catch (error) { setToken(""); throw error; }
+  });
+  if (signedIn()) { state.stop?.(); refused = true; refresh(); }
+}
+
+function account() {
+  const button = $("account");
+  button.textContent = signedIn() ? `Sign out ${state.me?.name || ""}`.trim() : "Sign in";
+  button.onclick = signedIn() ? () => { setToken(""); state.drawn.clear(); resetLedger(); state.stop?.(); refused = true; refresh(); } : logIn;
+}
+
+function notice(text) { $("notice").hidden = !text; $("notice").textContent = text; }
+
+function connection(kind, text) {
+  const pill = $("connection");
+  pill.dataset.kind = kind;
+  pill.querySelector(".pill-text").textContent = text;
+}
+
+function connect() {
+  state.stop?.();
+  let lost = false;
+  state.stop = listen({
+    onState: (what) => {
+      if (what === "live") { connection("good", "Live"); if (lost) { lost = false; notice(""); later(); } }
+      if (what === "lost") { lost = true; connection("warn", "Reconnecting"); if (state.at) notice(`Connection lost. These are the figures of ${time(state.at)}.`); }
+      if (what === "refused") refresh();
+    },
+    onEvent: (event) => {
+      if (event.event === "reset") resetLedger();
+      if (event.event !== "hello") later();
+    },
+  });
+}
+
+function theme() {
+  const order = ["system", "light", "dark"];
+  const button = $("theme");
+  const now = () => document.documentElement.dataset.theme || "system";
+  const say = () => { button.textContent = `Theme: ${now()}`; };
+  button.addEventListener("click", () => {
+    const next = order[(order.indexOf(now()) + 1) % order.length];
+    if (next === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try { localStorage.setItem("fieldfare.theme", next); } catch { /* the choice then lasts as long as the page */ }
+    say();
+  });
+  say();
+}
+
+for (const id of ["banner", "budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), skeleton());
+window.addEventListener("hashchange", () => { state.run = new URLSearchParams(location.hash.slice(1)).get("run"); refresh(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) later(); });
+theme();
+account();
+connect();
+refresh();
+get("/healthz").then((health) => { $("version").textContent = `Fieldfare ${health.version}`; }).catch(() => {});

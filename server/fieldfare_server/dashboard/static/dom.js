@@ -1,0 +1,31 @@
+// Elements from values. Text is always set as text: nothing on this page is ever parsed as HTML.
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : String(child))));
+  return element;
+}
+
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+export const $ = (id) => document.getElementById(id);
+
+// Replaces what `parent` shows, and keeps the keyboard where it was: a live page must not steal the focus.
+export function show(parent, ...children) {
+  const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  parent.replaceChildren(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
+  if (key) parent.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+export const facts = (pairs, kind = "facts") => h("dl", { class: kind },
+  pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+export const skeleton = () => h("div", { class: "skeleton", role: "status" }, h("span", { class: "sr" }, "Loading"));
+export const empty = (...text) => h("p", { class: "empty" }, ...text);
+export const failed = (error) => h("p", { class: "error" }, error.message);

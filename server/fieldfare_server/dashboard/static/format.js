@@ -1,0 +1,29 @@
+// Numbers and times as people read them. An epsilon is rounded up, never down: a page must not flatter the spend.
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+export const count = (n) => (n === null || n === undefined ? "—" : n.toLocaleString());
+export const time = (at) => clock.format(new Date(at));
+export const moment = (at) => (at ? day.format(new Date(at)) : "—");
+export const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;
+
+export function epsilon(x) {
+  if (x === null || x === undefined) return "∞";
+  if (x === 0) return "0";
+  const digits = x >= 100 ? 1 : x >= 1 ? 2 : 3;
+  const scale = 10 ** digits;
+  return (Math.ceil(x * scale - 1e-9) / scale).toFixed(digits);
+}
+
+export function number(x, digits = 4) {
+  if (x === null || x === undefined || !Number.isFinite(x)) return "—";
+  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e").replace("-", "−");
+  return Number(x.toPrecision(digits)).toString();
+}
+
+export function duration(seconds) {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}

@@ -1,0 +1,26 @@
+// Panel 6: public quantities of the noise only. Norms of real updates are not among them: they would be a release.
+import { empty, facts, h, show } from "./dom.js";
+import { number } from "./format.js";
+import { lineChart } from "./chart.js";
+
+export function drawNoise(parent, run, series) {
+  const last = series.points.at(-1)?.statistics || {};
+  const known = new Map(run.guarantee.facts.map((fact) => [fact.name, fact.value]));
+  const pairs = [["Noise multiplier", known.get("Noise multiplier") || "—"], ["Clip norm", known.get("Clip norm") || "—"]];
+  if (Number.isFinite(last.noise_std)) pairs.push(["Std a coordinate, last round", number(last.noise_std)]);
+  if (Number.isFinite(last.signal_to_noise)) pairs.push(["Signal to noise (released)", number(last.signal_to_noise)]);
+  pairs.push(["Residual self-test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
+  const figure = h("div", { class: "gap" });
+  show(parent, facts(pairs), figure,
+    h("p", { class: "hint" }, run.audit ? run.audit.message : ["Run ", h("code", {}, `fieldfare audit ${run.id}`), " to test the noise that this mechanism really adds."]));
+  const points = series.points.filter((p) => Number.isFinite(p.statistics.noise_std)).map((p) => [p.round + 1, p.statistics.noise_std]);
+  if (!points.length) {
+    show(figure, empty("No noise statistics have been released."));
+    return;
+  }
+  lineChart(figure, {
+    label: `Standard deviation of the noise a coordinate, ${number(points.at(-1)[1])} in the last round.`, xLabel: "rounds committed", xName: "Round",
+    yLabel: "std of the released mean", x: [0, series.rounds], y: [0, Math.max(...points.map(([, y]) => y)) * 1.15], height: 200,
+    lines: [{ name: "noise std", color: "2", points }],
+  });
+}

@@ -1,0 +1,29 @@
+// Panel 7: the held-out score. Public data or a released statistic; never something a node reported about its users.
+import { empty, facts, h, show } from "./dom.js";
+import { number } from "./format.js";
+import { lineChart } from "./chart.js";
+
+export const scores = (series) => series.points.filter((p) => Number.isFinite(p.statistics.score)).map((p) => [p.round + 1, p.statistics.score]);
+export function span(values) {
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  const room = (high - low || Math.abs(high) || 1) * 0.15;
+  return [low - room, high + room];
+}
+
+export function drawUtility(parent, run, series) {
+  const points = scores(series);
+  if (!points.length) {
+    show(parent, empty("This run has released no held-out score."));
+    return;
+  }
+  const name = run.score_name || "score";
+  const best = points.reduce((a, b) => (b[1] > a[1] ? b : a));
+  const figure = h("div", { class: "gap" });
+  show(parent, facts([[`Latest ${name}`, number(points.at(-1)[1])], [`Highest ${name}`, `${number(best[1])} (round ${best[0]})`]]), figure,
+    h("p", { class: "hint" }, "Measured on held-out data outside of the population."));
+  lineChart(figure, {
+    label: `Held-out ${name} against rounds: ${number(points.at(-1)[1])} after round ${points.at(-1)[0]}.`, xLabel: "rounds committed", xName: "Round", yLabel: name,
+    x: [0, series.rounds], y: span(points.map(([, y]) => y)), height: 200, lines: [{ name, color: "3", points }],
+  });
+}

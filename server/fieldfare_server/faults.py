@@ -1,0 +1,94 @@
+"""Named points at which a test can break the process, off unless the environment says otherwise.
+
+`FIELDFARE_FAULT=point:action[:nth]` (several joined by commas) arms a point: at its nth passing (default 1) the action
+happens. Actions: `kill` (SIGKILL to the own process: nothing gets to clean up), `raise` (`FaultInjected`),
+`enospc` (`OSError(ENOSPC)`), `eio` (`OSError(EIO)`). Crash safety is only as good as its tests, and a test needs the
+crash between two given instructions; so the points are compiled in, and cost one dictionary look-up when unarmed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping
+
+from fieldfare.errors import BadInput
+
+VARIABLE = "FIELDFARE_FAULT"
+
+POINTS = (
+    "ledger.transaction.begun",
+    "ledger.transaction.worked",
+    "ledger.transaction.committed",
+    "ledger.head.written",
+    "ledger.round.opening",
+    "ledger.round.opened",
+    "ledger.round.voiding",
+    "ledger.round.voided",
+    "ledger.round.committing",
+    "ledger.round.committed",
+    "ledger.run.finishing",
+    "ledger.run.finished",
+    "checkpoint.writing",
+    "checkpoint.half-written",
+    "checkpoint.written",
+    "checkpoint.synced",
+    "checkpoint.pending",
+    "checkpoint.promoting",
+    "checkpoint.promoted",
+    "checkpoint.pruned",
+    "strategy.selected",
+    "strategy.sent",
+    "strategy.aggregated",
+    "strategy.privatised",
+    "strategy.stepped",
+    "strategy.released",
+)
+ACTIONS = ("kill", "raise", "enospc", "eio")
+
+
+class FaultInjected(RuntimeError):
+    """A test asked for this."""
+
+
+class _Armed:
+    def __init__(self, action: str, nth: int) -> None:
+        self.action, self.left = action, nth
+
+
+_armed: dict[str, _Armed] = {}
+
+
+def load(environment: Mapping[str, str]) -> None:
+    """Arm what `environment[FIELDFARE_FAULT]` names, and nothing else. Raises `BadInput` on an unknown name."""
+    _armed.clear()
+    for entry in filter(None, environment.get(VARIABLE, "").split(",")):
+        name, _, rest = entry.partition(":")
+        action, _, nth = rest.partition(":")
+        if name not in POINTS:
+            raise BadInput(f"{VARIABLE} = {entry!r}", "there is no such fault point.", ", ".join(POINTS))
+        if action not in ACTIONS:
+            raise BadInput(f"{VARIABLE} = {entry!r}", "there is no such action.", ", ".join(ACTIONS))
+        if nth and not nth.isdecimal():
+            raise BadInput(f"{VARIABLE} = {entry!r}", "the last part counts passings.", "1")
+        _armed[name] = _Armed(action, int(nth or 1))
+
+
+def point(name: str) -> None:
+    """Here the process may be broken. `name` is one of `POINTS`."""
+    armed = _armed.get(name)
+    if armed is None:
+        return
+    armed.left -= 1
+    if armed.left:
+        return
+    if armed.action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if armed.action == "raise":
+        raise FaultInjected(name)
+    code = errno.ENOSPC if armed.action == "enospc" else errno.EIO
+    raise OSError(code, f"{os.strerror(code)} (injected)", name)
+
+
+load(os.environ)

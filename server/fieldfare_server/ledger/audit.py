@@ -1,0 +1,131 @@
+"""The one way to write to the ledger: a transaction with one audit row, or with none for a mere heartbeat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, insert, select, update
+
+from fieldfare.errors import LedgerError
+from fieldfare_server import faults
+from fieldfare_server.ledger import chain, models
+from fieldfare_server.ledger.database import Database
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+class Entry:
+    """The audit row of one transaction, to be appended once."""
+
+    def __init__(self, connection: Connection, event: str, now: float) -> None:
+        self._connection, self._event, self.now = connection, event, now
+        self.head: chain.Head | None = None
+
+    def append(
+        self,
+        action: str,
+        actor: str,
+        body: Mapping[str, Any],
+        *,
+        population: str | None = None,
+        run: str | None = None,
+        round: int | None = None,
+    ) -> None:
+        """Append the row and move the head. Raises ValueError if `body` is not JSON (NaN, infinity)."""
+        end = read_head(self._connection)
+        row: dict[str, Any] = {
+            "id": end.count + 1,
+            "at": self.now,
+            "actor": actor,
+            "action": action,
+            "population": population,
+            "run": run,
+            "round": round,
+            "event": self._event,
+            "body": chain.canonical(body),
+            "previous": end.hash,
+        }
+        row["hash"] = chain.row_hash(row)
+        self._connection.execute(insert(models.audit).values(row))
+        self._connection.execute(update(models.head).values(count=row["id"], hash=row["hash"]))
+        self.head = chain.Head(end.ledger, row["id"], row["hash"])
+
+
+class Journal:
+    """Writes with audit rows, and watches that the ledger never goes back behind what was seen of it."""
+
+    def __init__(self, database: Database, head_file: chain.HeadFile | None = None, clock: Clock = time.time) -> None:
+        self.database, self.clock = database, clock
+        self._file = head_file
+        self._seen = head_file.read() if head_file is not None else None
+
+    def check(self) -> None:
+        """Raise `LedgerError` if the ledger is behind the held head, or ends in a row that does not fit."""
+        with self.database.read() as connection:
+            end = self._not_behind(connection)
+            row = _audit_row(connection, end.count)
+            fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
+        if not fits:
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"its audit log does not end in the row {end.count} that it should end in.",
+                "a backup; `fieldfare verify` names what else does not fit",
+            )
+        self._see(end)
+
+    def write(self, work: Callable[[Connection, Entry], T]) -> T:
+        """One durable, serialised transaction (see `Database.write`)."""
+        entry: Entry | None = None
+
+        def attempt(connection: Connection, event: str) -> T:
+            nonlocal entry
+            self._not_behind(connection)
+            entry = Entry(connection, event, self.clock())
+            return work(connection, entry)
+
+        result = self.database.write(attempt)
+        if entry is not None and entry.head is not None:
+            self._see(entry.head)
+        return result
+
+    def _see(self, end: chain.Head) -> None:
+        if self._seen is not None and self._seen.count > end.count:
+            return
+        self._seen = end
+        if self._file is not None:
+            self._file.write(end)
+            faults.point("ledger.head.written")
+
+    def _not_behind(self, connection: Connection) -> chain.Head:
+        end, seen = read_head(connection), self._seen
+        if seen is None:
+            return end
+        if end.ledger != seen.ledger:
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
+                "the other ledger",
+            )
+        row = _audit_row(connection, seen.count) if seen.count else None
+        if end.count < seen.count or (seen.count and (row is None or row["hash"] != seen.hash)):
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"it ends at row {end.count} of its audit log, and row {seen.count} was seen already: an old copy was "
+                "put back, and what was spent since would be forgotten.",
+                "the newest copy",
+            )
+        return end
+
+
+def read_head(connection: Connection) -> chain.Head:
+    """Where the audit log ends, as the `head` row says."""
+    row = connection.execute(select(models.head)).mappings().one()
+    return chain.Head(row["ledger"], row["count"], row["hash"])
+
+
+def _audit_row(connection: Connection, number: int) -> Mapping[str, Any] | None:
+    row = connection.execute(select(models.audit).where(models.audit.c.id == number)).mappings().first()
+    return None if row is None else dict(row)

@@ -1,0 +1,186 @@
+"""Transactions on SQLite and PostgreSQL with the same meaning: writers one after another, all or nothing, durable.
+
+SQLite: WAL, synchronous=FULL, `BEGIN IMMEDIATE`. PostgreSQL: every writer first locks the one row of `head`, and
+then reads what the writer before it has committed. Every write carries a random event number that its audit row
+keeps (unique), so that a commit whose answer got lost is recognised instead of repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server import faults
+from fieldfare_server.ledger import models
+
+T = TypeVar("T")
+
+
+class Database:
+    """One database and how to write to it. Thread-safe; not to be shared across a fork."""
+
+    def __init__(self, url: str, *, patience: float = 60.0) -> None:
+        """`url`: `sqlite:///PATH`, `postgresql://...` or a path to an SQLite file.
+
+        patience: seconds for which a database that went away is waited for. Raises `BadInput` on another kind of URL.
+        """
+        if "://" not in url:
+            url = f"sqlite:///{url}"
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise BadInput("ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3") from None
+        backend = parsed.get_backend_name()
+        if backend == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        elif backend != "sqlite" or not parsed.database or parsed.database == ":memory:":
+            raise BadInput(
+                f"ledger URL {parsed.render_as_string(hide_password=True)}",
+                "a ledger is an SQLite file or a PostgreSQL database.",
+                "sqlite:///ledger.sqlite3",
+            )
+        self.name = parsed.render_as_string(hide_password=True)
+        self.patience = patience
+        self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
+        self._inode: tuple[int, int] | None = None
+        if self.path is not None:
+            self.engine = create_engine(parsed.set(database=str(self.path)), connect_args={"timeout": 60.0})
+            event.listen(self.engine, "connect", _set_up_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self.engine = create_engine(
+                parsed,
+                pool_pre_ping=True,
+                isolation_level="READ COMMITTED",
+                connect_args={"connect_timeout": 10, "application_name": "fieldfare"},
+            )
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is something to open (an empty SQLite file counts as nothing)."""
+        return self.path is None or (self.path.is_file() and self.path.stat().st_size > 0)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A read-only transaction on one consistent snapshot. Raises `LedgerError` if the database cannot be read."""
+        try:
+            with self.engine.connect() as connection:
+                if self.path is None:
+                    connection = connection.execution_options(isolation_level="REPEATABLE READ")
+                with connection.begin():
+                    self._check_file()
+                    yield connection
+        except SQLAlchemyError as error:
+            raise self.error(error) from error
+
+    def write(self, work: Callable[[Connection, str], T]) -> T:
+        """Run `work(connection, event)` in one serialised transaction and commit it durably.
+
+        If the database goes away the transaction is tried again for `patience` seconds; had it been committed after
+        all (its event is in the audit log), the result of that try is returned. Raises `LedgerError` when the
+        database stays away, is full, read-only or corrupt; then nothing was committed, or, when the answer to the
+        commit itself got lost for good, the ledger tells on resume.
+        """
+        number = secrets.token_hex(16)
+        deadline = time.monotonic() + self.patience
+        pause = 0.05
+        tried: list[T] = []
+        while True:
+            try:
+                with self.engine.connect() as connection:
+                    if self.path is not None:
+                        connection = connection.execution_options(fieldfare_write=True)
+                    with connection.begin():
+                        self._check_file()
+                        connection.execute(select(models.head.c.count).with_for_update()).one()
+                        faults.point("ledger.transaction.begun")
+                        if tried and _happened(connection, number):
+                            return tried[-1]
+                        tried.append(work(connection, number))
+                        faults.point("ledger.transaction.worked")
+                faults.point("ledger.transaction.committed")
+                return tried[-1]
+            except SQLAlchemyError as error:
+                if not _went_away(error) or time.monotonic() + pause > deadline:
+                    raise self.error(error) from error
+                time.sleep(pause)
+                pause = min(2 * pause, 2.0)
+
+    def error(self, error: SQLAlchemyError) -> LedgerError:
+        """What a failed statement means, in words."""
+        cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+        return LedgerError(
+            f"ledger {self.name}",
+            f"the database refused: {cause[0] if cause else type(error).__name__}.",
+            "put the database right, then resume the run; what was committed is kept",
+        )
+
+    def _check_file(self) -> None:
+        # SQLite goes on writing to a file that was deleted or replaced under it: a budget that nobody will ever read.
+        if self.path is None:
+            return
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise LedgerError(f"ledger {self.name}", f"its file is gone ({error.strerror}).", "put it back") from None
+        inode = (status.st_dev, status.st_ino)
+        if self._inode is None:
+            self._inode = inode
+        elif self._inode != inode:
+            raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver must not open transactions of its own
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA busy_timeout = 60000")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA trusted_schema = OFF")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("fieldfare_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _happened(connection: Connection, number: str) -> bool:
+    return connection.execute(select(models.audit.c.id).where(models.audit.c.event == number)).first() is not None
+
+
+def _went_away(error: SQLAlchemyError) -> bool:
+    """Whether waiting may help: the connection was lost or could not be made, not: the statement was refused."""
+    if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
+        return False
+    if isinstance(error.orig, sqlite3.Error):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return error.connection_invalidated or state is None or state[:2] == "08" or state in _TRANSIENT
+
+
+_TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03")
+"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts."""
+
+
+def is_empty(engine: Engine) -> bool:
+    """Whether the database holds none of the ledger's tables."""
+    from sqlalchemy import inspect
+
+    names = set(inspect(engine).get_table_names())
+    return not names & ({table.name for table in models.metadata.sorted_tables} | {"alembic_version"})

@@ -1,0 +1,1 @@
+"""Alembic's migrations of the ledger, oldest first: `versions/NNNN_what.py`."""

@@ -1,0 +1,11 @@
+"""Run by Alembic: migrate on the connection that `fieldfare_server.ledger.migrate` hands over, in its transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from fieldfare_server.ledger.models import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

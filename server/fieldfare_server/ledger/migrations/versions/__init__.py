@@ -1,0 +1,1 @@
+"""One file a released version. A released file is never edited."""

@@ -1,0 +1,214 @@
+"""The ledger's tables. The migrations create them; a test keeps the two equal.
+
+`audit` is the ledger's spine: append-only, each row chained to the one before; every other row can be recomputed from
+it (`fieldfare_server.ledger.verify`). Privacy losses are JSON text of `PrivacyLoss`; binary columns are documented
+where they are written (`blobs`, `users`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+head = Table(
+    "head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("ledger", String(32), nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("hash", String(64), nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+"""One row: how long the audit chain is and where it ends. Every writer locks it first, so writers are serialised."""
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("population", String(100)),
+    Column("run", String(40)),
+    Column("round", Integer),
+    Column("event", String(32), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    UniqueConstraint("event"),
+    Index(None, "run"),
+    Index(None, "population"),
+)
+"""Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
+
+populations = Table(
+    "populations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(100), nullable=False),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("adjacency", String(20), nullable=False),
+    Column("unit", String(100), nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("salt", LargeBinary, nullable=False),
+    Column("users", BigInteger, nullable=False),
+    Column("settled", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", String(200), nullable=False),
+    UniqueConstraint("name"),
+    CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
+)
+"""`settled`: the composed loss of every finished run; runs under way are added from `runs`."""
+
+users = Table(
+    "users",
+    metadata,
+    Column("population_id", ForeignKey("populations.id"), primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    Column("hashes", LargeBinary, nullable=False),
+)
+"""Users `first` ... `first + count - 1` of a population: 8-byte salted hashes, concatenated in order."""
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("seq", Integer, primary_key=True),
+    Column("id", String(40), nullable=False),
+    Column("population_id", ForeignKey("populations.id"), nullable=False),
+    Column("plan", Text, nullable=False),
+    Column("plan_digest", String(128), nullable=False),
+    Column("rounds", Integer, nullable=False),
+    Column("planned", Text, nullable=False),
+    Column("spent", Text, nullable=False),
+    Column("noise_source", String(40), nullable=False),
+    Column("key_commitment", String(128), nullable=False),
+    Column("trust_node_ids", Boolean, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("request", String(20)),
+    Column("message", Text, nullable=False),
+    Column("next_round", Integer, nullable=False),
+    Column("checkpoint", String(64)),
+    Column("started_at", Double, nullable=False),
+    Column("started_by", String(200), nullable=False),
+    Column("ended_at", Double),
+    UniqueConstraint("id"),
+    Index(None, "population_id", "state"),
+    Index(
+        "uq_runs_secure_key",
+        "key_commitment",
+        unique=True,
+        sqlite_where=text("noise_source = 'secure'"),
+        postgresql_where=text("noise_source = 'secure'"),
+    ),
+)
+"""A key serves one run: the same noise under two sums would tell their difference."""
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("run_seq", ForeignKey("runs.seq"), primary_key=True),
+    Column("holder", String(300), nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("renewed_at", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
+)
+"""`token` rises with every new holder and fences off the old one; `beat` rises with every renewal."""
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_seq", ForeignKey("runs.seq"), nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("noise_row", Integer, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("cohort", LargeBinary),
+    Column("cohort_size", Integer, nullable=False),
+    Column("reports", Integer, nullable=False),
+    Column("participants", Integer, nullable=False),
+    Column("spent", Text),
+    Column("epsilon", Double),
+    Column("checkpoint", String(64)),
+    Column("statistics", Text, nullable=False),
+    Column("rejects", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("opened_at", Double, nullable=False),
+    Column("closed_at", Double),
+    UniqueConstraint("run_seq", "index", "attempt"),
+    Index(
+        "uq_rounds_committed_noise_row",
+        "run_seq",
+        "noise_row",
+        unique=True,
+        sqlite_where=text("state = 'committed'"),
+        postgresql_where=text("state = 'committed'"),
+    ),
+    Index(
+        "uq_rounds_one_open",
+        "run_seq",
+        unique=True,
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
+)
+"""`cohort` is kept only while the round is open; `spent` is the run's cumulative loss after the round."""
+
+participations = Table(
+    "participations",
+    metadata,
+    Column("round_id", ForeignKey("rounds.id"), primary_key=True),
+    Column("run_seq", ForeignKey("runs.seq"), nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("users", LargeBinary, nullable=False),
+    UniqueConstraint("run_seq", "index"),
+)
+"""One blob a committed round: the indices of the users whose updates are in the released sum."""
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(20), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("scopes", String(100), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", String(200), nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    UniqueConstraint("digest"),
+)
+
+ACTIVE = ("running", "paused", "stopping", "interrupted")
+"""Run states that hold a reservation."""
+ENDED = ("done", "stopped", "exhausted", "failed")

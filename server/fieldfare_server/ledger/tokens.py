@@ -1,0 +1,90 @@
+"""API tokens: 256 random bits, kept as a hash, with scopes, an end, and an audit row for each change."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+from sqlalchemy import Connection, insert, select, update
+
+from fieldfare.errors import BadInput
+from fieldfare_server.ledger import models, views
+from fieldfare_server.ledger.audit import Clock, Entry, Journal
+from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.reads import token_view
+
+_SCOPES = ("read", "admin")
+PREFIX = "ff_"
+
+
+def create(
+    journal: Journal, name: str, scopes: tuple[views.Scope, ...], actor: str, expires_at: float | None
+) -> tuple[str, views.TokenView]:
+    """(secret, view) of a new token. The secret is `ff_` + id + `_` + 64 hex digits."""
+    if not scopes or not set(scopes) <= set(_SCOPES):
+        raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(_SCOPES))
+    if not name.strip() or len(name) > 200:
+        raise BadInput(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
+    number = secrets.token_hex(6)
+    secret = f"{PREFIX}{number}_{secrets.token_hex(32)}"
+    ordered = tuple(scope for scope in _SCOPES if scope in scopes)
+
+    def work(connection: Connection, entry: Entry) -> views.TokenView:
+        if expires_at is not None and not expires_at > entry.now:
+            raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
+        values = {
+            "id": number,
+            "name": name,
+            "digest": _digest(secret),
+            "scopes": " ".join(ordered),
+            "created_at": entry.now,
+            "created_by": actor,
+            "expires_at": expires_at,
+            "revoked_at": None,
+        }
+        connection.execute(insert(models.tokens).values(values))
+        body = {"id": number, "name": name, "scopes": ordered, "expires_at": expires_at, "digest": _digest(secret)}
+        entry.append("token.create", actor, body)
+        return token_view(values)
+
+    return secret, journal.write(work)
+
+
+def revoke(journal: Journal, token_id: str, actor: str) -> views.TokenView:
+    """Revoke a token; one that is revoked stays so."""
+
+    def work(connection: Connection, entry: Entry) -> views.TokenView:
+        where = models.tokens.c.id == token_id
+        row = connection.execute(select(models.tokens).where(where)).mappings().first()
+        if row is None:
+            raise BadInput(f"token {token_id!r}", "the ledger has none of that id.", "one that is listed")
+        if row["revoked_at"] is not None:
+            return token_view(row)
+        connection.execute(update(models.tokens).where(where).values(revoked_at=entry.now))
+        entry.append("token.revoke", actor, {"id": token_id})
+        return token_view({**row, "revoked_at": entry.now})
+
+    return journal.write(work)
+
+
+def check(database: Database, clock: Clock, secret: str) -> views.TokenView | None:
+    """The token of this secret if it is neither revoked nor expired.
+
+    The row is found by the token's public id, and its digest compared in constant time, so that neither the index
+    nor the comparison tells how much of a guess was right.
+    """
+    digest = _digest(secret)
+    prefix, _, rest = secret.partition("_")
+    number = rest.partition("_")[0]
+    with database.read() as connection:
+        row = connection.execute(select(models.tokens).where(models.tokens.c.id == number[:20])).mappings().first()
+    right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
+    if row is None or not right or prefix + "_" != PREFIX:
+        return None
+    over = row["revoked_at"] is not None or (row["expires_at"] is not None and clock() >= row["expires_at"])
+    return None if over else token_view(row)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

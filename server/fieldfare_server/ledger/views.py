@@ -1,0 +1,177 @@
+"""What the ledger shows: frozen values, safe for the API, the page and the command line.
+
+No user, no node and no key is in any of them; counts of users are public under the adjacency that the plan states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.participation import Adjacency
+
+RunState = Literal["running", "paused", "stopping", "interrupted", "done", "stopped", "exhausted", "failed"]
+RoundState = Literal["open", "committed", "void"]
+EndState = Literal["done", "stopped", "exhausted", "failed"]
+Request = Literal["stop", "pause"]
+Scope = Literal["read", "admin"]
+
+
+class View(BaseModel):
+    """Base of all views."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+
+class PopulationView(View):
+    """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC."""
+
+    name: str
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    unit: str
+    simulated: bool
+    """Not people: only such a population may be charged by a run with a fixed noise seed."""
+    state: Literal["open", "closed"]
+    users: int
+    """Users known so far."""
+    spent: PrivacyLoss
+    """Of everything released so far."""
+    spent_epsilon: float
+    committed: PrivacyLoss
+    """Spent by ended runs, and planned by the runs under way: what will be spent if those run to their end."""
+    committed_epsilon: float
+    reserved_epsilon: float
+    """committed_epsilon - spent_epsilon."""
+    remaining_epsilon: float
+    """The epsilon, taken alone, of the largest single Gaussian run that could still be started; 0 when none can."""
+    remaining_mu: float
+    """Its mu (sensitivity / noise multiplier)."""
+    rounds_left: int
+    """Rounds still to come in the runs under way."""
+    runs_active: int
+    runs_total: int
+    created_at: float
+    created_by: str
+
+
+class RunView(View):
+    """A run. Epsilons are at the population's delta and of this run alone."""
+
+    id: str
+    seq: int
+    population: str
+    plan: dict[str, Any]
+    plan_digest: str
+    adjacency: Adjacency
+    delta: float
+    rounds: int
+    next_round: int
+    """Rounds committed so far, which is also the index of the next."""
+    planned: PrivacyLoss
+    planned_epsilon: float
+    spent: PrivacyLoss
+    spent_epsilon: float
+    noise_source: str
+    trust_node_ids: bool
+    """Participation limits hold only if nodes tell the truth about who they are."""
+    state: RunState
+    request: Request | None
+    message: str
+    checkpoint: str | None
+    """SHA-256 of the newest committed checkpoint."""
+    started_at: float
+    started_by: str
+    ended_at: float | None
+
+
+class RoundView(View):
+    """One attempt at a round. A void attempt released nothing, cost nothing, and used no noise."""
+
+    id: int
+    run: str
+    index: int
+    attempt: int
+    noise_row: int
+    state: RoundState
+    cohort_size: int
+    reports: int
+    participants: int
+    spent: PrivacyLoss | None
+    """The run's cumulative loss after this round."""
+    epsilon: float | None
+    """`spent` at the population's delta as it was then."""
+    checkpoint: str | None
+    statistics: dict[str, Any]
+    """Public or privatised values only."""
+    rejects: dict[str, int]
+    reason: str
+    opened_at: float
+    closed_at: float | None
+
+
+class SeriesPoint(View):
+    """One committed round of a down-sampled series."""
+
+    index: int
+    epsilon: float
+    participants: int
+    cohort_size: int
+    reports: int
+    opened_at: float
+    closed_at: float
+    statistics: dict[str, Any]
+
+
+class EventView(View):
+    """Something that happened, for people and for streams; `id` is the audit row's."""
+
+    id: int
+    at: float
+    actor: str
+    action: str
+    population: str | None
+    run: str | None
+    round: int | None
+    body: dict[str, Any]
+
+
+class AuditView(EventView):
+    """An audit row with its place in the chain."""
+
+    event: str
+    previous: str
+    hash: str
+
+
+class TokenView(View):
+    """An API token, without its secret, which only its first owner has seen."""
+
+    id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    created_at: float
+    created_by: str
+    expires_at: float | None
+    revoked_at: float | None
+
+
+class Page(View):
+    """Part of a list: pass `next` as the cursor of the next page; None at the end."""
+
+    next: int | None
+
+
+class RunPage(Page):
+    items: tuple[RunView, ...]
+
+
+class RoundPage(Page):
+    items: tuple[RoundView, ...]
+
+
+class AuditPage(Page):
+    items: tuple[AuditView, ...]

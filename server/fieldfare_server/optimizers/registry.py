@@ -1,0 +1,19 @@
+"""Kinds of server optimizer by name. A new one is one file with an `OptimizerSpec` subclass under `@register`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fieldfare.registry import Registry
+from fieldfare_server.optimizers.base import OptimizerSpec, ServerOptimizer
+
+_registry: Registry[OptimizerSpec] = Registry("server_optimizer")
+register = _registry.register
+kinds = _registry.kinds
+parse = _registry.parse
+
+
+def build(spec: OptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:
+    """The optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
+    return parse(spec).build()

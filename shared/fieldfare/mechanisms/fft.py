@@ -1,0 +1,175 @@
+"""The circulant (FFT) mechanism with its optimal decoder (Choquette-Choo, McMahan, Rush and Thakurta 2023b, ICML).
+
+Prefix sums are a corner of a circulant matrix: with v = (1, ..., 1, 0, ..., 0) (L ones, L zeros, L >= T), the first T
+rows and columns of circ(v) are A. The unitary F of size 2L diagonalises it, circ(v) = F* diag(d) F, and the paper
+factors it as (F* d^(1/2)) (d^(1/2) F). The encoder is therefore K = [d^(1/2) F] restricted to T columns, a complex
+2L x T matrix, and only its inner products matter for privacy:
+
+    X = K* K,   X_ij = x_|i-j|,   x = inverse DFT of |d|     (T x T, symmetric, Toeplitz, positive definite).
+
+The paper's optimal decoder for K, A K^+, adds noise of covariance A X^-1 A^T. The lower-triangular C with C^T C = X and
+B = C^-1 has the same sensitivity, and A B the same covariance, so it is the same mechanism up to a rotation of the
+encoded space that Gaussian noise does not see; lower-triangular, so the guarantee holds for adaptively chosen updates.
+C is the transposed, twice reversed Cholesky factor of X, since a symmetric Toeplitz matrix is its own double reversal.
+
+**Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x falls from x_0 and, for L = T, turns
+negative beyond lag T/2, where absolute values must be charged (see `toeplitz.py`). L = 3T/2 keeps every lag positive,
+with a little more error for one participation; whichever has the smaller prefix error for the plan is built. Where
+|x| does not increase up to the longest lag in use the evenly spaced pattern is exact; otherwise the largest |x| beyond
+each lag gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
+
+Not anytime; B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from scipy.linalg import solve_triangular
+from scipy.linalg import toeplitz as symmetric_toeplitz
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
+from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+
+    Vector = NDArray[np.float64]
+
+MOST_ROUNDS = 4096
+_CLOSE = 1e-12
+
+
+def gram_coefficients(rounds: int, ones: int) -> Vector:
+    """x_0, ..., x_{rounds-1}: inner products of C's columns by lag, for the circulant of size 2 `ones` >= 2 rounds."""
+    v = np.zeros(2 * ones)
+    v[:ones] = 1.0
+    return np.asarray(np.fft.ifft(np.abs(np.fft.fft(v))).real[:rounds], dtype=np.float64)
+
+
+def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensitivity:
+    """sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released; exact or a bound, it says."""
+    b, k = participation.separation_and_count(rounds)
+    k = min(k, -(-rounds // b))
+    lags = x[:rounds:b] if isinstance(participation, FixedOrder | CyclicPoisson) else x[:rounds]
+    step = 1 if len(lags) < rounds else b  # in fixed orders only multiples of the period occur as lags
+    m = np.arange(1, k)
+    evenly = k * x[0] + 2.0 * float((k - m) @ lags[m * step])
+    if len(lags) < rounds and k == len(lags):  # an uncapped fixed order: one full class, no other is larger
+        bound = k * x[0] + 2.0 * float((k - m) @ np.abs(lags[m]))
+        how = "the whole fixed order"
+    else:
+        beyond = np.maximum.accumulate(np.abs(lags)[::-1])[::-1]
+        bound = k * x[0] + 2.0 * float((k - m) @ beyond[m * step])
+        how = "evenly spaced pattern" if bound <= evenly * (1 + _CLOSE) else "largest inner product beyond each lag"
+    return Sensitivity(float(np.sqrt(bound)), "exact" if bound <= evenly * (1 + _CLOSE) else "upper bound", how)
+
+
+class FftMechanism(Mechanism):
+    """C lower-triangular with C^T C = X, dense; see the module."""
+
+    kind: ClassVar[str] = "fft"
+
+    def __init__(self, rounds: int, ones: int, engine: Literal["replay", "memory"] = "replay") -> None:
+        """`ones` = L >= rounds. Raises `BadInput` for more than 4096 rounds or ones < rounds."""
+        if not 1 <= rounds <= MOST_ROUNDS:
+            raise BadInput(
+                f"rounds = {rounds}", f"must be in [1, {MOST_ROUNDS}] for kind fft, per block.", str(MOST_ROUNDS)
+            )
+        if ones < rounds:
+            raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
+        self.rounds, self.ones, self.engine = rounds, ones, engine
+        self._x = gram_coefficients(rounds, ones)
+        factor = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
+        self._c = np.ascontiguousarray(factor[::-1, ::-1].T)
+        self._b = np.asarray(solve_triangular(self._c, np.eye(rounds), lower=True))
+
+    def __repr__(self) -> str:
+        return f"FftMechanism(rounds={self.rounds}, ones={self.ones})"
+
+    @property
+    def buffers(self) -> int:
+        return self.rounds if self.engine == "memory" else 0
+
+    def strategy_matrix(self, n: int) -> Vector:
+        return self._c[: self._released(n), :n].copy()
+
+    def noising_matrix(self, n: int) -> Vector:
+        return self._b[: self._released(n), :n].copy()
+
+    def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
+        n = self._released(rounds)
+        if participation.separation_and_count(n)[1] <= 1:
+            columns = np.sqrt(np.square(self._c[:n, :n]).sum(axis=0))
+            return Sensitivity(float(columns.max()), "exact", "largest column norm")
+        value = sensitivity(self._x, participation, n)
+        return (
+            value if n == self.rounds else Sensitivity(float(value), "upper bound", f"{value.how}, all rows released")
+        )
+
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
+        n = self._released(rounds)
+        inside = [[t for t in pattern if t < n] for pattern in patterns]
+        used = np.unique(np.array([t for pattern in inside for t in pattern], dtype=np.int64))
+        if used.size and used[0] < 0:
+            raise BadInput(f"round {used[0]}", "must be a round from 0.")
+        place = {int(t): i for i, t in enumerate(used)}
+        gram = np.abs(self._c[:n, used].T @ self._c[:n, used])
+        squared = [gram[np.ix_(at, at)].sum() for at in ([place[t] for t in pattern] for pattern in inside)]
+        return np.asarray(np.sqrt(np.array(squared, dtype=np.float64)))
+
+    def row_norms(self, n: int | None = None) -> Vector:
+        return np.asarray(np.linalg.norm(self._b[: self._released(n)], axis=1))
+
+    def prefix_row_norms(self, n: int | None = None) -> Vector:
+        return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
+
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        kind = MemoryStream if self.engine == "memory" else ReplayStream
+        identity = f"fft:{self.ones}".encode()
+
+        def row(t: int) -> Vector:
+            return self._b[t, : t + 1]
+
+        return kind(numel, noise, self.rounds, row, identity=identity, dtype=dtype, device=device)
+
+    def _released(self, n: int | None) -> int:
+        n = self.rounds if n is None else n
+        if not 1 <= n <= self.rounds:
+            raise BadInput(
+                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
+            )
+        return n
+
+
+@register
+class FftSpec(MechanismSpec):
+    """`engine`: replay (draw past noise again) or memory (keep it)."""
+
+    kind: Literal["fft"] = "fft"
+    engine: Literal["replay", "memory"] = "replay"
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        n = block_rounds(self.restart_every, rounds)
+        schedule = participation or Single()
+        choices = [FftMechanism(n, n, self.engine)]
+        if schedule.separation_and_count(n)[1] > 1:
+            choices.append(FftMechanism(n, n + (n + 1) // 2, self.engine))
+        best = min(choices, key=lambda m: m.mean_error(n, schedule))
+        return stamped(best, self.restart_every, rounds)

@@ -1,0 +1,201 @@
+"""nu-DP-FTRL: B(z) = sqrt(1 - (1 - nu) z) (Choquette-Choo et al. 2023, arXiv 2310.06771, equation 7).
+
+    beta_t = (-1)^t binom(1/2, t) (1 - nu)^t,   c_t = binom(2t, t) 4^-t (1 - nu)^t   (C = B^-1)
+
+nu = 0 is the square-root factorisation of prefix sums (Fichtenberger, Henzinger and Upadhyay 2023: kind
+`optimal-cc`), nu = 1 independent noise. c is positive and decreasing, so sensitivities under min-separation are exact.
+For nu > 0 they stay bounded for ever under one participation: gamma^2 -> (2/pi) K(1 - nu).
+
+Done literally a round costs O(T d); three ways to pay less or exactly that:
+
+- `engine = "fast"` (default): the few-buffer approximation of `rational.py`, with as many buffers as make
+  sensitivity x ||A B||_F (under the plan's participation) differ by at most `tolerance`, relatively, from the exact
+  mechanism's. What is charged is the approximation's own C, exactly.
+- `engine = "replay"` (also called `"exact"`): past noise is drawn again from the key, O(d) memory, O(t) draws.
+  `engine = "memory"`: past noise is kept, O(T d) memory. Both give the same bits.
+- `window = p`: beta cut to its first p entries (at nu = 0 the banded inverse square root, BISR, of Kalinin, McKenna,
+  Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta: gamma^2 differs from the full one.
+
+Buffers chosen by the fast engine, measured (tolerance 1e-3 / 1e-6):
+
+| T | participation (k, b) | nu = 0 | nu = "auto" |
+|---|---|---|---|
+| 100 | (1, 100) | 3 / 6 | BUF_100_1 |
+| 100 | (4, 25) | 3 / 6 | BUF_100_4 |
+| 2000 | (1, 2000) | 4 / 9 | BUF_2000_1 |
+| 2000 | (20, 100) | 5 / 9 | BUF_2000_20 |
+| 20000 | (1, 20000) | 5 / 11 | BUF_20000_1 |
+| 20000 | (20, 1000) | 6 / 11 | BUF_20000_20 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from scipy.optimize import minimize_scalar
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms import rational
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Stream
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.streams import BufferStream
+from fieldfare.mechanisms.toeplitz import (
+    MakeStream,
+    ToeplitzMechanism,
+    evenly_spaced_norm,
+    inverse,
+    prefix_error_squared,
+    row_stream,
+    window_stream,
+)
+from fieldfare.participation import Participation, Single
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+
+    Vector = NDArray[np.float64]
+
+Engine = Literal["fast", "exact", "memory", "replay"]
+
+
+def noising_coefficients(nu: float, n: int) -> Vector:
+    """beta_0, ..., beta_{n-1} by beta_t = beta_{t-1} (1 - nu)(t - 3/2)/t, shape (n,)."""
+    t = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 1.5) / t)])
+
+
+def strategy_coefficients(nu: float, n: int) -> Vector:
+    """c_0, ..., c_{n-1} of C = B^-1 by c_t = c_{t-1} (1 - nu)(t - 1/2)/t, shape (n,)."""
+    t = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 0.5) / t)])
+
+
+def _shares_the_unit_interval(nu: object) -> object:
+    if nu == "auto":
+        return nu
+    if isinstance(nu, bool) or not isinstance(nu, int | float) or not 0 <= nu <= 1:
+        raise ValueError('must be a number in [0, 1] or "auto"')
+    return float(nu)
+
+
+class SquareRootSpec(MechanismSpec):
+    """Fields that `nu` and `optimal-cc` share."""
+
+    engine: Engine = Field(default="fast", description="fast: few buffers; exact = replay; memory. Unused by window")
+    window: int | None = Field(default=None, ge=1, description="cut beta to this many entries, in rounds")
+    tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of the prefix error")
+
+    def _build(self, nu: float | Literal["auto"], rounds: int, participation: Participation | None) -> Mechanism:
+        block = block_rounds(self.restart_every, rounds)
+        if self.window is not None and self.window > block:
+            raise BadInput(
+                f"mechanism.window = {self.window}", f"must be in [1, {block}], the rounds of a block.", str(block)
+            )
+        schedule = participation or Single()
+        if nu == "auto":
+            nu = self._least_prefix_error(rounds, schedule)
+        return stamped(self._block(nu, block, schedule), self.restart_every, rounds)
+
+    def _coefficients(self, nu: float, n: int) -> tuple[Vector, Vector]:
+        """(c, beta) of the exact or cut mechanism."""
+        beta = noising_coefficients(nu, n)
+        if self.window is None or self.window >= n:
+            return strategy_coefficients(nu, n), beta
+        beta[self.window :] = 0.0
+        return inverse(beta[: self.window], n), beta
+
+    def _block(self, nu: float, n: int, participation: Participation) -> ToeplitzMechanism:
+        c, beta = self._coefficients(nu, n)
+        if self.window is not None or nu == 1.0 or n == 1:
+            width = 1 if nu == 1.0 else min(n, self.window or n)
+            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta[:width], n), buffers=width - 1)
+        if self.engine != "fast":
+            engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
+            make = row_stream(beta, n, engine)
+            return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
+        few = nearest_exponentials(c, beta, participation, self.tolerance)
+        make = buffer_stream(few, n)
+        return ToeplitzMechanism(self.kind, n, few.strategy(n), few.coefficients(n), make, buffers=len(few.theta))
+
+    def _least_prefix_error(self, rounds: int, participation: Participation) -> float:
+        """argmin over nu of sensitivity^2 x ||A B||_F^2, of the stamped and cut mechanism that will run."""
+        n = block_rounds(self.restart_every, rounds)
+
+        def loss(nu: float) -> float:
+            c, beta = self._coefficients(nu, n)
+            exact = ToeplitzMechanism(self.kind, n, c, beta, _no_stream, buffers=0)
+            return stamped(exact, self.restart_every, rounds).mean_error(rounds, participation)
+
+        return least_nu(loss, n)
+
+
+def least_nu(loss: Callable[[float], float], rounds: int) -> float:
+    """argmin of `loss` over nu in [0, 1]: a grid of octaves from 1e-3/rounds to 1, then Brent; 0 when that is best."""
+    exponents = np.linspace(np.log(1e-3 / rounds), 0.0, 24)
+    values = [loss(float(np.exp(x))) for x in exponents]
+    best = int(np.argmin(values))
+    bracket = (float(exponents[max(best - 1, 0)]), float(exponents[min(best + 1, len(exponents) - 1)]))
+    found = minimize_scalar(lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6})
+    candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(found.x)): float(found.fun)}
+    return min(candidates, key=lambda nu: (candidates[nu], nu))
+
+
+def nearest_exponentials(
+    c: Vector, beta: Vector, participation: Participation, tolerance: float
+) -> rational.Exponentials:
+    """The fewest buffers whose sensitivity x ||A B||_F is within `tolerance`, relatively, of the exact (c, beta).
+
+    Raises `BadInput` if 16 buffers do not reach it.
+    """
+    n = len(c)
+    b, k = participation.separation_and_count(n)
+
+    def error(c: Vector, beta: Vector) -> float:
+        return evenly_spaced_norm(c, b, k) * float(np.sqrt(prefix_error_squared(beta)))
+
+    exact = error(c, beta)
+    reached = np.inf
+    for m in range(1, rational.MOST_BUFFERS + 1):
+        few = rational.fit(beta, m)
+        deviation = abs(error(few.strategy(n), few.coefficients(n)) / exact - 1)
+        if deviation <= tolerance:
+            return few
+        reached = min(reached, deviation)
+    raise BadInput(
+        f"mechanism.tolerance = {tolerance}",
+        f"is not reached with {rational.MOST_BUFFERS} buffers at {n} rounds.",
+        f"{reached:.1e}",
+    )
+
+
+def buffer_stream(few: rational.Exponentials, horizon: int) -> MakeStream:
+    """Streams that apply `few`: one vector a buffer."""
+
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+        return BufferStream(numel, noise, horizon, few.omega, few.theta, dtype=dtype, device=device)
+
+    return make
+
+
+def _no_stream(*_: Any, **__: Any) -> Stream:
+    raise TypeError("a mechanism that is only being compared has no stream")
+
+
+@register
+class NuSpec(SquareRootSpec):
+    """`nu`: a number in [0, 1], or "auto" for the least squared prefix error of the plan's rounds and participation."""
+
+    kind: Literal["nu"] = "nu"
+    nu: float | Literal["auto"] = "auto"
+
+    _nu = field_validator("nu", mode="before")(_shares_the_unit_interval)
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self._build(self.nu, rounds, participation)

@@ -1,0 +1,28 @@
+"""The square-root factorisation of prefix sums: `nu` at nu = 0.
+
+Fichtenberger, Henzinger and Upadhyay 2023 ("Constant matters"): with c_t = binom(2t, t) 4^-t the prefix sums factor as
+A = C C, so A B = C and the largest prefix error under one participation is sum_t c_t^2, the least of all Toeplitz
+factorisations. It grows like log(T)/pi, so the mechanism must be built for a horizon. With `window` it is the banded
+inverse square root (BISR).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fieldfare.mechanisms.nu import SquareRootSpec
+from fieldfare.mechanisms.registry import register
+
+if TYPE_CHECKING:
+    from fieldfare.mechanisms.base import Mechanism
+    from fieldfare.participation import Participation
+
+
+@register
+class OptimalCCSpec(SquareRootSpec):
+    """Optimal continual counting; `engine`, `window` and `tolerance` as for `nu`."""
+
+    kind: Literal["optimal-cc"] = "optimal-cc"
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self._build(0.0, rounds, participation)

@@ -1,0 +1,295 @@
+"""Stamping ("xS"): the same mechanism started anew every r rounds on fresh noise (Choquette-Choo et al. 2023b).
+
+C and B are block-diagonal, so squared column sums add over blocks: a user's pattern P costs
+sum_s ||sum_{t in P, t in block s} C_t||^2, and prefix errors of finished blocks add to the running block's.
+
+**Sensitivity**, for at most k rounds at least b apart, by dynamic programming over blocks:
+
+- *Toeplitz blocks with non-negative non-increasing coefficients: exact.* Moving a participation earlier inside its
+  block never lowers a norm (equation 1 of `toeplitz.py`) nor forbids a later one, so some worst pattern is tight: in
+  each block rounds o, o + b, ..., where o is the earliest round the previous participation allows. The state is
+  (participations used, last participation).
+- *Any other block: upper bound.* The sum of squared block sensitivities over the best split of the k participations
+  into blocks; the separation across a restart is forgotten, which only adds patterns.
+- *Uncapped fixed orders: every offset is evaluated*, from the block's own pattern norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy.linalg import block_diag
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.noise import Drawer, SecureNoise
+from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
+
+_WORK = 300_000
+"""Steps of the exact program (about 0.3 s) beyond which the upper bound is reported instead."""
+
+
+def block_rounds(restart_every: int | None, rounds: int) -> int:
+    """Rounds of the mechanism that one block runs: min(restart_every, rounds)."""
+    return rounds if restart_every is None else min(restart_every, rounds)
+
+
+def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
+    """`block` restarted every `restart_every` rounds for `rounds` rounds; `block` itself when it never restarts.
+
+    Raises `BadInput` unless the block was built for `block_rounds(restart_every, rounds)` rounds.
+    """
+    if block.rounds != block_rounds(restart_every, rounds):
+        raise BadInput(
+            f"a block of {block.rounds} rounds",
+            "is not what one restart runs.",
+            str(block_rounds(restart_every, rounds)),
+        )
+    return block if block.rounds == rounds else Stamped(block, rounds)
+
+
+class Stamped(Mechanism):
+    """Independent copies of `block`, one after the other, the last one cut at `rounds`."""
+
+    def __init__(self, block: Mechanism, rounds: int) -> None:
+        self.__dict__["kind"] = block.kind  # the plan's kind; stamping is a setting of it
+        self.block = block
+        self.rounds = rounds
+
+    def __repr__(self) -> str:
+        return f"Stamped({self.block!r}, rounds={self.rounds})"
+
+    @property
+    def buffers(self) -> int:
+        return self.block.buffers
+
+    def strategy_matrix(self, n: int) -> Vector:
+        return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
+
+    def noising_matrix(self, n: int) -> Vector:
+        return np.asarray(block_diag(*[self.block.noising_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
+
+    def row_norms(self, n: int | None = None) -> Vector:
+        return np.concatenate([self.block.row_norms(m) for m in self._lengths(n)])
+
+    def prefix_row_norms(self, n: int | None = None) -> Vector:
+        done, parts = 0.0, []
+        for m in self._lengths(n):
+            squared = done + np.square(self.block.prefix_row_norms(m))
+            parts.append(squared)
+            done = float(squared[-1])
+        return np.asarray(np.sqrt(np.concatenate(parts)))
+
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
+        lengths, r = self._lengths(rounds), self.block.rounds
+        split: list[dict[int, list[int]]] = [{} for _ in lengths]
+        for index, pattern in enumerate(patterns):
+            for t in pattern:
+                if t < 0:
+                    raise BadInput(f"pattern {tuple(pattern)}", "must be increasing rounds from 0.")
+                if t // r < len(lengths):
+                    split[t // r].setdefault(index, []).append(t % r)
+        squared = np.zeros(len(patterns))
+        for part, m in zip(split, lengths, strict=True):
+            if part:
+                squared[list(part)] += np.square(self.block.pattern_norms(list(part.values()), m))
+        return np.asarray(np.sqrt(squared))
+
+    def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
+        lengths = self._lengths(rounds)
+        n = sum(lengths)
+        b, k = participation.separation_and_count(n)
+        k = min(k, -(-n // b))
+        if isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-n // b):
+            return self._fixed_order(b, n)
+        block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
+        if block is not None and k > 1 and block.rounds % b:
+            exact = self._tight(block, lengths, b, k)
+            if exact is not None:
+                return Sensitivity(exact, "exact", "tight patterns over blocks, by dynamic programming")
+        # When b divides the block, tight patterns of neighbouring blocks never exclude each other.
+        return self._split(lengths, b, k, joint=k == 1 or (block is not None and block.rounds % b == 0))
+
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        return StampedStream(self, numel, noise, dtype=dtype, device=device)
+
+    def _lengths(self, n: int | None) -> list[int]:
+        """Rounds of each block among the first n."""
+        n = self.rounds if n is None else n
+        if not 1 <= n <= self.rounds:
+            raise BadInput(
+                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
+            )
+        whole, rest = divmod(n, self.block.rounds)
+        return [self.block.rounds] * whole + ([rest] if rest else [])
+
+    def _fixed_order(self, period: int, n: int) -> Sensitivity:
+        patterns = [range(start, n, period) for start in range(min(period, n))]
+        value = float(self.pattern_norms(patterns, n).max())
+        return Sensitivity(value, "exact", "every offset of the fixed order")
+
+    def _split(self, lengths: list[int], b: int, k: int, joint: bool) -> Sensitivity:
+        """The best split into blocks; attained (exact) when `joint`: the blocks' worst patterns go together."""
+        best = np.zeros(k + 1)  # best[j]: squared bound with at most j participations in the blocks so far
+        cached: dict[int, Vector] = {}
+        for m in lengths:
+            if m not in cached:
+                inside = [self.block.sensitivity(MinSeparation(b, j), m) for j in range(1, min(k, -(-m // b)) + 1)]
+                joint = joint and all(s.bound == "exact" for s in inside)
+                cached[m] = np.concatenate([[0.0], np.square(inside)])
+            better = best.copy()
+            for i, gain in enumerate(cached[m]):
+                better[i:] = np.maximum(better[i:], best[: k + 1 - i] + gain)
+            best = better
+        how = "best split of the participations into blocks"
+        return Sensitivity(float(np.sqrt(best[k])), "exact" if joint else "upper bound", how)
+
+    @staticmethod
+    def _tight(block: ToeplitzMechanism, lengths: list[int], b: int, k: int) -> float | None:
+        """The exact program of the module's first case, or None when it would take more than `_WORK` steps."""
+        c, work = block.strategy_coefs, 0
+        cached: dict[tuple[int, int], Vector] = {}
+
+        def gains(m: int, offset: int) -> Vector:
+            """Squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m rounds."""
+            if (m, offset) not in cached:
+                most = min(k, -(-(m - offset) // b))
+                summed, squares = np.zeros(m), [0.0]
+                for j in range(most):
+                    start = offset + j * b
+                    summed[start:] += c[: m - start]
+                    squares.append(float(summed @ summed))
+                cached[m, offset] = np.array(squares)
+            return cached[m, offset]
+
+        states: dict[tuple[int, int], float] = {(0, -b): 0.0}
+        start = 0
+        for m in lengths:
+            following = dict(states)
+            for (used, last), value in states.items():
+                offset = max(0, last + b - start)
+                if offset >= m:
+                    continue
+                gain = gains(m, offset)
+                work += len(gain)
+                for j in range(1, min(k - used, len(gain) - 1) + 1):
+                    state = (used + j, start + offset + (j - 1) * b)
+                    following[state] = max(following.get(state, 0.0), value + float(gain[j]))
+            start += m
+            # Participations at least b before the next block leave it free: all such states are one.
+            states = {}
+            for (used, last), value in following.items():
+                state = (used, max(last, start - b))
+                states[state] = max(states.get(state, 0.0), value)
+            if work > _WORK:
+                return None
+        return float(np.sqrt(max(states.values())))
+
+
+class _FromRow(SecureNoise):
+    """The same source with its z rows counted from `first`: row r of a block is row first + r of the run."""
+
+    __slots__ = ("_first", "_source")
+
+    def __init__(self, source: SecureNoise, first: int) -> None:
+        super().__init__(source._key, source.device, source=source.source, threads=source.threads)
+        self._first = first
+
+    def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
+        return super().drawer(stream, row + self._first if stream == "z" else row, offset, n)
+
+
+class StampedStream(Stream):
+    """Runs the block's own stream; at every restart a new one whose noise rows go on where the last block's ended.
+
+    Block s uses rows [s m, (s + 1) m) of z, m the number of rows of a full block's C, so no row serves twice.
+    """
+
+    def __init__(
+        self,
+        mechanism: Stamped,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype,
+        device: str | torch.device,
+    ) -> None:
+        self.numel, self.dtype, self.round = numel, dtype, 0
+        self._mechanism, self._noise, self._device = mechanism, noise, device
+        self._rows = rows_of(mechanism.block)
+        self._block = 0
+        self._stream = self._start(0)
+
+    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+        if self.round >= self._mechanism.rounds:
+            raise HorizonError(
+                f"round {self.round}: the mechanism was built and charged for {self._mechanism.rounds} rounds. "
+                f"Nearest allowed: round {self._mechanism.rounds - 1}, or a new mechanism with more rounds."
+            )
+        self._enter(self.round // self._mechanism.block.rounds)
+        row = self._stream.next(out)
+        self.round += 1
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running block's state and the round of the whole run."""
+        return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue bit for bit where `state` was taken. Raises ValueError on a foreign or torn state."""
+        at = state.get("round")
+        if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self._mechanism.rounds:
+            raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self._mechanism.rounds}].", "skip(round)")
+        inside = {key.removeprefix("block."): value for key, value in state.items() if key.startswith("block.")}
+        if len(inside) + 1 != len(state):
+            raise BadInput(
+                f"noise state with fields {sorted(state)}", "is not that of a stamped stream.", "skip(round)"
+            )
+        block = max(0, at - 1) // self._mechanism.block.rounds  # at a restart the finished block's state is stored
+        candidate = self._start(block)
+        candidate.load_state_dict(inside)
+        if candidate.round != at - block * self._mechanism.block.rounds:
+            raise BadInput("noise state", "has a block at another round than the run: it is torn.", "skip(round)")
+        self._stream, self._block, self.round = candidate, block, at
+
+    def skip(self, t: int) -> None:
+        """Go to row t from the key alone: only the block that t is in is rebuilt."""
+        if not 0 <= t <= self._mechanism.rounds:
+            near = str(min(max(t, 0), self._mechanism.rounds))
+            raise BadInput(f"skip to round {t}", f"must be in [0, {self._mechanism.rounds}].", near)
+        r = self._mechanism.block.rounds
+        block = max(0, t - 1) // r
+        self._enter(block)
+        self._stream.skip(t - block * r)
+        self.round = t
+
+    def _enter(self, block: int) -> None:
+        if block != self._block:
+            self._stream = self._start(block)
+            self._block = block
+
+    def _start(self, block: int) -> Stream:
+        noise = _FromRow(self._noise, block * self._rows) if block else self._noise
+        return self._mechanism.block.stream(self.numel, noise, dtype=self.dtype, device=self._device)
+
+
+def rows_of(block: Mechanism) -> int:
+    """Rows of z that one full block uses: the rows of its C, which for Toeplitz kinds are its rounds."""
+    return block.rounds if isinstance(block, ToeplitzMechanism) else block.strategy_matrix(block.rounds).shape[0]

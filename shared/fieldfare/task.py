@@ -1,0 +1,163 @@
+"""What is trained: a model, a loss, users' data and a public score. One final class a task.
+
+The core only knows this class. Tasks live with the client (they see users' data) and are found by name, so that
+neither core nor server imports them statically.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput
+
+GROUP = "fieldfare.tasks"
+BUNDLED = "fieldfare_client.tasks"
+"""Where a task is looked for when no installed distribution announces it (running from a source tree)."""
+
+
+class Users(Protocol):
+    """The users that a node hosts. `fieldfare_client.users.UserTable` is the implementation."""
+
+    @property
+    def pseudonyms(self) -> NDArray[np.uint64]:
+        """One 64-bit name a user (`fieldfare.wire.pseudonym`), shape (users,)."""
+
+    def __len__(self) -> int: ...
+
+    def partition(self, index: int, count: int) -> Users:
+        """The users of node `index` of `count`: every user on exactly one node, always the same one."""
+
+
+class Task(ABC):
+    """A model, users and a score. Final subclasses are cheap to construct; data are read only when asked for.
+
+    Guarantee asked of every task: `build_model` does not depend on users' data, and `evaluate` uses only public
+    data, of users that are never trained on (`held_out` says which), because a score is shown without noise.
+    """
+
+    name: ClassVar[str]
+    score_name: ClassVar[str]
+    """The key of `evaluate` by which models are compared, such as "auc"."""
+    higher_is_better: ClassVar[bool] = True
+    held_out: ClassVar[str]
+    """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
+    seed: int = 0
+    """Of the initial weights. Public."""
+
+    @abstractmethod
+    def build_model(self) -> torch.nn.Module:
+        """The model with its initial float32 weights: the same on every machine (see `seeded`), no buffers."""
+
+    @abstractmethod
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of each example, shape (n,), from outputs (n, ...) and targets (n, ...). Examples must not mix."""
+
+    @abstractmethod
+    def users(self) -> Users:
+        """The users to train on. Only nodes call it."""
+
+    @abstractmethod
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(inputs, targets) of rows of a user table, row-aligned. By default its columns "x" and "y".
+
+        Override it to keep data compact at rest (codes, uint8 pixels) and expand them on the training device.
+        """
+        return columns["x"], columns["y"]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, torch draws from `seed` on the CPU; outside, its global generator goes on as if nothing happened."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def task_names() -> tuple[str, ...]:
+    """Names that `load_task` knows, sorted: announced by installed distributions, and bundled modules'."""
+    names = {point.name for point in entry_points(group=GROUP)}
+    if importlib.util.find_spec(BUNDLED.partition(".")[0]) is not None:
+        folder = importlib.import_module(BUNDLED).__path__
+        names |= {module.name.replace("_", "-") for module in pkgutil.iter_modules(folder)}
+    return tuple(sorted(names))
+
+
+def load_task(name: str) -> Task:
+    """The task called `name`: an announced name, a bundled one, or "package.module:attribute".
+
+    The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`. Importing a
+    module runs its code: give only names of modules you trust. Raises `BadInput` naming the nearest known name.
+    """
+    if ":" in name:
+        return _instance(name, _resolve(name))
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return _instance(name, _resolve(point.value))
+    found = _bundled(name)
+    if found is None:
+        known = task_names()
+        near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
+        raise BadInput(f"run.task = {name!r}", "there is no such task.", near[0])
+    return _instance(name, found)
+
+
+def _bundled(name: str) -> Any:
+    """`TASK`, or the entry of `TASKS` called `name`, of the bundled module with that (or a shorter) name."""
+    if not re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)*", name):
+        return None
+    parts = name.replace("-", "_").split("_")
+    for length in range(len(parts), 0, -1):
+        path = f"{BUNDLED}.{'_'.join(parts[:length])}"
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (path == error.name or path.startswith(error.name + ".")):
+                continue
+            raise
+        return getattr(module, "TASKS", {}).get(name)
+    return None
+
+
+def _resolve(reference: str) -> Any:
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise BadInput(
+            f"run.task = {reference!r}", "must look like a module and an attribute.", "package.module:attribute"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise BadInput(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.") from error
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"run.task = {reference!r}", f"{error}.", "package.module:attribute") from error
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            nearest = f"{module}:{near[0]}" if near else ""
+            raise BadInput(f"run.task = {reference!r}", f"there is no {part!r} in it.", nearest) from None
+    return found
+
+
+def _instance(name: str, found: Any) -> Task:
+    made = found if isinstance(found, Task) or not callable(found) else found()
+    if not isinstance(made, Task):
+        raise BadInput(f"run.task = {name!r}", f"gives a {type(made).__name__}, not a fieldfare.task.Task.")
+    return made

@@ -1,0 +1,87 @@
+"""Coefficients from a power spectrum |B(omega)|^2 and the spectra that theory asks for.
+
+B(omega) = sum_t beta_t e^{i omega t}. Source: Choquette-Choo et al. 2023 (arXiv 2310.06771), section 2 and appendix C;
+the factorisation is the classical cepstral one (Kolmogorov).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fieldfare.errors import BadInput
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Vector = NDArray[np.float64]
+
+
+def minimum_phase(power: Vector, n: int) -> Vector:
+    """The causal, causally invertible beta, shape (n,), with |B|^2 = `power` on the FFT grid 2 pi j / len(power).
+
+    `power`: positive, of even length N, symmetric (it is the spectrum of real coefficients). beta_0 > 0 is not
+    normalised. Exact up to aliasing of the cepstrum, which falls with N. Raises `BadInput` otherwise.
+    """
+    size = len(power)
+    if size % 2 or not (np.isfinite(power) & (power > 0)).all() or not 1 <= n <= size:
+        raise BadInput("power spectrum", f"must be {size} (even) positive finite numbers for n = {n} coefficients.")
+    cepstrum = np.fft.ifft(0.5 * np.log(power)).real
+    folded = np.zeros(size)
+    folded[0], folded[size // 2] = cepstrum[0], cepstrum[size // 2]
+    folded[1 : size // 2] = 2.0 * cepstrum[1 : size // 2]
+    return np.asarray(np.fft.ifft(np.exp(np.fft.fft(folded))).real[:n], dtype=np.float64)
+
+
+def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Vector:
+    """The Hessian's eigenvalues as float64; raises `BadInput` unless all are positive and learning_rate x max < 1."""
+    lam = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
+    if lam.ndim != 1 or lam.size == 0 or not np.isfinite(lam).all() or (lam <= 0).any():
+        raise BadInput("eigenvalues", "must be positive finite numbers.")
+    if not 0 < learning_rate * lam.max() < 1:
+        raise BadInput(
+            f"learning_rate = {learning_rate}",
+            f"must be in (0, 1 / largest eigenvalue) = (0, {1 / lam.max():.6g}).",
+            f"{0.5 / lam.max():.3g}",
+        )
+    return lam
+
+
+def response(omega: Vector, eigenvalues: ArrayLike, learning_rate: float) -> Vector:
+    """h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega."""
+    lam = eigenvalue_vector(eigenvalues, learning_rate)
+    total = np.zeros_like(omega)
+    haversine = 4.0 * np.sin(omega / 2) ** 2  # 2 - 2 cos(omega) without cancellation near 0
+    values, counts = np.unique(lam, return_counts=True)
+    for value, count in zip(values, counts, strict=True):
+        a = learning_rate * value
+        total += count * value / (a * a + (1 - a) * haversine)
+    return total
+
+
+def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -> Vector:
+    """The Toeplitz beta, shape (n,), beta_0 = 1, of least stationary error on a known quadratic: |B|^2 = 1/sqrt(h).
+
+    The printed condition 1/h is an erratum: equality in Cauchy-Schwarz needs 1/sqrt(h) (then one eigenvalue gives
+    nu = eta lambda, Theorem 2.1). The FFT grid doubles until the coefficients agree to 1e-12.
+    """
+    lam = eigenvalue_vector(eigenvalues, learning_rate)
+    size = max(1 << 12, 1 << (8 * n - 1).bit_length())
+    # The cepstrum decays like (1 - eta lambda_min)^t: start where aliasing is already small.
+    size = max(size, 1 << int(np.ceil(np.log2(min(32.0 / (learning_rate * lam.min()), 2.0**21)))))
+    previous = None
+    while True:
+        omega = 2 * np.pi * np.arange(size // 2 + 1) / size
+        half = 1.0 / np.sqrt(response(omega, lam, learning_rate))
+        beta = minimum_phase(np.concatenate([half, half[-2:0:-1]]), n)
+        beta /= beta[0]
+        if previous is not None and np.abs(beta - previous).max() < 1e-12:
+            return beta
+        if size >= 1 << 22:
+            raise BadInput(
+                f"eigenvalues from {lam.min()} at learning_rate = {learning_rate}",
+                "need a finer frequency grid than 2^22 points.",
+                f"eigenvalues above {1e-5 / learning_rate:.1e}",
+            )
+        previous, size = beta, 2 * size

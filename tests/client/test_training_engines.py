@@ -1,0 +1,205 @@
+"""Whichever engine, chunk size or order of users: the same sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import ClientSpec
+from fieldfare.task import Task, seeded
+from fieldfare.wire import Schema
+from fieldfare_client.training import Trainer
+from fieldfare_client.users import UserTable
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"epochs": 3, "batch_size": 4},
+    {"steps": 5, "batch_size": 3},
+    {"batch_size": 1000},
+    {"momentum": 0.9, "epochs": 2},
+    {"weight_decay": 0.1},
+    {"gradient_clip": 0.2},
+    {"proximal": 0.5, "epochs": 2},
+    {"momentum": 0.5, "weight_decay": 0.05, "gradient_clip": 0.5, "proximal": 0.3, "epochs": 2, "batch_size": 5},
+]
+
+MODELS = {
+    "linear": lambda: nn.Sequential(nn.Linear(6, 3)),
+    "no bias": lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
+    "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)),
+    "activation last": lambda: nn.Sequential(nn.Linear(6, 5), nn.Sigmoid(), nn.Linear(5, 3), nn.Tanh()),
+    "activation first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 3), nn.Identity()),
+}
+
+
+class Toy(Task):
+    name = "toy"
+    score_name = "loss"
+    held_out = "Nothing is evaluated."
+
+    def __init__(self, model: str = "mlp") -> None:
+        self.model = model
+
+    def build_model(self) -> nn.Module:
+        with seeded(1):
+            return MODELS[self.model]()
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def users(self) -> UserTable:
+        generator = np.random.default_rng(0)
+        sizes = np.array([7, 0, 1, 16, 3, 33, 8, 0, 12])
+        rows = int(sizes.sum())
+        columns: dict[str, np.ndarray[Any, Any]] = {
+            "x": generator.normal(size=(rows, 6)).astype(np.float32),
+            "y": generator.integers(0, 3, rows),
+        }
+        return UserTable([f"u{i}" for i in range(len(sizes))], np.concatenate(([0], np.cumsum(sizes))), columns)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+def clip(updates: torch.Tensor) -> None:
+    norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
+    updates.mul_((0.3 / norms).clamp_(max=1.0))
+
+
+def start(task: Task) -> torch.Tensor:
+    model = task.build_model()
+    return Schema.of(model).flatten(dict(model.named_parameters()))
+
+
+def summed(
+    task: Task, users: list[int], at_round: int = 3, seed: int = 0, chunk: int | None = None, **client: Any
+) -> torch.Tensor:
+    trainer = Trainer(task, ClientSpec(**client), clip, seed=seed)
+    if chunk is not None:
+        trainer.chunk_size = lambda users: chunk  # type: ignore[method-assign]
+    cohort = trainer.train([start(task)], [1.0], task.users(), np.array(users), at_round=at_round)
+    assert cohort.users == len(users)
+    return cohort.update
+
+
+def one_by_one(task: Task, users: list[int], client: ClientSpec) -> torch.Tensor:
+    """The same with torch.optim, in float64, independent of the engines but for the order of rows."""
+    from fieldfare_client.training.schedule import schedule, user_keys
+
+    table, total = task.users(), torch.zeros_like(start(task), dtype=torch.float64)
+    for user in users:
+        rows = table.rows(np.array([user]))
+        plan = schedule(rows.sizes, user_keys(rows.users, 0, 3), client)
+        model = task.build_model().double()
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer = torch.optim.SGD(
+            model.parameters(), lr=client.learning_rate, momentum=client.momentum, weight_decay=client.weight_decay
+        )
+        for at, count in zip(plan.rows[0], plan.counts[0], strict=True):
+            optimizer.zero_grad()
+            x, y = rows.columns["x"][at[:count]].double(), rows.columns["y"][at[:count]]
+            task.loss(model(x), y).mean().backward()
+            if client.gradient_clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), client.gradient_clip)
+            for p, b in zip(model.parameters(), before, strict=True):
+                assert p.grad is not None
+                p.grad += client.proximal * (p.detach() - b)
+            optimizer.step()
+        update = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
+        total += update * min(1.0, 0.3 / max(float(update.norm()), 1e-30))
+    return total
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[str, Any]) -> None:
+    task, users = Toy(model), list(range(9))
+    expected = one_by_one(task, users, ClientSpec(**settings)).float()
+    for engine in ("batched", "loop"):
+        torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["batched", "loop"])
+def test_chunks_and_the_order_of_users_do_not_matter(engine: str) -> None:
+    task, settings = Toy(), {"engine": engine, "epochs": 2, "batch_size": 4}
+    whole = summed(task, list(range(9)), **settings)
+    for chunk in (1, 2, 5):
+        torch.testing.assert_close(summed(task, list(range(9)), chunk=chunk, **settings), whole, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(summed(task, [8, 3, 5, 0, 1, 7, 2, 4, 6], **settings), whole, rtol=1e-5, atol=1e-6)
+    parts = summed(task, [0, 1, 2, 3], **settings) + summed(task, [4, 5, 6, 7, 8], **settings)
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["batched", "loop"])
+def test_the_order_of_batches_is_keyed_by_round_and_seed(engine: str) -> None:
+    settings = {"engine": engine, "batch_size": 4}
+    base = summed(Toy(), [5], **settings)
+    assert torch.equal(base, summed(Toy(), [5], **settings))
+    assert not torch.equal(base, summed(Toy(), [5], at_round=4, **settings))
+    assert not torch.equal(base, summed(Toy(), [5], seed=1, **settings))
+
+
+@pytest.mark.parametrize("engine", ["batched", "loop"])
+def test_users_without_rows_count_and_add_nothing(engine: str) -> None:
+    assert not summed(Toy(), [1, 7], engine=engine).any()
+    assert not summed(Toy(), [], engine=engine).any()
+
+
+@pytest.mark.parametrize("engine", ["batched", "loop"])
+def test_one_users_poison_does_not_touch_another(engine: str) -> None:
+    """Padding repeats a user's own rows: a NaN row of user 3 must not reach the updates of the others."""
+    task = Toy()
+    table = task.users()
+    poisoned = dict(table.columns)
+    poisoned["x"] = table.columns["x"].copy()
+    poisoned["x"][table.offsets[3] : table.offsets[4]] = np.nan
+    seen: list[torch.Tensor] = []
+    trainer = Trainer(task, ClientSpec(engine=engine, batch_size=4), lambda updates: seen.append(updates.clone()))
+    for data in (table.columns, poisoned):
+        hostile = UserTable(table.pseudonyms, table.offsets, data)
+        trainer.train([start(task)], [1.0], hostile, np.arange(9), at_round=0)
+    order = np.argsort(-np.ceil(table.sizes / 4), kind="stable")
+    others = order != 3
+    assert seen[1][~others].isnan().any()
+    assert torch.equal(seen[0][others], seen[1][others])
+
+
+@pytest.mark.parametrize("engine", ["batched", "loop"])
+def test_several_points_are_combined_before_clipping(engine: str) -> None:
+    task = Toy()
+    trainer = Trainer(task, ClientSpec(engine=engine), lambda updates: None)
+    first, second = start(task), start(task) + 0.1
+    one = trainer.train([first], [1.0], task.users(), np.arange(9), at_round=0).update
+    two = trainer.train([second], [1.0], task.users(), np.arange(9), at_round=0).update
+    both = trainer.train([first, second], [-0.5, 2.0], task.users(), np.arange(9), at_round=0).update
+    torch.testing.assert_close(both, -0.5 * one + 2.0 * two, rtol=1e-4, atol=1e-5)
+    norms: list[torch.Tensor] = []
+
+    def watch(updates: torch.Tensor) -> None:
+        clip(updates)
+        norms.append(torch.linalg.vector_norm(updates, dim=1))
+
+    watched = Trainer(task, ClientSpec(engine=engine), watch)
+    watched.train([first, second], [-50.0, 60.0], task.users(), np.arange(9), at_round=0)
+    assert float(torch.cat(norms).max()) <= 0.3 * (1 + 1e-5)
+
+
+def test_counts_of_the_clipping_are_summed_over_chunks() -> None:
+    trainer = Trainer(Toy(), ClientSpec(), lambda updates: (float((updates.norm(dim=1) > 0).sum()),))
+    trainer.chunk_size = lambda users: 2  # type: ignore[method-assign]
+    cohort = trainer.train([start(Toy())], [1.0], Toy().users(), np.arange(9), at_round=0)
+    assert cohort.counts == (7.0,)
+
+
+def test_batch_norm_is_refused_with_the_alternative() -> None:
+    class Normed(Toy):
+        def build_model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+
+    with pytest.raises(BadInput, match="GroupNorm"):
+        Trainer(Normed(), ClientSpec(), clip)

@@ -1,0 +1,83 @@
+"""The table of users: adjacent rows, stable partitions, nothing but numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fieldfare.errors import BadInput
+from fieldfare.wire import pseudonym
+from fieldfare_client.users import UserTable
+
+TABLE = UserTable.grouped(["b", "a", "b", "c", "a", "b"], {"x": np.arange(6), "y": np.arange(12).reshape(6, 2)})
+
+
+def test_rows_are_grouped_by_user_in_their_order() -> None:
+    assert TABLE.pseudonyms.tolist() == [pseudonym(name) for name in "abc"]
+    assert TABLE.sizes.tolist() == [2, 3, 1]
+    rows = TABLE.rows(np.array([1, 0]))
+    assert rows.columns["x"].tolist() == [0, 2, 5, 1, 4]
+    assert rows.columns["y"].shape == (5, 2)
+    assert rows.sizes.tolist() == [3, 2]
+    assert rows.users.tolist() == [pseudonym("b"), pseudonym("a")]
+
+
+def test_rows_are_copies() -> None:
+    rows = TABLE.rows(np.arange(3)).columns["x"]
+    rows += 100
+    assert TABLE.rows(np.arange(3)).columns["x"].max() == 5
+    assert isinstance(rows, torch.Tensor)
+
+
+def test_users_may_have_no_rows() -> None:
+    table = UserTable.owned(["a", "b", "c"], np.array([2, 0]), {"x": np.array([7, 8])})
+    assert table.sizes.tolist() == [1, 0, 1]
+    assert table.rows(np.array([1])).columns["x"].shape == (0,)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_partition_puts_every_user_on_one_node(count: int) -> None:
+    table = UserTable([f"user {i}" for i in range(200)], np.arange(201), {"x": np.arange(200)})
+    nodes = [table.partition(index, count) for index in range(count)]
+    assert sorted(np.concatenate([node.pseudonyms for node in nodes])) == sorted(table.pseudonyms)
+    shuffled = table.select(np.random.default_rng(0).permutation(200))
+    again = shuffled.partition(count - 1, count)
+    assert sorted(again.pseudonyms) == sorted(nodes[-1].pseudonyms)
+    whole = {int(p): int(x) for p, x in zip(table.pseudonyms, range(200), strict=True)}
+    values = again.rows(np.arange(len(again))).columns["x"].tolist()
+    assert values == [whole[int(p)] for p in again.pseudonyms]
+    assert again.sizes.sum() == len(again)
+
+
+def test_users_are_located_by_pseudonym() -> None:
+    names = np.array([pseudonym("c"), pseudonym("a")], np.uint64)
+    assert TABLE.locate(names).tolist() == [2, 0]
+    assert TABLE.select(np.array([2, 0])).locate(names).tolist() == [0, 1]
+    for table in (TABLE, TABLE.select(np.array([], np.int64))):
+        with pytest.raises(BadInput, match="does not host"):
+            table.locate(np.array([1], np.uint64))
+    assert TABLE.locate(np.array([], np.uint64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "column", "says"),
+    [
+        (["a", "a"], [0, 1, 2], np.arange(2), "twice"),
+        (["a", "b"], [0, 2], np.arange(2), "offsets"),
+        (["a", "b"], [0, 2, 1], np.arange(1), "offsets"),
+        (["a", "b"], [1, 1, 2], np.arange(2), "offsets"),
+        (["a", "b"], [0, 1, 2], np.arange(3), "3 rows"),
+        (["a"], [0, 1], np.array([{}], object), "Python objects"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    ids: list[str], offsets: list[int], column: np.ndarray, says: str
+) -> None:  # type: ignore[type-arg]
+    with pytest.raises(BadInput, match=says):
+        UserTable(ids, np.array(offsets), {"x": column})
+
+
+def test_a_node_beyond_the_last_is_refused() -> None:
+    with pytest.raises(BadInput, match="numbered from 0"):
+        TABLE.partition(2, 2)

@@ -1,0 +1,33 @@
+"""Fixtures that more than one room uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.postgres import Cluster, find_programs, missing
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A throw-away PostgreSQL cluster of this session's own."""
+    programs = find_programs()
+    if programs is None:
+        missing()
+        return
+    cluster = Cluster(programs)
+    try:
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, once in SQLite and once in PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    cluster: Cluster = request.getfixturevalue("postgres")
+    return cluster.new_database()

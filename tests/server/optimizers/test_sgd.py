@@ -1,0 +1,56 @@
+"""SGD against its own three lines of arithmetic and against torch.optim.SGD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fieldfare.errors import BadInput
+from fieldfare_server.optimizers import StepInfo, build, parse
+
+
+def run(table: dict[str, Any], updates: torch.Tensor) -> torch.Tensor:
+    optimizer = build(table)
+    params = torch.linspace(-1, 1, updates.shape[1])
+    state = optimizer.init(params)
+    for t, update in enumerate(updates):
+        params, state = optimizer.step(state, params, update, StepInfo(t, len(updates), 0.0))
+    return params
+
+
+def test_plain_sgd_is_federated_averaging() -> None:
+    update = torch.tensor([[0.5, -2.0]])
+    assert torch.equal(run({"kind": "sgd", "learning_rate": 1.0}, update), torch.tensor([-0.5, -1.0]))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_is_torchs(nesterov: bool) -> None:
+    updates = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
+    table = {"kind": "sgd", "learning_rate": 0.3, "momentum": 0.9, "nesterov": nesterov}
+    params = torch.nn.Parameter(torch.linspace(-1, 1, 5))
+    reference = torch.optim.SGD([params], lr=0.3, momentum=0.9, nesterov=nesterov)
+    for update in updates:
+        params.grad = -update
+        reference.step()
+    torch.testing.assert_close(run(table, updates), params.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_weight_decay_is_decoupled() -> None:
+    table = {"kind": "sgd", "learning_rate": 0.5, "weight_decay": 0.2}
+    torch.testing.assert_close(run(table, torch.zeros(1, 3)), torch.tensor([-0.9, 0.0, 0.9]))
+
+
+@pytest.mark.parametrize(
+    ("table", "nearest"),
+    [
+        ({"kind": "sdg"}, "sgd"),
+        ({"kind": "sgd", "learning_rat": 1.0}, "learning_rate"),
+        ({"kind": "sgd", "nesterov": True}, "momentum"),
+        ({"kind": "sgd", "schedule": {"kind": "cosin"}}, "cosine"),
+    ],
+)
+def test_refusals(table: dict[str, Any], nearest: str) -> None:
+    with pytest.raises(BadInput, match=nearest):
+        parse(table)

@@ -1,0 +1,106 @@
+"""Budget, runs, rounds: what the ledger promises, on both databases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare_server.ledger import Ledger
+from support.ledgers import PLAN, commit, digest, gaussian, start
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger.open(ledger_url, create=True) as opened:
+        opened.create_population("people", 4.0, 1e-6, actor="officer")
+        yield opened
+
+
+def test_a_missing_ledger_is_refused(ledger_url: str) -> None:
+    with pytest.raises(LedgerError):
+        Ledger.open(ledger_url)
+
+
+def test_opening_again_keeps_everything(ledger: Ledger, ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as again:
+        assert again.populations() == ledger.populations()
+
+
+def test_whole_life_of_a_run(ledger: Ledger) -> None:
+    run = start(ledger, 0.8, rounds=2)
+    users = run.register_users(np.array([11, 12, 13], dtype=np.uint64))
+    assert users.tolist() == [0, 1, 2]
+    reserved = ledger.population("people")
+    assert reserved.spent_epsilon == 0
+    assert reserved.committed == gaussian(0.8)
+    commit(run, [0, 1], 0.5)
+    commit(run, [1, 2], 0.6)
+    last, count = run.participation(np.arange(3))
+    assert last.tolist() == [0, 1, 1]
+    assert count.tolist() == [1, 2, 1]
+    assert run.patterns([0, 1, 2]) == [(0,), (0, 1), (1,)]
+    run.finish("done")
+    after = ledger.population("people")
+    assert after.spent == after.committed == gaussian(0.6)
+    assert after.spent_epsilon == pytest.approx(gaussian(0.6).epsilon(1e-6))
+    assert ledger.run(run.id).state == "done"
+    assert [r.state for r in ledger.rounds(run.id).items] == ["committed", "committed"]
+    assert ledger.participation_histogram(run.id) == {1: 2, 2: 1}
+
+
+def test_budget_counts_spent_and_reserved_and_names_what_would_fit(ledger: Ledger) -> None:
+    first = start(ledger, 0.6)
+    first.finish("stopped")
+    start(ledger, 0.5)
+    with pytest.raises(BudgetRefused) as refusal:
+        start(ledger, 0.9)
+    named = float(refusal.value.nearest.partition("(mu ")[2].rstrip(")"))
+    left = ledger.population("people").remaining_mu
+    assert named == pytest.approx(left, rel=1e-5)
+    assert gaussian(math.hypot(0.5, named)).epsilon(1e-6) <= 4.0
+    assert gaussian(math.hypot(0.5, named * 1.001)).epsilon(1e-6) > 4.0
+    start(ledger, named)
+
+
+def test_charge_is_bounded_by_what_was_reserved_and_never_shrinks(ledger: Ledger) -> None:
+    run = start(ledger, 0.8)
+    run.register_users(np.array([5], dtype=np.uint64))
+    commit(run, [0], 0.5)
+    with pytest.raises(BudgetRefused, match="never shrinks"):
+        commit(run, [0], 0.4)
+    opened = run.open_round_pending()
+    assert opened is not None
+    with pytest.raises(BudgetRefused, match="reserved"):
+        run.commit_round(opened, [0], gaussian(0.81), digest("x"))
+    assert run.spent == gaussian(0.5)
+    run.commit_round(opened, [0], gaussian(0.8), digest("x"))
+
+
+def test_void_costs_nothing_and_frees_the_noise_row(ledger: Ledger) -> None:
+    run = start(ledger)
+    run.register_users(np.array([5, 6], dtype=np.uint64))
+    opened = run.open_round([0, 1])
+    run.void_round(opened, "too few reports", reports=1, rejects={"nan": 1})
+    again = run.open_round([0])
+    assert (again.index, again.attempt, again.noise_row) == (0, 1, opened.noise_row)
+    run.commit_round(again, [0], gaussian(0.1), digest("a"))
+    assert run.patterns([0, 1]) == [(0,), ()]
+    void, committed = ledger.rounds(run.id).items
+    assert (void.state, void.reason, void.rejects) == ("void", "too few reports", {"nan": 1})
+    assert committed.state == "committed"
+
+
+def test_one_open_round_at_a_time(ledger: Ledger) -> None:
+    run = start(ledger)
+    run.open_round([])
+    with pytest.raises(LedgerError, match="another round is open"):
+        run.open_round([])
+
+
+def test_adjacency_of_the_plan_must_be_the_populations(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="adjacency"):
+        start(ledger, plan_json=PLAN.replace("zero_out", "add_remove"))

@@ -1,0 +1,44 @@
+"""Shorthands for tests on ledgers."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare_server.ledger import Ledger, RunHandle
+
+PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
+
+
+def gaussian(mu: float) -> PrivacyLoss:
+    """The loss of a Gaussian mechanism with mu = sensitivity / noise multiplier."""
+    return PrivacyLoss(mu_squared=mu * mu, sampled=())
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, **changes: Any) -> RunHandle:
+    """Start a run on population `people` with a key of its own."""
+    values: dict[str, Any] = {
+        "plan_json": PLAN,
+        "plan_digest": digest(PLAN),
+        "population": "people",
+        "rounds": rounds,
+        "planned": gaussian(mu),
+        "noise_source": "secure",
+        "key_commitment": digest(f"key {np.random.default_rng().integers(2**60)}"),
+        "trust_node_ids": False,
+        "holder": "test",
+    }
+    return ledger.start_run(**{**values, **changes})
+
+
+def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
+    """Open a round with `cohort` and commit it, with the run's cumulative mu."""
+    opened = run.open_round(cohort)
+    run.commit_round(opened, cohort, gaussian(mu), digest(f"{run.id} {opened.index}"), reports=len(cohort))
