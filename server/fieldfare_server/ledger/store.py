@@ -7,6 +7,7 @@ import math
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, insert, select, update
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import budget, chain, leases, migrate, models, reads, tokens, views
+from fieldfare_server.ledger import budget, chain, leases, migrate, models, notes, reads, tokens, views
 from fieldfare_server.ledger.audit import Clock, Entry, Journal
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
@@ -347,6 +348,21 @@ class Ledger(reads.Reader):
     def check_token(self, secret: str) -> views.TokenView | None:
         """The token with this secret if it is valid now, else None."""
         return tokens.check(self._database, self._clock, secret)
+
+    # -- notes --------------------------------------------------------------------------------------------------
+
+    def note_token_use(self, token_id: str, what: str, *, actor: str) -> None:
+        """Record that a token was used, for `what`."""
+        notes.token_use(self._journal, token_id, what, actor)
+
+    def note_audit(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
+        """Record what an empirical audit of a run found. Raises `BadInput` if there is no such run."""
+        notes.run_audit(self._journal, run_id, result, actor)
+
+    @property
+    def database(self) -> Database:
+        """The database, for `fieldfare_server.ledger.watch`; everything else asks the ledger."""
+        return self._database
 
     # -- inside -------------------------------------------------------------------------------------------------
 
