@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from fieldfare.realised import RealisedCharge
 from numpy.typing import NDArray
 from safetensors.torch import save
 
@@ -29,11 +30,10 @@ from fieldfare.errors import BadInput, CheckpointError, LedgerError
 from fieldfare.mechanisms import Stream
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
-from fieldfare.realised import RealisedCharge
 from fieldfare.task import Task, load_task
 from fieldfare.wire import Arrays, Schema
 from fieldfare_server import faults, optimizers
-from fieldfare_server.account import Account
+from fieldfare_server.account import Account, Rehearsal
 from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
 from fieldfare_server.durable import replace_file
@@ -118,6 +118,15 @@ class Session:
         return cls(plan, cost, handle, store, key)
 
     @classmethod
+    def rehearse(cls, plan: Plan, *, noise: bool) -> Self:
+        """A run that is charged to nobody, stored nowhere and private for nobody: baselines on public data.
+
+        noise: add what the plan's mechanism would add, to compare; without it the sum is released as it is.
+        """
+        check_plan(plan)
+        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32))
+
+    @classmethod
     def resume(cls, home: Home, run_id: str, identity_is_stable: bool, actor: str = "coordinator") -> Self:
         """Continue a run after an interruption or a crash, exactly where its last commit left it.
 
@@ -157,7 +166,11 @@ class Session:
         log.info("round %d was open when the run stopped: void", opened.index)
 
     def _restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
-        if meta["round"] != next_round - 1 or meta["plan"] != self.plan.digest() or meta["schema"] != self.schema.digest():
+        if (
+            meta["round"] != next_round - 1
+            or meta["plan"] != self.plan.digest()
+            or meta["schema"] != self.schema.digest()
+        ):
             raise CheckpointError(
                 f"checkpoint of round {meta['round']} of run {self.account.id}",
                 "it belongs to another round, plan or model.",
@@ -224,7 +237,9 @@ class Session:
         Returns the round's statistics: public, or computed from what was just released.
         """
         info, cohort = self._info(), self.plan.run.cohort
-        raw = torch.cat([total.sum(), torch.from_numpy(total.counted).float() * getattr(self.clipping, "count_weight", 1.0)])
+        raw = torch.cat(
+            [total.sum(), torch.from_numpy(total.counted).float() * getattr(self.clipping, "count_weight", 1.0)]
+        )
         if self._stream is not None:
             if self._stream.round != opened.noise_row:
                 raise LedgerError(
@@ -256,7 +271,9 @@ class Session:
             "schema": self.schema.digest(),
             "participants": participants.tolist(),
             "spent": self._spent(opened.index, participants).to_json(),
-            "statistics": {k: v if v is None or isinstance(v, str) or math.isfinite(v) else None for k, v in statistics.items()},
+            "statistics": {
+                k: v if v is None or isinstance(v, str) or math.isfinite(v) else None for k, v in statistics.items()
+            },
             "rejects": dict(total.rejects),
             "reports": total.users,
             "clip": clip,

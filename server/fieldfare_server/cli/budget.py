@@ -31,7 +31,17 @@ def budget(
             return
         print_table(
             "Privacy budgets",
-            ("population", "epsilon limit", "spent", "reserved", "largest next run", "delta", "adjacency", "state", "runs"),
+            (
+                "population",
+                "epsilon limit",
+                "spent",
+                "reserved",
+                "largest next run",
+                "delta",
+                "adjacency",
+                "state",
+                "runs",
+            ),
             [
                 (
                     v.name,

@@ -22,7 +22,8 @@ from fieldfare_server.session import Session
 def compare(
     path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
     mechanism: Annotated[
-        list[str] | None, typer.Option("--mechanism", help="a kind, or a TOML table: '{kind = \"blt\", buffers = 4}'; repeatable")
+        list[str] | None,
+        typer.Option("--mechanism", help="a kind, or a TOML table: '{kind = \"blt\", buffers = 4}'; repeatable"),
     ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="also train with each, uncharged: only for public or simulated data")
@@ -75,18 +76,30 @@ def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int
         run_here(Session.rehearse(plan, noise=True), local_grid(plan, nodes), row["label"], quiet, private=False)
         for plan, row in zip(plans, rows, strict=True)
     ]
-    traces.append(run_here(Session.rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False))
+    traces.append(
+        run_here(Session.rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False)
+    )
     return traces
 
 
 def _tell(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None, as_json: bool) -> None:
     scores = {trace.label: trace.score for trace in traces}
     if as_json:
-        print_json({"plans": rows, "rehearsals": [t.to_json() for t in traces], "plot": str(picture) if picture else None})
+        print_json(
+            {"plans": rows, "rehearsals": [t.to_json() for t in traces], "plot": str(picture) if picture else None}
+        )
         return
     print_table(
         "Same budget, different noise",
-        ("mechanism", "noise multiplier", "sensitivity", "epsilon", "error of a prefix sum", "buffers", "held-out score"),
+        (
+            "mechanism",
+            "noise multiplier",
+            "sensitivity",
+            "epsilon",
+            "error of a prefix sum",
+            "buffers",
+            "held-out score",
+        ),
         [
             (
                 row["label"],

@@ -37,7 +37,9 @@ PLAN: dict[str, Any] = {
 def demo(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="show the budget page while it runs")] = True,
     port: Annotated[int, typer.Option(min=0, max=65535, help="of the page; 0: any free one")] = 8080,
-    to: Annotated[Path, typer.Option("--out", help="where the ledger, the models and the plot go")] = Path("demo-output"),
+    to: Annotated[Path, typer.Option("--out", help="where the ledger, the models and the plot go")] = Path(
+        "demo-output"
+    ),
     task: Annotated[str, typer.Option(help="flights, flights-mlp or any other task")] = "flights",
     json_: JsonOption = False,
 ) -> None:
@@ -57,7 +59,9 @@ def demo(
         with serving(home, port, enabled=serve and not json_) as address:
             if address:
                 err.print(f"Budget page: {address}")
-            traces = [_private(home, kind, task, json_) for kind in ({"kind": "nu", "nu": "auto"}, {"kind": "independent"})]
+            traces = [
+                _private(home, kind, task, json_) for kind in ({"kind": "nu", "nu": "auto"}, {"kind": "independent"})
+            ]
             traces.append(_without_noise(task, json_))
         picture = plot_traces(traces, to / "demo.png", "Late flights, by aircraft never trained on")
         _tell(home, traces, picture, json_)
@@ -65,7 +69,9 @@ def demo(
 
 def demo_plan(task: str = "flights", mechanism: dict[str, Any] | None = None) -> Plan:
     """The demo's plan for a task and a mechanism."""
-    return check_plan(Plan.parse({**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}))
+    return check_plan(
+        Plan.parse({**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]})
+    )
 
 
 def _private(home: Home, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:

@@ -14,7 +14,9 @@ from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import PopulationView
 
-population = typer.Typer(help="Create, raise or close the budget that a population of users shares.", no_args_is_help=True)
+population = typer.Typer(
+    help="Create, raise or close the budget that a population of users shares.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(help="the population's name")]
 

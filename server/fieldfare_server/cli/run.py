@@ -26,7 +26,10 @@ def run(
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
     resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run")] = "",
     create_population: Annotated[
-        bool, typer.Option("--create-population", help="create the plan's population with the plan's budget if it is missing")
+        bool,
+        typer.Option(
+            "--create-population", help="create the plan's population with the plan's budget if it is missing"
+        ),
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="do not wait for the end")] = False,
     home: HomeOption = None,

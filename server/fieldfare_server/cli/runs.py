@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import typer
-from fieldfare_server.recharge import recharge
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.recharge import recharge
 
 
 def runs(
@@ -63,7 +63,9 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
 
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    format_: Annotated[Literal["markdown", "html", "json"], typer.Option("--format", help="of the statement")] = "markdown",
+    format_: Annotated[
+        Literal["markdown", "html", "json"], typer.Option("--format", help="of the statement")
+    ] = "markdown",
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
