@@ -1,4 +1,4 @@
-"""Run a session with something to look at: a progress bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+"""Run a session with something to look at: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
 
 from __future__ import annotations
 
