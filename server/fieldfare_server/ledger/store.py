@@ -6,6 +6,7 @@ import json
 import math
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import budget, chain, leases, migrate, models, reads, tokens, views
+from fieldfare_server.ledger import budget, chain, leases, migrate, models, notes, reads, tokens, views
 from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
@@ -354,6 +355,16 @@ class Ledger(reads.Reader):
     def check_token(self, secret: str) -> views.TokenView | None:
         """The token with this secret if it is valid now, else None."""
         return tokens.check(self.database, self._clock, secret)
+
+    # -- notes --------------------------------------------------------------------------------------------------
+
+    def note_token_use(self, token_id: str, what: str, *, actor: str) -> None:
+        """Record that a token was used, for `what`."""
+        notes.token_use(self._journal, token_id, what, actor)
+
+    def note_audit(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
+        """Record what an empirical audit of a run found. Raises `BadInput` if there is no such run."""
+        notes.run_audit(self._journal, run_id, result, actor)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
