@@ -10,9 +10,10 @@ import ledger_data
 import pytest
 from fastapi.testclient import TestClient
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.verify import verify
 
 
 @pytest.fixture
@@ -230,3 +231,17 @@ def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledg
         seen = connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one()
         ledger_data.commit(run)  # would wait for 60 s and fail if a reader could block it
         assert connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one() == seen == 0
+
+
+def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    ledger_data.commit(run)
+    _, token = ledger.create_token("dashboard", ("read",), actor="test")
+    ledger.note_token_use(token.id, "read", actor="token dashboard")
+    ledger.note_audit("run-1", {"passed": True, "scale": 1.0, "message": "whole"}, actor="test")
+    ledger.revoke_token(token.id, actor="test")
+    ledger.note_token_use(token.id, "read", actor="a request that was under way")
+    report = verify(ledger)
+    assert report.ok, report.fault
+    with pytest.raises(BadInput):
+        ledger.note_audit("none", {"passed": True}, actor="test")

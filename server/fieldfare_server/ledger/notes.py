@@ -15,8 +15,15 @@ RUN_AUDIT = "run.audit"
 
 
 def token_use(journal: Journal, token_id: str, what: str, actor: str) -> None:
-    """Record that a token was used. The token itself is not in the row."""
-    journal.write(lambda _, entry: entry.append(TOKEN_USE, clean(actor, 200), {"id": token_id, "what": what}))
+    """Record that a token was used; nothing if it was revoked since it was checked. The secret is not in the row."""
+
+    def work(connection: Connection, entry: Entry) -> None:
+        c = models.tokens.c
+        valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
+        if connection.execute(valid).first() is not None:
+            entry.append(TOKEN_USE, clean(actor, 200), {"id": token_id, "what": what})
+
+    journal.write(work)
 
 
 def run_audit(journal: Journal, run_id: str, result: Mapping[str, Any], actor: str) -> None:
