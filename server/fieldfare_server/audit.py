@@ -11,6 +11,7 @@ fails once in a million. Nothing here touches users' data.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
 from fieldfare.mechanisms.base import Stream
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
+from fieldfare_server.canaries import CanaryEstimates, estimates, scores
+from fieldfare_server.guarantee import plan_facts
+from fieldfare_server.ledger import Ledger
 
 Float = NDArray[np.float64]
 Restore = Callable[[Mechanism, int, SecureNoise, Stream], Stream]
@@ -60,7 +66,7 @@ class Residual(BaseModel):
     identity_error: float
     """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged."""
     sensitivity_excess: float
-    """Largest pattern norm over the charged sensitivity, minus 1; 0 or less when the charge covers every pattern tried."""
+    """Largest pattern norm over the charged sensitivity, minus 1; at most 0 when the charge covers them."""
     resolution: float
     """The smallest relative error of the scale that this test is sure to see (99.9 %)."""
     limit: float
@@ -121,8 +127,8 @@ def whitened_residual(
         "limit": limit,
     }
     fault = _fault(result, false_alarms)
-    message = f"the noise is what was claimed, to {result['resolution']:.2%} of its scale" if not fault else fault
-    return Residual(**result, passed=not fault, message=message)
+    good = f"the noise is what was claimed, to {result['resolution']:.2%} of its scale"
+    return Residual(**result, passed=not fault, message=fault or good)
 
 
 def _release(
@@ -201,3 +207,44 @@ def _fault(r: dict[str, Any], false_alarms: float) -> str:
     if r["sensitivity_excess"] > 1e-9:
         return f"an allowed pattern exceeds the charged sensitivity by {r['sensitivity_excess']:.2%}"
     return ""
+
+
+CANARIES = 2000
+_MOST_CANARY_ROUNDS = 4096
+
+
+class RunAudit(BaseModel):
+    """What an audit of a run found. It tests the run's mechanism anew, with a key of its own and no user's data."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    residual: Residual
+    canaries: CanaryEstimates | None
+    """Lower bounds and an estimate, never a guarantee; None without a noise multiplier, or in a very long run."""
+
+
+def audit_run(ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS) -> RunAudit:
+    """Audit the mechanism of a run and record the result in the ledger.
+
+    Raises `BadInput` if there is no such run, or its plan was written by another version.
+    """
+    view = ledger.run(run_id)
+    facts = plan_facts(view)
+    if facts is None:
+        raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
+    noise = SecureNoise(secrets.token_bytes(32))
+    residual = whitened_residual(facts.mechanism, noise.derive("audit"), facts.participation, numbers=numbers)
+    found = None
+    sigma = facts.noise_multiplier
+    if sigma is not None and facts.mechanism.rounds <= _MOST_CANARY_ROUNDS:
+        taken, left = scores(facts.mechanism, noise.derive("canaries"), facts.participation, sigma, CANARIES)
+        mu = float(facts.mechanism.sensitivity(facts.participation)) / sigma
+        claimed = float(PrivacyLoss(mu_squared=mu**2).epsilon(view.delta))
+        found = estimates(taken, left, claimed, view.delta)
+    result = RunAudit(run=run_id, residual=residual, canaries=found)
+    body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})
+    if found is not None:
+        body["canaries"] = found.model_dump(mode="json")
+    ledger.note_audit(run_id, body, actor=actor)
+    return result

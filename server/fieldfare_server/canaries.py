@@ -51,7 +51,7 @@ def scores(
     *,
     scale: float = 1.0,
 ) -> tuple[Float, Float]:
-    """(scores of canaries that took part, of those that did not), each (canaries,): log-likelihood ratios up to a shift.
+    """(scores of canaries that took part, of those that did not), each (canaries,): log-likelihood ratios.
 
     scale: multiplies the noise that is really added, to see what a faulty build would reveal.
     """

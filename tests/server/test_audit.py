@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from fieldfare import mechanisms
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.mechanisms import Mechanism
 from fieldfare.mechanisms.base import Stream
 from fieldfare.mechanisms.registry import kinds
@@ -32,18 +34,18 @@ def made(kind: str) -> Mechanism:
     return mechanisms.build({"kind": kind, **FIELDS.get(kind, {})}, rounds=ROUNDS, participation=PARTICIPATION)
 
 
-def tested(mechanism: Mechanism, **options: Any) -> Residual:
+def audited(mechanism: Mechanism, **options: Any) -> Residual:
     return whitened_residual(mechanism, SecureNoise(KEY), PARTICIPATION, numbers=NUMBERS, **options)
 
 
 @pytest.mark.parametrize("kind", kinds())
 def test_every_mechanism_passes_and_fails_when_one_percent_off(kind: str) -> None:
     mechanism = made(kind)
-    honest = tested(mechanism)
+    honest = audited(mechanism)
     assert honest.passed, honest
     assert honest.resolution < 0.01
     for claimed in (0.99, 1.01):
-        off = tested(mechanism, claimed=claimed)
+        off = audited(mechanism, claimed=claimed)
         assert not off.passed
         assert "times what was claimed" in off.message
 
@@ -118,7 +120,7 @@ def test_independent_noise_under_the_name_of_a_correlated_one_fails() -> None:
         def stream(self, numel: int, noise: SecureNoise, **options: Any) -> Stream:
             return made("independent").stream(numel, noise, **options)
 
-    result = tested(Faulty(made("nu")))
+    result = audited(Faulty(made("nu")))
     assert not result.passed
     assert result.rows_z > 100
 
@@ -127,7 +129,7 @@ def test_state_lost_at_a_crash_fails() -> None:
     def forget(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
         return mechanism.stream(numel, SecureNoise(bytes(32)))
 
-    result = tested(made("nu"), restore=forget)
+    result = audited(made("nu"), restore=forget)
     assert not result.passed
     assert result.rows_z > 3 * result.limit
 
@@ -138,7 +140,7 @@ def test_a_restart_from_row_zero_fails() -> None:
     def again(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
         return mechanism.stream(numel, noise)
 
-    assert not tested(made("independent"), restore=again).passed
+    assert not audited(made("independent"), restore=again).passed
 
 
 def test_going_on_by_skip_passes() -> None:
@@ -147,7 +149,7 @@ def test_going_on_by_skip_passes() -> None:
         fresh.skip(lost.round)
         return fresh
 
-    assert tested(made("nu"), restore=skipped).passed
+    assert audited(made("nu"), restore=skipped).passed
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,7 @@ def test_going_on_by_skip_passes() -> None:
     ids=["one row", "a mean", "shared between coordinates", "clipped tails"],
 )
 def test_other_faults_fail(change: Any, message: str) -> None:
-    import re
-
-    result = tested(changed(change))
+    result = audited(changed(change))
     assert not result.passed
     assert re.search(message, result.message), result.message
 
@@ -173,7 +173,7 @@ def test_a_matrix_of_another_strategy_fails() -> None:
         def strategy_matrix(self, n: int) -> Any:
             return np.eye(n)
 
-    assert "does not belong" in tested(Faulty(made("nu"))).message
+    assert "does not belong" in audited(Faulty(made("nu"))).message
 
 
 def test_a_sensitivity_that_is_too_small_fails() -> None:
@@ -181,7 +181,7 @@ def test_a_sensitivity_that_is_too_small_fails() -> None:
         def sensitivity(self, participation: Any, rounds: int | None = None) -> Any:
             return 0.99 * float(self.inner.sensitivity(participation, rounds))
 
-    assert "exceeds the charged sensitivity" in tested(Faulty(made("nu"))).message
+    assert "exceeds the charged sensitivity" in audited(Faulty(made("nu"))).message
 
 
 def test_canaries_see_what_the_accountant_says() -> None:
@@ -191,8 +191,6 @@ def test_canaries_see_what_the_accountant_says() -> None:
     mu = float(mechanism.sensitivity(PARTICIPATION)) / sigma
     measured = (taken.mean() - left.mean()) / np.sqrt((taken.var() + left.var()) / 2)
     assert measured == pytest.approx(mu, abs=0.04)
-    from fieldfare.accounting import PrivacyLoss
-
     claimed = PrivacyLoss(mu_squared=mu**2).epsilon(1e-5)
     found = estimates(taken, left, claimed, 1e-5)
     assert found.gaussian_estimate == pytest.approx(claimed, rel=0.1)
