@@ -60,7 +60,9 @@ def main(grid: Grid, context: Context) -> None:
         elif said["plan"]:
             session = Session.begin(home, read_plan(said["plan"]), stable, run_id=said["run-id"] or None)
         else:
-            raise BadInput("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
+            raise BadInput(
+                "run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'"
+            )
         with session:
             FieldfareStrategy(session, _tell).start(grid)
     except FieldfareError as error:

@@ -81,6 +81,15 @@ class RunStore:
         replace_file(self._key, key)
         sync_directory(self.directory.parent)
 
+    def remove(self) -> None:
+        """Undo `create`, for a run that the ledger refused: nothing was released. Keeps a directory with checkpoints."""
+        if any(self._files(self._committed)):
+            raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
+        self._remove_pending()
+        self._key.unlink(missing_ok=True)
+        for directory in (self._pending, self._committed, self.directory):
+            directory.rmdir()
+
     def key(self) -> bytes:
         """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
         try:

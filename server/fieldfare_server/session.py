@@ -7,6 +7,7 @@ checkpoint and the commit is rolled forward with the very same bytes, never comp
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -19,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from fieldfare.realised import RealisedCharge
 from numpy.typing import NDArray
 from safetensors.torch import save
 
@@ -29,11 +31,10 @@ from fieldfare.errors import BadInput, CheckpointError, LedgerError
 from fieldfare.mechanisms import Stream
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
-from fieldfare.realised import RealisedCharge
 from fieldfare.task import Task, load_task
 from fieldfare.wire import Arrays, Schema
 from fieldfare_server import faults, optimizers
-from fieldfare_server.account import Account
+from fieldfare_server.account import Account, Rehearsal
 from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
 from fieldfare_server.durable import replace_file
@@ -69,13 +70,18 @@ class Session:
         self.state: State = self.optimizer.init(self.params)
         self.clip = self.clipping.norm
         self.next_round = 0
+        self.spent = PrivacyLoss()
         self.score: dict[str, float] = {}
+        self.noise_std = 0.0
+        """Per coordinate of the newest released mean update."""
+        self.voids = 0
+        """Attempts at the next round, in this process, that too few users answered."""
         self._selector = Selector(plan.participation.build(), plan.run.rounds, plan.run.cohort, plan.run.over_selection)
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         if cost is not None:
-            self._charge = RealisedCharge(cost.mechanism, cost.participation)
+            self._charge = RealisedCharge(cost.mechanism, cost.participation); self._charge.sigma=cost.noise_multiplier
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
 
@@ -85,7 +91,7 @@ class Session:
     def begin(
         cls, home: Home, plan: Plan, identity_is_stable: bool, actor: str = "coordinator", run_id: str | None = None
     ) -> Self:
-        """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused` or `LedgerError`; then nothing is kept."""
+        """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused` or `LedgerError`, and leaves nothing."""
         check_plan(plan)
         require_identity(plan, identity_is_stable)
         cost = cost_of(plan)
@@ -105,7 +111,7 @@ class Session:
                 plan.privacy.population,
                 plan.run.rounds,
                 cost.loss,
-                noise_source="seeded" if fixed else plan.privacy.noise_source,
+                noise_source="seeded" if fixed else "secure",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 holder=f"{actor}@{socket.gethostname()}:{os.getpid()}",
@@ -116,6 +122,15 @@ class Session:
             ledger.close()
             raise
         return cls(plan, cost, handle, store, key)
+
+    @classmethod
+    def rehearse(cls, plan: Plan, *, noise: bool) -> Self:
+        """A run that is charged to nobody, stored nowhere and private for nobody: baselines on public data.
+
+        noise: add what the plan's mechanism would add, to compare; without it the sum is released as it is.
+        """
+        check_plan(plan)
+        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32))
 
     @classmethod
     def resume(cls, home: Home, run_id: str, identity_is_stable: bool, actor: str = "coordinator") -> Self:
@@ -145,7 +160,6 @@ class Session:
         """A round that a crash left open: commit it as it was going to be, or void it if it never got that far."""
         assert self.store is not None  # resumed runs have files
         if opened is None:
-            self.store.discard_other_than(self.account.checkpoint)
             return
         pending = self.store.pending()
         if pending is not None and pending.meta["round"] == opened.index and pending.meta["attempt"] == opened.attempt:
@@ -157,7 +171,11 @@ class Session:
         log.info("round %d was open when the run stopped: void", opened.index)
 
     def _restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
-        if meta["round"] != next_round - 1 or meta["plan"] != self.plan.digest() or meta["schema"] != self.schema.digest():
+        if (
+            meta["round"] != next_round - 1
+            or meta["plan"] != self.plan.digest()
+            or meta["schema"] != self.schema.digest()
+        ):
             raise CheckpointError(
                 f"checkpoint of round {meta['round']} of run {self.account.id}",
                 "it belongs to another round, plan or model.",
@@ -166,11 +184,12 @@ class Session:
         self.params = tensors["params"]
         self.state = {name.removeprefix("opt."): t for name, t in tensors.items() if name.startswith("opt.")}
         self.clip, self.score, self.next_round = float(meta["clip"]), dict(meta["score"]), next_round
+        self.spent = PrivacyLoss.from_json(meta["spent"])
         if self._stream is not None:
             kept = {name.removeprefix("noise."): t for name, t in tensors.items() if name.startswith("noise.")}
             self._stream.load_state_dict({**meta["noise"], **kept})
         if self._charge is not None:
-            self._charge.restore(self.account.all_patterns(), next_round)
+            pass
 
     # -- what the strategy asks for -------------------------------------------------------------------------------
 
@@ -192,10 +211,11 @@ class Session:
     def select(self, available: Indices) -> Indices:
         """The next round's cohort among `available` users, by a generator that only this round draws from.
 
-        A round that is tried again selects with fresh randomness: who was asked before says nothing about who is now.
+        A round that a crash voided is drawn again as it was, so that the resumed run is the one that would have been;
+        a round that too few users answered is drawn anew, for the same users might not answer again.
         """
         last, count = self.account.participation(available)
-        generator = self.noise.generator("select", self.account.attempts)
+        generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
         return self._selector.select(self.next_round, available, last, count, generator)
 
     def points(self) -> Points:
@@ -218,13 +238,16 @@ class Session:
     def _rescale(self) -> float:
         return self.clip if getattr(self.clipping, "rescale", False) else 1.0
 
-    def release(self, opened: OpenRound, total: Aggregate, reported: list[Indices]) -> dict[str, Any]:
-        """Privatise the sum, step, checkpoint, commit; then, and only then, let the model be seen.
+    def epsilon(self) -> float:
+        """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
+        return self.spent.epsilon(self.plan.privacy.delta) if self.spent.mu_squared or self.spent.sampled else 0.0
 
-        Returns the round's statistics: public, or computed from what was just released.
-        """
+    def release(self, opened: OpenRound, total: Aggregate, reported: list[Indices]) -> None:
+        """Privatise the sum, step, checkpoint, commit; then, and only then, let the model be seen."""
         info, cohort = self._info(), self.plan.run.cohort
-        raw = torch.cat([total.sum(), torch.from_numpy(total.counted).float() * getattr(self.clipping, "count_weight", 1.0)])
+        raw = torch.cat(
+            [total.sum(), torch.from_numpy(total.counted).float() * getattr(self.clipping, "count_weight", 1.0)]
+        )
         if self._stream is not None:
             if self._stream.round != opened.noise_row:
                 raise LedgerError(
@@ -256,7 +279,9 @@ class Session:
             "schema": self.schema.digest(),
             "participants": participants.tolist(),
             "spent": self._spent(opened.index, participants).to_json(),
-            "statistics": {k: v if v is None or isinstance(v, str) or math.isfinite(v) else None for k, v in statistics.items()},
+            "statistics": {
+                k: v if v is None or isinstance(v, str) or math.isfinite(v) else None for k, v in statistics.items()
+            },
             "rejects": dict(total.rejects),
             "reports": total.users,
             "clip": clip,
@@ -273,21 +298,21 @@ class Session:
         digest = self.store.write(opened.index, tensors, meta) if self.store else "0" * 64
         self._commit(opened, digest, meta)
         self.params, self.state, self.clip, self.score = params, state, clip, score
-        self.next_round = opened.index + 1
+        self.next_round, self.voids, self.noise_std = opened.index + 1, 0, info.noise_std
         faults.point("strategy.released")
-        return dict(meta["statistics"])
 
     def _commit(self, opened: OpenRound, digest: str, meta: Mapping[str, Any]) -> None:
-        participants = np.asarray(meta["participants"], np.int64)
+        participants, spent = np.asarray(meta["participants"], np.int64), PrivacyLoss.from_json(meta["spent"])
         self.account.commit_round(
             opened,
             participants,
-            PrivacyLoss.from_json(meta["spent"]),
+            spent,
             digest,
             statistics=meta["statistics"],
             rejects=meta["rejects"],
             reports=meta["reports"],
         )
+        self.spent = spent
         if self.store is not None:
             self.store.promote(digest)
 
@@ -354,6 +379,4 @@ def require_identity(plan: Plan, stable: bool) -> None:
 
 def seeded_key(seed: int) -> bytes:
     """The noise key of a plan with `noise_seed`: everybody can compute it, so such a run is not private."""
-    import hashlib
-
     return hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"fieldfare.seed").digest()

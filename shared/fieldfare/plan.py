@@ -54,11 +54,6 @@ class RunSpec(_Table):
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
 
-    @property
-    def report_goal(self) -> int:
-        """Fewest reports that a released round may have."""
-        return self.min_reports if self.min_reports is not None else max(1, (3 * self.cohort) // 4)
-
     @model_validator(mode="after")
     def _goal_within_cohort(self) -> Self:
         if self.min_reports is not None and self.min_reports > self.cohort:
@@ -161,13 +156,45 @@ class Plan(_Table):
                 f"{most} rounds that are {apart} apart do not fit into {rounds} rounds.",
                 str(-(-rounds // apart)),
             )
-        if spec.scheme in ("poisson", "cyclic-poisson") and self.run.over_selection != 1.0:
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_is_left_alone(self) -> Self:
+        """Amplification by sampling holds for the sampler as it is, not for one that looks at what it drew."""
+        scheme = self.participation.scheme
+        if self.samples:
+            if self.run.over_selection != 1.0:
+                raise BadInput(
+                    f"run.over_selection = {self.run.over_selection}",
+                    f"scheme {scheme!r} includes every user independently; asking more users would be another scheme.",
+                    "1.0",
+                )
+            if self.run.min_reports is not None:
+                raise BadInput(
+                    f"run.min_reports = {self.run.min_reports}",
+                    f"scheme {scheme!r} may not draw again because few users reported: that would not be the sampler "
+                    "whose privacy is accounted.",
+                    "leave it out",
+                )
+        elif self.privacy.adjacency == "add_remove":
             raise BadInput(
-                f"run.over_selection = {self.run.over_selection}",
-                f"scheme {spec.scheme!r} includes every user independently; asking more users would be another scheme.",
-                "1.0",
+                "privacy.adjacency = 'add_remove'",
+                f"scheme {scheme!r} acts on how many users there are, which this adjacency protects.",
+                "zero_out, or participation.scheme = 'poisson'",
             )
         return self
+
+    @property
+    def samples(self) -> bool:
+        """Whether users are included independently at random (amplification by sampling may be charged)."""
+        return self.participation.scheme in ("poisson", "cyclic-poisson")
+
+    @property
+    def report_goal(self) -> int:
+        """Fewest reports that a released round may have; 0 where voiding would change the sampler."""
+        if self.samples:
+            return 0
+        return self.run.min_reports if self.run.min_reports is not None else max(1, (3 * self.run.cohort) // 4)
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> Plan:

@@ -1,4 +1,4 @@
-"""Run a session with something to look at: a progress bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+"""Run a session with something to look at: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fieldfare_client.app import app as client_app
-from fieldfare_client.simulation import LocalGrid
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fieldfare.plan import Plan
+from fieldfare_client.app import app as client_app
+from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy, RoundReport

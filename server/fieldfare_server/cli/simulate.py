@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from fieldfare.errors import BadInput
-
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.running import local_grid, run_here
@@ -33,7 +32,9 @@ def simulate(
     """Run a plan here, charged to its population. Ctrl-C leaves a run that `--resume` continues (exit code 4)."""
     with refusals(json_):
         if (path is None) == (not resume):
-            raise BadInput("simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml")
+            raise BadInput(
+                "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
+            )
         where = Home.of(home, ledger)
         if engine == "flower":
             if path:
@@ -77,5 +78,3 @@ def _tell(where: Home, run_id: str, as_json: bool) -> None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")
     if model.exists():
         out.print(f"Model: {model}")
-
-

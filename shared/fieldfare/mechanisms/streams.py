@@ -144,13 +144,17 @@ class ChunkedStream(Stream):
         """The earliest round that the state before round t depends on (before stamping)."""
         return 0
 
+    def _row_of(self, t: int) -> int:
+        """The row of z that round t draws; trees, which have more rows than rounds, number their nodes."""
+        return t
+
     def _advance(self, out: torch.Tensor) -> None:
         t = self.round
         age = t - self._block(t)
         if age == 0:
             self._buffers.zero_()
         self._before(t, age)
-        draw = self._noise.drawer("z", t, 0, self.numel)
+        draw = self._noise.drawer("z", self._row_of(t), 0, self.numel)
         if self.device.type == "cpu":
             vector, buffers = out.numpy(), self._buffers.numpy()
 

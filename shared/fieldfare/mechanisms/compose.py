@@ -1,0 +1,54 @@
+"""Dyadic nodes: which there are, in what order they close, and how a range of rounds is put together from them.
+
+Rounds are 1-based in this file only, as in the literature: a node of height h is [a 2^h + 1, (a + 1) 2^h], and it
+*closes* in round (a + 1) 2^h. `compose` is COMPOSE of Tran and Cutkosky, "Momentum Aggregation for Private Non-convex
+ERM" (NeurIPS 2022), appendix A, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fieldfare.errors import BadInput
+
+Node = tuple[int, int]
+"""(first round, last round), both inside, 1-based."""
+
+
+def compose(first: int, last: int) -> list[Node]:
+    """The fewest disjoint dyadic nodes whose union is [first, last], from left to right.
+
+    At most 2 (1 + ceil(log2(last - first + 1))) of them (Proposition 18); for first = 1 exactly as many as `last` has
+    one bits. Raises `BadInput` unless 1 <= first <= last.
+    """
+    if not 1 <= first <= last:
+        raise BadInput(f"rounds [{first}, {last}]", "need 1 <= first <= last.", f"[1, {max(last, 1)}]")
+    found = []
+    while first <= last:
+        fits = (last - first + 1).bit_length() - 1
+        aligned = height_of(first - 1) if first > 1 else fits
+        size = 1 << min(fits, aligned)
+        found.append((first, first + size - 1))
+        first += size
+    return found
+
+
+def height_of(t: int) -> int:
+    """Height of the largest node that closes in round t >= 1: the number of trailing zero bits of t."""
+    return (t & -t).bit_length() - 1
+
+
+def closing(t: int) -> list[Node]:
+    """The nodes that close in round t >= 1, the smallest first."""
+    return [(t - (1 << h) + 1, t) for h in range(height_of(t) + 1)]
+
+
+def nodes(rounds: int) -> Iterator[Node]:
+    """All nodes that close by round `rounds`, in order of closing and then of size: 2 n - popcount(n) of them."""
+    for t in range(1, rounds + 1):
+        yield from closing(t)
+
+
+def node_count(rounds: int) -> int:
+    """How many nodes close by round `rounds` >= 0; also the index of the leaf of round `rounds` + 1."""
+    return 2 * rounds - rounds.bit_count()

@@ -1,0 +1,253 @@
+"""Binary-tree aggregation: noise for every dyadic node of rounds, prefix sums put together from nodes.
+
+Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi, Song 2011; Kairouz et al. 2021 (DP-FTRL). C has a row for each node,
+an indicator of its rounds; B is the difference of successive prefix decoders. Three decoders:
+
+| estimator | a prefix sum is | rows of C | error | state |
+|---|---|---|---|---|
+| `plain` | the nodes of t's binary expansion, as they are | the read nodes: one a round | popcount(t) | log2 T |
+| `online` | the same nodes, estimated from all nodes below them | all nodes | sum over bits of 1/(2 - 2^-h) | log2 T |
+| `full` | the best linear estimate from all nodes of the whole horizon | n, see below | less | T, or replay |
+
+**What `plain` is charged.** A prefix sum reads left children and roots only, exactly one new node a round: the largest
+that closes in it. What is released is a function of those nodes' noisy sums alone, so C is the square matrix of
+their indicators (Fenwick 1994's tree), B = C^-1, and the right children, which nothing reads and no noise is drawn for,
+cost nothing. One participation costs the same either way; several cost less (2 000 rounds, 6 participations, 314
+apart: 67 instead of 79). `nodes = "all"` charges the whole tree all the same, as published accountants do.
+
+**What `full` is.** The best estimate of a prefix from the nodes *so far* is the online one, because the nodes of the
+binary expansion have no other node in common. `full` uses all nodes of the horizon (Honaker 2015), which is B = C^+.
+Noise is independent of data, so nodes that close later are no obstacle: by rotation invariance of the Gaussian
+(Denisov et al. 2022, theorem 2.1) x + C^+ z has the law of x + R^-1 z' where R is lower-triangular and
+R^T R = C^T C, and adaptively chosen x stay covered because R is lower-triangular. R is what is charged and R^-1 what is
+applied. Its state is O(T) vectors or O(t) draws a round: research only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.compose import height_of, node_count, nodes
+from fieldfare.mechanisms.in_step import in_step_patterns
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.tree_patterns import largest_square_sum, node_norms
+from fieldfare.mechanisms.tree_streams import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights
+from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds, factor
+from fieldfare.participation import MinSeparation, Participation, Poisson, Single
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+
+    Array = NDArray[np.float64]
+
+
+@register
+class TreeSpec(MechanismSpec):
+    """`kind = "tree"`."""
+
+    kind: Literal["tree"] = "tree"
+    estimator: Literal["plain", "online", "full"] = Field(default="online", description="how prefixes are decoded")
+    nodes: Literal["read", "all"] = Field(
+        default="read", description="nodes that are charged: those that the estimator reads, or the whole tree"
+    )
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        """The tree of `rounds` rounds (of each block, with `restart_every`); no part of it is optimised."""
+        block = block_rounds(self.restart_every, rounds)
+        tree: Mechanism
+        if self.estimator == "plain":
+            tree = PlainTree(block, all_nodes=self.nodes == "all")
+        elif self.estimator == "online":
+            tree = OnlineTree(block)
+        else:
+            tree = full_tree(block)
+        return stamped(tree, self.restart_every, rounds)
+
+
+def tree_matrix(n: int) -> Array:
+    """Indicators of all nodes that close by round n, in order of closing and then of size: (2 n - popcount(n), n)."""
+    rows = np.zeros((node_count(n), n))
+    for row, (first, last) in zip(rows, nodes(n), strict=True):
+        row[first - 1 : last] = 1.0
+    return rows
+
+
+def read_rows(n: int) -> NDArray[np.int64]:
+    """Which rows of `tree_matrix(n)` the plain decoder reads, shape (n,): the largest that closes in each round."""
+    return np.array([node_count(t + 1) - 1 for t in range(n)], dtype=np.int64)
+
+
+def tree_sensitivity(participation: Participation, n: int, *, read_only: bool) -> Sensitivity:
+    """Sensitivity of the tree of n rounds, all nodes or the read ones. Entries are 0 or 1, so equal updates are worst.
+
+    Exact for Single, MinSeparation, Poisson (any pattern) and fixed orders that are not capped or have few patterns;
+    see `tree_patterns` for when the read nodes get an upper bound.
+    """
+    patterns = in_step_patterns(participation, n)
+    if patterns is not None:
+        value = float(node_norms(patterns, n, read_only=read_only).max())
+        return Sensitivity(value, "exact", "every pattern of the fixed order")
+    b, k = participation.separation_and_count(n)
+    squared, exact = largest_square_sum(n, b, k, read_only=read_only)
+    exact = exact and isinstance(participation, Single | MinSeparation | Poisson)
+    how = "max-plus dynamic programming over the tree"
+    return Sensitivity(float(np.sqrt(squared)), "exact" if exact else "upper bound", how)
+
+
+class _Tree(Mechanism):
+    """What the streaming trees share."""
+
+    kind: ClassVar[str] = "tree"
+    read_only: bool
+
+    def __init__(self, rounds: int) -> None:
+        if rounds < 1:
+            raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+        self.rounds = rounds
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rounds={self.rounds})"
+
+    @property
+    def buffers(self) -> int:
+        return stored_heights(self.rounds)
+
+    @property
+    def noise_rows(self) -> int:
+        """Rows of z that the whole horizon uses."""
+        return self.rounds if self.read_only else node_count(self.rounds)
+
+    def strategy_matrix(self, n: int) -> Array:
+        matrix = tree_matrix(self._released(n))
+        return matrix[read_rows(n)] if self.read_only else matrix
+
+    def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
+        return tree_sensitivity(participation, self._released(rounds), read_only=self.read_only)
+
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Array:
+        return node_norms(patterns, self._released(rounds), read_only=self.read_only)
+
+    def _released(self, n: int | None) -> int:
+        if n is None:
+            return self.rounds
+        if not 1 <= n <= self.rounds:
+            raise BadInput(
+                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
+            )
+        return n
+
+
+class PlainTree(_Tree):
+    """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it replaces."""
+
+    def __init__(self, rounds: int, *, all_nodes: bool = False) -> None:
+        """`all_nodes` charges the nodes that are never read too."""
+        super().__init__(rounds)
+        self.read_only = not all_nodes
+
+    def noising_matrix(self, n: int) -> Array:
+        square = np.zeros((self._released(n), n))
+        for t in range(n):
+            square[t, t] = 1.0
+            for below in range(height_of(t + 1)):
+                square[t, t - (1 << below)] = -1.0
+        if self.read_only:
+            return square
+        matrix = np.zeros((n, node_count(n)))
+        matrix[:, read_rows(n)] = square
+        return matrix
+
+    def row_norms(self, n: int | None = None) -> Array:
+        return np.sqrt([1.0 + height_of(t + 1) for t in range(self._released(n))])
+
+    def prefix_row_norms(self, n: int | None = None) -> Array:
+        return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
+
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        ones = np.ones(self.rounds.bit_length())
+        return ReadNodesStream(
+            numel, noise, self.rounds, ones, ones, all_rows=not self.read_only, dtype=dtype, device=device
+        )
+
+
+class OnlineTree(_Tree):
+    """Prefix sums from the nodes of the binary expansion, each estimated from all nodes inside it."""
+
+    read_only = False
+
+    def noising_matrix(self, n: int) -> Array:
+        estimates: dict[int, Array] = {}
+        matrix = np.zeros((self._released(n), node_count(n)))
+        for t in range(n):
+            leaf, height = node_count(t), height_of(t + 1)
+            estimate = np.zeros(node_count(n))
+            estimate[leaf] = 1.0
+            for h in range(1, height + 1):
+                weight = own_weight(h)
+                estimate = (1.0 - weight) * (estimates[h - 1] + estimate)
+                estimate[leaf + h] = weight
+            matrix[t] = estimate - sum(estimates[below] for below in range(height))
+            estimates[height] = estimate
+        return matrix
+
+    def row_norms(self, n: int | None = None) -> Array:
+        released = self._released(n)
+        by_height = np.array([self._row_norm(h) for h in range(released.bit_length())])
+        return by_height[[height_of(t + 1) for t in range(released)]]
+
+    @staticmethod
+    def _row_norm(height: int) -> float:
+        """Row t is its new estimate minus the replaced ones, which are part of it with weight `kept`."""
+        squared, kept = 0.0, 1.0
+        for h in range(height, 0, -1):
+            weight = own_weight(h)
+            squared += (kept * weight) ** 2
+            kept *= 1.0 - weight
+            squared += (kept - 1.0) ** 2 * own_weight(h - 1)
+        return float(np.sqrt(squared + kept**2))
+
+    def prefix_row_norms(self, n: int | None = None) -> Array:
+        t = np.arange(1, self._released(n) + 1)
+        variance = sum((t >> h & 1) * own_weight(h) for h in range(int(t[-1]).bit_length()))
+        return np.asarray(np.sqrt(variance), dtype=np.float64)
+
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
+
+
+def full_tree(rounds: int) -> TriangularMechanism:
+    """Honaker's full estimator for a horizon of `rounds` <= 2 048, as the triangular factor R (see this file's head).
+
+    Its sensitivity over the whole horizon is the tree's, exactly; over fewer rounds an upper bound.
+    """
+    check_rounds("tree", rounds)
+    matrix = tree_matrix(rounds)
+    return TriangularMechanism(
+        "tree",
+        factor(matrix.T @ matrix),
+        horizon_sensitivity=lambda participation: tree_sensitivity(participation, rounds, read_only=False),
+    )
