@@ -153,6 +153,7 @@ class LedgerStore:
             passed=bool(row.body.get("passed")),
             scale=float(row.body.get("scale", 0.0)),
             message=str(row.body.get("message", "")),
+            canaries=row.body.get("canaries"),
             at=moment(row.at),
         )
 
