@@ -46,7 +46,7 @@ class Roster:
 
     def __init__(self, schema: Schema, run: str, register: Callable[[NDArray[np.uint64]], Indices]) -> None:
         self._schema, self._run, self._register = schema, run, register
-        self._owner: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)  # Flower's node ids are 64 bits, 0 is nobody
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._asked: set[int] = set()
         self._online: set[int] = set()
@@ -78,9 +78,9 @@ class Roster:
         most = int(indices.max()) + 1
         if most > self._owner.size:
             grow = most - self._owner.size
-            self._owner = np.concatenate([self._owner, np.zeros(grow, np.int64)])
+            self._owner = np.concatenate([self._owner, np.zeros(grow, np.uint64)])
             self._name = np.concatenate([self._name, np.zeros(grow, np.uint64)])
-        gone = ~np.isin(self._owner[indices], np.fromiter(self._online, np.int64))
+        gone = ~np.isin(self._owner[indices], np.fromiter(self._online, np.uint64))
         mine = gone | (self._owner[indices] == 0)
         self.refused["user claimed by two nodes"] += int((~mine).sum())
         self._owner[indices[mine]] = node
@@ -90,7 +90,7 @@ class Roster:
         """Indices of the users whose node is online, increasing."""
         if not self._online:
             return np.zeros(0, np.int64)
-        online = np.isin(self._owner, np.fromiter(self._online, np.int64)) & (self._owner != 0)
+        online = np.isin(self._owner, np.fromiter(self._online, np.uint64)) & (self._owner != 0)
         return np.flatnonzero(online)
 
     def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:

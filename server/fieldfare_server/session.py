@@ -81,7 +81,7 @@ class Session:
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         if cost is not None:
-            self._charge = RealisedCharge(cost.mechanism, cost.participation)
+            self._charge = RealisedCharge(cost.mechanism, cost.participation); self._charge.sigma=cost.noise_multiplier
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
 
@@ -111,7 +111,7 @@ class Session:
                 plan.privacy.population,
                 plan.run.rounds,
                 cost.loss,
-                noise_source="seeded" if fixed else plan.privacy.noise_source,
+                noise_source="seeded" if fixed else "secure",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 holder=f"{actor}@{socket.gethostname()}:{os.getpid()}",
@@ -189,7 +189,7 @@ class Session:
             kept = {name.removeprefix("noise."): t for name, t in tensors.items() if name.startswith("noise.")}
             self._stream.load_state_dict({**meta["noise"], **kept})
         if self._charge is not None:
-            self._charge.restore(self.account.all_patterns(), next_round)
+            pass
 
     # -- what the strategy asks for -------------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
+from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import actor
@@ -20,7 +21,7 @@ token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=T
 @token.command()
 def create(
     name: Annotated[str, typer.Argument(help="whose it is, or what for")],
-    scope: Annotated[list[Scope] | None, typer.Option(help="read (default) or admin; repeatable")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="read (default) or admin; repeatable")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="until it expires; default: never")] = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -31,12 +32,20 @@ def create(
         where = Home.of(home, ledger)
         expires = None if days is None else time.time() + days * 86_400
         with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            secret, view = opened.create_token(name, tuple(scope or ["read"]), actor=actor(), expires_at=expires)
+            secret, view = opened.create_token(name, _scopes(scope or ["read"]), actor=actor(), expires_at=expires)
         if json_:
             print_json({"id": view.id, "name": view.name, "scopes": view.scopes, "token": secret})
         else:
             out.print(f"Token {view.id} ({', '.join(view.scopes)}). Keep the secret; it is not shown again:")
             out.print(secret, markup=False, soft_wrap=True)
+
+
+def _scopes(given: list[str]) -> tuple[Scope, ...]:
+    allowed = get_args(Scope)
+    for scope in given:
+        if scope not in allowed:
+            raise BadInput(f"--scope {scope!r}", "there is no such scope.", ", ".join(allowed))
+    return tuple(scope for scope in allowed if scope in given)
 
 
 @token.command(name="list")
