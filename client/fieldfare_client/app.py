@@ -109,7 +109,9 @@ def train(message: Message, context: Context) -> Message:
     here = hosted(context)
     instruction = TrainInstruction.read(message.content, here.schema)
     trainer, spec = _trainer(here.task, json.dumps(instruction.settings, sort_keys=True), _device())
-    points = [torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)]
+    points = [
+        torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
+    ]
     result = trainer.train(
         points,
         instruction.weights,

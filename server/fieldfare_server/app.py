@@ -1,9 +1,10 @@
 """The Flower ServerApp: the same one in process, under `flwr run`, and in a SuperLink's ServerApp container.
 
-Run configuration (flat, as Flower's is; see deploy/flower-app/pyproject.toml):
+Run configuration (flat, as Flower's is; see server/fieldfare_server/flower_app/pyproject.toml):
 
 * `plan`: the plan file's text, or the path of one on the server;
-* `resume`: the id of a run to continue, or empty.
+* `resume`: the id of a run to continue, or empty;
+* `run-id`: the id that a new run gets, or empty.
 
 Where state lives comes from the environment of the server, never from a run: see `fieldfare_server.home`.
 """
@@ -12,14 +13,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import Result
 
-from fieldfare.errors import BadInput, Interrupted, Refused
+from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_server.home import Home
 from fieldfare_server.session import Session
@@ -34,32 +33,10 @@ def identity_is_stable(grid: Grid) -> bool:
     """Whether a user id on this grid cannot be claimed by somebody else.
 
     True in process, and where the operator states that the SuperLink authenticates its SuperNodes
-    (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth). A public key alone proves
-    nothing: SuperNodes without authentication make up a new one at every start.
+    (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth; =simulated where all nodes
+    are ours). A public key alone proves nothing: SuperNodes without authentication make up a new one at every start.
     """
-    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "required"
-
-
-def execute(
-    grid: Grid,
-    home: Home,
-    *,
-    plan: Plan | None = None,
-    resume: str = "",
-    on_start: Callable[[Session], None] = lambda session: None,
-    on_round: Callable[[RoundReport], None] = lambda report: None,
-) -> tuple[Session, Result]:
-    """Start `plan`, or continue the run called `resume`, and run it to its end on `grid`."""
-    stable = identity_is_stable(grid)
-    if resume:
-        session = Session.resume(home, resume, stable)
-    elif plan is not None:
-        session = Session.begin(home, plan, stable)
-    else:
-        raise BadInput("plan", "neither a plan nor a run to resume was given.")
-    on_start(session)
-    with session:
-        return session, FieldfareStrategy(session, on_round).start(grid)
+    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
 
 
 def read_plan(value: str) -> Plan:
@@ -74,17 +51,25 @@ def read_plan(value: str) -> Plan:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Flower's entry point."""
-    resume, text = str(context.run_config.get("resume", "")), str(context.run_config.get("plan", ""))
+    """Flower's entry point: begin or resume, then run to the end."""
+    said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
+    home, stable = Home.of(), identity_is_stable(grid)
     try:
-        execute(
-            grid,
-            Home.of(),
-            plan=read_plan(text) if text and not resume else None,
-            resume=resume,
-            on_round=lambda report: log.info("round %d/%d committed", report.round + 1, report.rounds),
-        )
-    except (Refused, Interrupted) as error:
+        if said["resume"]:
+            session = Session.resume(home, said["resume"], stable)
+        elif said["plan"]:
+            session = Session.begin(home, read_plan(said["plan"]), stable, run_id=said["run-id"] or None)
+        else:
+            raise BadInput(
+                "run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'"
+            )
+        with session:
+            FieldfareStrategy(session, _tell).start(grid)
+    except FieldfareError as error:
         # The message is for the operator; it names no user and holds no data.
         log.error("%s", error)
         raise
+
+
+def _tell(report: RoundReport) -> None:
+    log.info("round %d/%d committed, epsilon %.4g", report.round + 1, report.rounds, report.epsilon)

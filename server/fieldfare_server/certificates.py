@@ -4,7 +4,7 @@ Layout of the directory (0700; every private file 0600):
 
     ca.crt               what everybody trusts; its key is used once and never written
     server.crt server.key    SuperLink and the nodes' runtime ports, valid for all given host names
-    node-1 node-1.pub ...    OpenSSH EC P-384 pairs: the .pub is registered at the SuperLink, the other stays at the node
+    node-1 node-1.pub ...    OpenSSH EC P-384 pairs: the .pub is registered at the SuperLink, the other stays there
     superexec.secret     shared by SuperLink, nodes and their executors
 """
 

@@ -81,6 +81,15 @@ class RunStore:
         replace_file(self._key, key)
         sync_directory(self.directory.parent)
 
+    def remove(self) -> None:
+        """Undo `create`, for a run that the ledger refused. Raises `CheckpointError` where there are checkpoints."""
+        if any(self._files(self._committed)):
+            raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
+        self._remove_pending()
+        self._key.unlink(missing_ok=True)
+        for directory in (self._pending, self._committed, self.directory):
+            directory.rmdir()
+
     def key(self) -> bytes:
         """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
         try:
@@ -149,7 +158,7 @@ class RunStore:
         self._remove_pending()
 
     def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted if the crash came in between.
+        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted now if a crash came first.
 
         Raises `CheckpointError` if it is missing or its bytes are not those that were committed.
         """
@@ -164,6 +173,11 @@ class RunStore:
     def digests(self) -> dict[str, str]:
         """SHA-256 of each committed checkpoint's bytes by the digest that its name claims."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
+
+    def holds(self, digest: str) -> bool:
+        """Whether a whole checkpoint of that digest is there, promoted or still pending."""
+        paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
+        return any(path.exists() and _digest(path) == digest for path in paths)
 
     def _prune(self, newest: str) -> None:
         if self._keep is None:

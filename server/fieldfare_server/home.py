@@ -15,6 +15,8 @@ class Home:
 
     root: Path
     ledger: str
+    lease_patience: float = 60.0
+    """Seconds to wait for a dead coordinator's lease before a resume is refused."""
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> Home:
@@ -31,6 +33,11 @@ class Home:
             except OSError as error:
                 raise BadInput(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
         return cls(path, url or f"sqlite:///{path / 'ledger.sqlite3'}")
+
+    @property
+    def head_file(self) -> Path:
+        """Where the coordinator holds the end of the audit log, so that a rolled-back ledger is noticed."""
+        return self.root / "ledger.head"
 
     def prepare(self) -> None:
         """Create the directory, readable by its owner alone: it will hold noise keys."""

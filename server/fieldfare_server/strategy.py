@@ -10,25 +10,29 @@ users' data leaves this module but the privatised parameters, and those only aft
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import flwr.app
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fieldfare.errors import BudgetRefused, Interrupted
 from fieldfare.wire import TRAIN, Occasion, TrainInstruction
+from fieldfare_server import faults
 from fieldfare_server.aggregation import Aggregate
-from fieldfare_server.faults import fault
 from fieldfare_server.roster import Indices, Roster, replies_as_they_come
 from fieldfare_server.session import Session
 
 log = logging.getLogger("fieldfare.strategy")
 
+NODE_POLL = 1.0
+"""Seconds between looks for nodes that are not there yet."""
+PAUSE_POLL = 0.5
+"""Seconds between looks at a paused run's request."""
 MOST_VOIDS = 20
 """Consecutive void rounds after which the run stops (resumable): the nodes are gone or broken."""
 
@@ -57,7 +61,6 @@ class _Attempt:
     cohort: Indices
     sum: Aggregate
     asked: dict[str, tuple[int, Indices]]
-    points: tuple[torch.Tensor, ...]
     reported: list[Indices]
 
 
@@ -112,24 +115,24 @@ class FieldfareStrategy(Strategy):
                     s.finish("stopped", "stopped on request")
                     return self._result()
                 if request == "pause":
-                    s.account.pause()
-                    raise Interrupted(f"run {s.account.id} was paused on request after {s.next_round} rounds.")
-                committed = self._round(grid)
-                voids = 0 if committed else voids + 1
+                    s.account.heartbeat()
+                    time.sleep(PAUSE_POLL)
+                    continue
+                voids = 0 if self._round(grid) else voids + 1
                 if voids >= MOST_VOIDS:
                     raise Interrupted(
-                        f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.run.report_goal} reports; "
+                        f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.report_goal} reports; "
                         "nothing was released or charged for them. Resume when nodes are back."
                     )
         except BudgetRefused as refusal:
             s.finish("exhausted", str(refusal))
             raise
         except KeyboardInterrupt:
-            s.interrupt("interrupted by the operator")
-            raise Interrupted(f"run {s.account.id} was interrupted after {s.next_round} rounds.") from None
-        except Interrupted as stop:
-            s.interrupt(str(stop))
-            raise
+            # Leaving the session gives the lease back; the ledger keeps the reservation for whoever resumes.
+            raise Interrupted(
+                f"run {s.account.id} was interrupted after {s.next_round} of {s.plan.run.rounds} rounds. "
+                f"Continue it with --resume {s.account.id}."
+            ) from None
         s.finish("done", "all rounds committed")
         return self._result()
 
@@ -140,7 +143,8 @@ class FieldfareStrategy(Strategy):
         """One attempt at the next round; whether it was committed."""
         s = self.session
         messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
-        replies = replies_as_they_come(grid, self._noting(messages), s.plan.run.round_timeout, s.account.heartbeat)
+        faults.point("strategy.sent")
+        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.account.heartbeat)
         arrays, _ = self.aggregate_train(s.next_round + 1, replies)
         return arrays is not None
 
@@ -149,18 +153,14 @@ class FieldfareStrategy(Strategy):
     ) -> Iterable[Message]:
         """Select the cohort, open the round in the ledger, and address the nodes that host it."""
         s = self.session
-        self._roster.refresh(grid, s.plan.run.round_timeout)
-        cohort = s.select(self._roster.available())
-        fault("before-open")
+        cohort = self._cohort(grid)
+        faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
-        fault("after-open")
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
         points, weights = s.points()
         # Built once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
-        self._attempt = _Attempt(
-            opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, points, []
-        )
+        self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
         for node, (indices, names) in self._roster.by_node(cohort).items():
             instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
             message = Message(
@@ -173,8 +173,20 @@ class FieldfareStrategy(Strategy):
             self._attempt.asked[str(node)] = (node, indices)
             yield message
 
-    def _noting(self, messages: Iterable[Message]) -> Iterable[Message]:
-        return list(messages)
+    def _cohort(self, grid: Grid) -> Indices:
+        """Select once enough users are there to make a round worth opening; wait for them up to the round's timeout."""
+        s, run = self.session, self.session.plan.run
+        needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
+        deadline = time.monotonic() + run.round_timeout
+        while True:
+            self._roster.refresh(grid, run.round_timeout)
+            available = self._roster.available()
+            enough = available.size >= needed
+            cohort = s.select(available) if enough else available[:0]
+            if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
+                return cohort
+            s.account.heartbeat()
+            time.sleep(NODE_POLL)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -188,20 +200,34 @@ class FieldfareStrategy(Strategy):
             raise RuntimeError("aggregate_train without configure_train")
         self._attempt = None
         self._sum(attempt, replies)
-        fault("after-aggregate")
-        if attempt.sum.users < s.plan.run.report_goal:
+        faults.point("strategy.aggregated")
+        if attempt.sum.users < s.plan.report_goal:
             s.account.void_round(
                 attempt.opened,
-                f"{attempt.sum.users} reports, {s.plan.run.report_goal} needed",
+                f"{attempt.sum.users} reports, {s.plan.report_goal} needed",
                 reports=attempt.sum.users,
                 rejects=dict(attempt.sum.rejects),
             )
-            fault("after-void")
+            s.voids += 1
             log.warning("round %d void: %d reports", attempt.opened.index, attempt.sum.users)
             return None, None
-        report = s.release(attempt.opened, attempt.sum, attempt.reported)
-        self._on_round(report)
+        s.release(attempt.opened, attempt.sum, attempt.reported)
+        self._on_round(self._report(attempt))
         return self._result().arrays, None
+
+    def _report(self, attempt: _Attempt) -> RoundReport:
+        s = self.session
+        return RoundReport(
+            round=attempt.opened.index,
+            rounds=s.plan.run.rounds,
+            cohort=int(attempt.cohort.size),
+            reports=attempt.sum.users,
+            epsilon=s.epsilon(),
+            epsilon_limit=s.cost.epsilon if s.cost else 0.0,
+            score_name=s.task.score_name,
+            score=s.score.get(s.task.score_name),
+            noise_std=s.noise_std,
+        )
 
     def _sum(self, attempt: _Attempt, replies: Iterable[Message]) -> None:
         waiting = dict(attempt.asked)

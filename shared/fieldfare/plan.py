@@ -48,16 +48,12 @@ class RunSpec(_Table):
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
     min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")
+    min_available: int | None = Field(default=None, ge=1, description="users that must be there; default cohort")
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
-
-    @property
-    def report_goal(self) -> int:
-        """Fewest reports that a released round may have."""
-        return self.min_reports if self.min_reports is not None else max(1, (3 * self.cohort) // 4)
 
     @model_validator(mode="after")
     def _goal_within_cohort(self) -> Self:
@@ -161,13 +157,45 @@ class Plan(_Table):
                 f"{most} rounds that are {apart} apart do not fit into {rounds} rounds.",
                 str(-(-rounds // apart)),
             )
-        if spec.scheme in ("poisson", "cyclic-poisson") and self.run.over_selection != 1.0:
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_is_left_alone(self) -> Self:
+        """Amplification by sampling holds for the sampler as it is, not for one that looks at what it drew."""
+        scheme = self.participation.scheme
+        if self.samples:
+            if self.run.over_selection != 1.0:
+                raise BadInput(
+                    f"run.over_selection = {self.run.over_selection}",
+                    f"scheme {scheme!r} includes every user independently; asking more users would be another scheme.",
+                    "1.0",
+                )
+            if self.run.min_reports is not None:
+                raise BadInput(
+                    f"run.min_reports = {self.run.min_reports}",
+                    f"scheme {scheme!r} may not draw again because few users reported: that would not be the sampler "
+                    "whose privacy is accounted.",
+                    "leave it out",
+                )
+        elif self.privacy.adjacency == "add_remove":
             raise BadInput(
-                f"run.over_selection = {self.run.over_selection}",
-                f"scheme {spec.scheme!r} includes every user independently; asking more users would be another scheme.",
-                "1.0",
+                "privacy.adjacency = 'add_remove'",
+                f"scheme {scheme!r} acts on how many users there are, which this adjacency protects.",
+                "zero_out, or participation.scheme = 'poisson'",
             )
         return self
+
+    @property
+    def samples(self) -> bool:
+        """Whether users are included independently at random (amplification by sampling may be charged)."""
+        return self.participation.scheme in ("poisson", "cyclic-poisson")
+
+    @property
+    def report_goal(self) -> int:
+        """Fewest reports that a released round may have; 0 where voiding would change the sampler."""
+        if self.samples:
+            return 0
+        return self.run.min_reports if self.run.min_reports is not None else max(1, (3 * self.run.cohort) // 4)
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> Plan:

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.api.auth import NewToken, new_token
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
-    Fact,
-    Guarantee,
     Histogram,
     Loss,
     Page,
@@ -27,6 +24,7 @@ from fieldfare_server.api.schemas import (
     Verification,
 )
 from fieldfare_server.api.store import Request, TokenRecord, Totals
+from fieldfare_server.guarantee import Fact, Guarantee
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 DELTA = 1e-5
@@ -77,12 +75,10 @@ class FakeStore:
         self.progress[self.newest] += 1
         self.add("round.committed", self.newest, self.progress[self.newest] - 1)
 
-    def add_token(self, scopes: set[Scope], *, expires_at: datetime | None = None, revoked: bool = False) -> NewToken:
-        token = new_token()
-        self.tokens[token.id] = TokenRecord(
-            token.id, "officer", frozenset(scopes), token.digest, expires_at=expires_at, revoked=revoked
-        )
-        return token
+    def add_token(self, scopes: set[Scope]) -> str:
+        secret = f"ff_{len(self.tokens):012d}_secret"
+        self.tokens[secret] = TokenRecord(f"{len(self.tokens):012d}", "officer", frozenset(scopes), None)
+        return secret
 
     # -- Store
 
@@ -117,7 +113,7 @@ class FakeStore:
             epsilon=2.0,
             delta=DELTA,
             spent=loss(self._epsilon(done)),
-            reserved=loss(1 - self._epsilon(done)),
+            reserved_epsilon=1 - self._epsilon(done),
             committed=loss(1.0 if active else self._epsilon(done)),
             remaining_epsilon=1.0,
             users=3237,
@@ -148,14 +144,14 @@ class FakeStore:
             ended_at=None if done < 64 else START + timedelta(seconds=30 * done),
         )
 
-    def runs(self, cursor: str | None, limit: int, population: str | None, state: str | None) -> Page[Run]:
+    def runs(self, cursor: str | None, limit: int, population: str | None) -> Page[Run]:
         self.ping()
         try:
             start = int(cursor or 0)
         except ValueError:
             raise ProblemError(400, "bad-cursor", "this cursor is not one of ours.") from None
         names = [n for n in reversed(self.progress) if population in (None, "aircraft")]
-        every = [r for r in map(self._run, names) if state in (None, r.state)]
+        every = list(map(self._run, names))
         more = str(start + limit) if start + limit < len(every) else None
         return Page[Run](items=tuple(every[start : start + limit]), next=more)
 
@@ -226,7 +222,6 @@ class FakeStore:
                     epsilon=r.epsilon,
                     cohort=r.cohort,
                     reports=r.reports,
-                    rejected=sum(r.rejects.values()),
                     statistics={k: float(v) for k, v in r.statistics.items()},
                 )
                 for r in kept
@@ -237,14 +232,14 @@ class FakeStore:
         self.run(run_id)
         return Histogram(run=run_id, users=(900, 1500, 700, 130, 7), allowed=4, separation=16)
 
-    def audit(self, cursor: str | None, limit: int, newest_first: bool, run: str | None) -> Page[AuditRow]:
+    def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         self.ping()
         try:
             start = int(cursor or 0)
         except ValueError:
             raise ProblemError(400, "bad-cursor", "this cursor is not one of ours.") from None
         rows = [r for r in self.rows if run in (None, r.run)]
-        rows = rows[::-1] if newest_first else rows
+        rows = rows[::-1]
         more = str(start + limit) if start + limit < len(rows) else None
         return Page[AuditRow](items=tuple(rows[start : start + limit]), next=more)
 
@@ -271,8 +266,8 @@ class FakeStore:
         self.add(f"run.{what}", run_id)
         return self.run(run_id).state
 
-    def token(self, token_id: str) -> TokenRecord | None:
-        return self.tokens.get(token_id)
+    def token(self, secret: str) -> TokenRecord | None:
+        return self.tokens.get(secret)
 
     def record_token_use(self, token_id: str, name: str, what: str) -> None:
         self.used.append((token_id, what))

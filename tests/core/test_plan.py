@@ -35,7 +35,7 @@ def table(**changes: Any) -> dict[str, Any]:
 
 def test_defaults_are_spelled_out_in_the_digest() -> None:
     plan = Plan.parse(TABLE)
-    assert plan.run.report_goal == 151
+    assert plan.report_goal == 151
     assert plan.client.local_epochs == 1
     assert plan.digest() == Plan.parse(table(privacy__adjacency="zero_out")).digest()
     assert plan.digest() != Plan.parse(table(run__rounds=65)).digest()

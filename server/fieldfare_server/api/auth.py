@@ -1,20 +1,15 @@
 """Who may call. A bearer token with a scope; without one, only reading, and only from this very machine.
 
-A token is `ffk_<id>_<secret>`: the id finds the row, the secret (256 random bits) is compared by its SHA-256 in
-constant time. A fast hash is enough for a secret nobody chose and nobody can guess; a slow one would be a way to
-exhaust the service. An unknown id costs the same comparison as a known one.
+The ledger keeps and checks tokens (256 random bits, stored as a hash, compared in constant time); this file decides
+what a caller may do with or without one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
-import secrets
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -26,30 +21,8 @@ from fieldfare_server.api.schemas import Scope
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
 from fieldfare_server.api.store import Store, TokenRecord
 
-TOKEN = re.compile(r"ffk_([0-9a-z]{12})_([0-9A-Za-z_-]{43})")
-_NOBODY = hashlib.sha256(b"no such token").hexdigest()
+_LONGEST = 200
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-
-
-@dataclass(frozen=True)
-class NewToken:
-    """A token as made: `text` is shown once and never stored."""
-
-    id: str
-    text: str
-    digest: str
-
-
-def new_token() -> NewToken:
-    """A fresh token; store `id` and `digest`, hand over `text`."""
-    token_id = "".join(secrets.choice("0123456789abcdefghijklmnopqrstuvwxyz") for _ in range(12))
-    secret = secrets.token_urlsafe(32)
-    return NewToken(token_id, f"ffk_{token_id}_{secret}", digest(secret))
-
-
-def digest(secret: str) -> str:
-    """The stored form of a token's secret: hex SHA-256 with a domain prefix."""
-    return hashlib.sha256(b"fieldfare.token:" + secret.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -89,7 +62,7 @@ class Authenticator:
             raise ProblemError(
                 429, "too-many-failed-logins", "wait before trying again.", headers={"Retry-After": str(int(wait) + 1)}
             )
-        record = self._check(authorization)
+        record = self._store.token(authorization) if len(authorization) <= _LONGEST else None
         if record is None:
             with self._lock:
                 self._failures.take(address)
@@ -104,17 +77,6 @@ class Authenticator:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         forwarded = any(header in request.headers for header in _FORWARDED)
         return is_loopback(address) and not forwarded and name.lower() in LOOPBACK_HOSTS
-
-    def _check(self, text: str) -> TokenRecord | None:
-        match = TOKEN.fullmatch(text)
-        record = self._store.token(match[1]) if match else None
-        expected = record.digest if record else _NOBODY
-        same = hmac.compare_digest(expected, digest(match[2] if match else text))
-        if record is None or not same or record.revoked:
-            return None
-        if record.expires_at is not None and record.expires_at <= datetime.now(UTC):
-            return None
-        return record
 
     def _audit(self, record: TokenRecord) -> None:
         now = time.monotonic()

@@ -7,6 +7,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fieldfare_server.guarantee import Guarantee
+
 T = TypeVar("T")
 
 Scope = Literal["read", "admin"]
@@ -49,9 +51,9 @@ class Population(_Answer):
                     "epsilon": 2.0,
                     "delta": 1e-5,
                     "spent": {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136},
-                    "reserved": {"epsilon": 0.72, "delta": 1e-5, "rho": 0.0127, "mu": 0.159},
+                    "reserved_epsilon": 0.39,
                     "committed": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
-                    "remaining_epsilon": 1.0,
+                    "remaining_epsilon": 1.68,
                     "users": 3237,
                     "runs": 1,
                     "active_run": "r-7f3a",
@@ -71,9 +73,9 @@ class Population(_Answer):
     epsilon: float = Field(description="the limit")
     delta: float
     spent: Loss = Field(description="charged by committed rounds; never shrinks")
-    reserved: Loss = Field(description="held for the rounds that running plans have still to commit")
-    committed: Loss = Field(description="spent and reserved together, composed")
-    remaining_epsilon: float = Field(description="limit minus committed epsilon; a lower bound on what may be added")
+    committed: Loss = Field(description="what will be spent if the runs under way run to their end")
+    reserved_epsilon: float = Field(description="committed minus spent epsilon")
+    remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int = Field(description="users seen so far")
     runs: int
     active_run: str | None = None
@@ -129,27 +131,15 @@ class Run(_Answer):
     message: str | None = None
 
 
-class Fact(_Answer):
-    """One line of the guarantee card: what, and in plain words."""
-
-    name: str
-    value: str
-
-
-class Guarantee(_Answer):
-    """What is promised, under which assumptions, and what is not."""
-
-    statement: str
-    facts: tuple[Fact, ...]
-    not_covered: tuple[str, ...]
-
-
 class AuditResult(_Answer):
     """The newest empirical audit of a run's mechanism: the whitened-residual test."""
 
     passed: bool
     scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
     message: str
+    canaries: dict[str, float] | None = Field(
+        default=None, description="empirical epsilons: lower bounds, no guarantee"
+    )
     at: datetime
 
 
@@ -163,6 +153,7 @@ class RunDetail(Run):
     void_rounds: int
     cohort: int = Field(description="planned users a round")
     min_reports: int
+    noise_multiplier: float | None = Field(default=None, description="as the planned charge implies it")
     audit: AuditResult | None = None
 
 
@@ -191,7 +182,6 @@ class Point(_Answer):
     epsilon: float | None = Field(description="epsilon if the run stopped after this round")
     cohort: int
     reports: int | None = None
-    rejected: int = 0
     statistics: dict[str, float] = Field(default_factory=dict)
 
 
@@ -212,8 +202,8 @@ class Histogram(_Answer):
 
     run: str
     users: tuple[int, ...]
-    allowed: int = Field(description="most participations that the plan allows one user")
-    separation: int = Field(description="least distance, in rounds, between one user's participations")
+    allowed: int | None = Field(description="most participations that the plan allows one user; null if not known")
+    separation: int | None = Field(description="least distance, in rounds, between one user's participations")
 
 
 class AuditRow(_Answer):

@@ -28,14 +28,12 @@ Request = Literal["stop", "pause", "resume"]
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """A stored token: only the digest of its secret is known."""
+    """A token that is valid now. Its secret is not in it."""
 
     id: str
     name: str
     scopes: frozenset[Scope]
-    digest: str
     expires_at: datetime | None
-    revoked: bool
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,12 @@ class Store(Protocol):
 
     def populations(self, cursor: str | None, limit: int) -> Page[Population]: ...
     def population(self, name: str) -> Population: ...
-    def runs(self, cursor: str | None, limit: int, population: str | None, state: str | None) -> Page[Run]: ...
+    def runs(self, cursor: str | None, limit: int, population: str | None) -> Page[Run]: ...
     def run(self, run_id: str) -> RunDetail: ...
     def rounds(self, run_id: str, cursor: str | None, limit: int) -> Page[Round]: ...
     def series(self, run_id: str, points: int) -> Series: ...
     def participation(self, run_id: str) -> Histogram: ...
-    def audit(self, cursor: str | None, limit: int, newest_first: bool, run: str | None) -> Page[AuditRow]: ...
+    def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]: ...
     def events(self, after: int, limit: int) -> Sequence[AuditRow]: ...
     def verify(self) -> Verification:
         """Checks rows that were not checked before; remembers how far it came."""
@@ -75,7 +73,9 @@ class Store(Protocol):
     def request(self, run_id: str, what: Request, actor: str) -> str:
         """Ask the coordinator; returns the run's state. Raises `ProblemError` 409 if the run has ended."""
 
-    def token(self, token_id: str) -> TokenRecord | None: ...
+    def token(self, secret: str) -> TokenRecord | None:
+        """The token of this secret if it is neither revoked nor expired; compared in constant time."""
+
     def record_token_use(self, token_id: str, name: str, what: str) -> None:
         """Append an audit row for a token's use."""
 

@@ -15,8 +15,11 @@ from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
 
 DONE, BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 0, 2, 3, 4
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+_WIDTH = 160
+"""Where the output is no terminal: wide enough that no table breaks words."""
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
+err = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
 
 
 def exit_code(error: FieldfareError) -> int:
@@ -36,7 +39,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
         print_json(body)
     else:
         label = "Stopped" if isinstance(error, Interrupted) else "Refused"
-        err.print(f"[bold red]{label}.[/] ", end="")
+        err.print(f"[bold red]{label}.[/]", end=" ")
         err.print(str(error), markup=False)
     sys.exit(code)
 

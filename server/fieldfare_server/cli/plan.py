@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fieldfare_server.plans import load_plan
 
 from fieldfare.cost import Cost, cost_of
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.plans import load_plan
 
 
 def plan(

@@ -39,7 +39,7 @@ class Entry:
         row: dict[str, Any] = {
             "id": end.count + 1,
             "at": self.now,
-            "actor": actor,
+            "actor": clean(actor, 200),
             "action": action,
             "population": population,
             "run": run,
@@ -118,6 +118,11 @@ class Journal:
                 "the newest copy",
             )
         return end
+
+
+def clean(text: str, longest: int) -> str:
+    """`text` as both databases can keep it: no NUL, no lone surrogates, at most `longest` characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:longest]
 
 
 def read_head(connection: Connection) -> chain.Head:

@@ -18,8 +18,6 @@ from typing import Any
 from fieldfare.errors import LedgerError
 from fieldfare_server.durable import replace_file
 
-GENESIS = "0" * 64
-
 
 @dataclass(frozen=True)
 class Head:
@@ -28,6 +26,11 @@ class Head:
     ledger: str
     count: int
     hash: str
+
+
+def genesis(ledger: str) -> str:
+    """What the first row of the ledger of this id continues: no row of one ledger fits into another."""
+    return hashlib.sha256(b"fieldfare.ledger.v1\0" + ledger.encode()).hexdigest()
 
 
 def canonical(value: Mapping[str, Any]) -> str:
@@ -70,4 +73,11 @@ class HeadFile:
         if held is not None and held.ledger == head.ledger and held.count > head.count:
             return
         content = canonical({"ledger": head.ledger, "count": head.count, "hash": head.hash}) + os.linesep
-        replace_file(self.path, content.encode())
+        try:
+            replace_file(self.path, content.encode())
+        except OSError as error:
+            raise LedgerError(
+                f"ledger head {self.path}",
+                f"cannot be written ({error.strerror}); the ledger itself is committed.",
+                "make room, then resume the run",
+            ) from error

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
@@ -29,10 +30,11 @@ T = TypeVar("T")
 class Database:
     """One database and how to write to it. Thread-safe; not to be shared across a fork."""
 
-    def __init__(self, url: str, *, patience: float = 60.0) -> None:
+    def __init__(self, url: str, *, create: bool = False, patience: float = 60.0) -> None:
         """`url`: `sqlite:///PATH`, `postgresql://...` or a path to an SQLite file.
 
-        patience: seconds for which a database that went away is waited for. Raises `BadInput` on another kind of URL.
+        create: make the SQLite file if there is none. patience: seconds for which a database that went away is waited
+        for. Raises `BadInput` on another kind of URL.
         """
         if "://" not in url:
             url = f"sqlite:///{url}"
@@ -54,7 +56,9 @@ class Database:
         self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
         self._inode: tuple[int, int] | None = None
         if self.path is not None:
-            self.engine = create_engine(parsed.set(database=str(self.path)), connect_args={"timeout": 60.0})
+            self.engine = create_engine("sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool)
+            if create:
+                self._make_file(self.path)
             event.listen(self.engine, "connect", _set_up_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
         else:
@@ -62,7 +66,7 @@ class Database:
                 parsed,
                 pool_pre_ping=True,
                 isolation_level="READ COMMITTED",
-                connect_args={"connect_timeout": 10, "application_name": "fieldfare"},
+                connect_args=_POSTGRES,
             )
 
     @property
@@ -76,15 +80,19 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read-only transaction on one consistent snapshot. Raises `LedgerError` if the database cannot be read."""
+        """A read-only transaction on one consistent snapshot.
+
+        A database that cannot be reached is waited for; one that goes away in the middle raises `LedgerError`, as one
+        that is corrupt does.
+        """
         try:
-            with self.engine.connect() as connection:
+            with self._connect() as connection:
                 if self.path is None:
                     connection = connection.execution_options(isolation_level="REPEATABLE READ")
                 with connection.begin():
                     self._check_file()
                     yield connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeError) as error:
             raise self.error(error) from error
 
     def write(self, work: Callable[[Connection, str], T]) -> T:
@@ -114,13 +122,44 @@ class Database:
                         faults.point("ledger.transaction.worked")
                 faults.point("ledger.transaction.committed")
                 return tried[-1]
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, UnicodeError) as error:
                 if not _went_away(error) or time.monotonic() + pause > deadline:
                     raise self.error(error) from error
                 time.sleep(pause)
                 pause = min(2 * pause, 2.0)
 
-    def error(self, error: SQLAlchemyError) -> LedgerError:
+    def _connect(self) -> Connection:
+        deadline = time.monotonic() + self.patience
+        pause = 0.05
+        while True:
+            try:
+                return self.engine.connect()
+            except SQLAlchemyError as error:
+                if not _went_away(error) or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    def _connect_sqlite(self) -> sqlite3.Connection:
+        # mode=rw: SQLite would otherwise make an empty file where the ledger has just been taken away.
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=_BUSY,
+            check_same_thread=False,
+            isolation_level=None,
+        )
+
+    def _make_file(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {self.name}", f"its file cannot be made ({error.strerror}).", "a directory that can be written"
+            ) from None
+
+    def error(self, error: Exception) -> LedgerError:
         """What a failed statement means, in words."""
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
         return LedgerError(
@@ -144,10 +183,22 @@ class Database:
             raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
 
 
+_BUSY = 60.0
+"""Seconds to wait for another writer."""
+
+_POSTGRES = {
+    "connect_timeout": 10,
+    "application_name": "fieldfare",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # A writer that was stopped in its tracks must not hold up all others for ever.
+    "options": "-c synchronous_commit=on -c lock_timeout=60s -c idle_in_transaction_session_timeout=60s",
+}
+
+
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not open transactions of its own
     cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout = 60000")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
@@ -164,7 +215,7 @@ def _happened(connection: Connection, number: str) -> bool:
     return connection.execute(select(models.audit.c.id).where(models.audit.c.event == number)).first() is not None
 
 
-def _went_away(error: SQLAlchemyError) -> bool:
+def _went_away(error: Exception) -> bool:
     """Whether waiting may help: the connection was lost or could not be made, not: the statement was refused."""
     if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
         return False
@@ -180,7 +231,5 @@ _TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03")
 
 def is_empty(engine: Engine) -> bool:
     """Whether the database holds none of the ledger's tables."""
-    from sqlalchemy import inspect
-
     names = set(inspect(engine).get_table_names())
     return not names & ({table.name for table in models.metadata.sorted_tables} | {"alembic_version"})

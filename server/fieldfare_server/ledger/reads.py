@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
@@ -17,28 +18,30 @@ from fieldfare_server.ledger.participation import ParticipationState
 
 MOST = 1000
 """The longest page."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of populations and runs."""
 
 
 class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+        self.database, self._clock = database, clock
 
     def populations(self) -> tuple[views.PopulationView, ...]:
         """All populations, by name."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(select(models.populations).order_by(models.populations.c.name)).all()
             return tuple(self._population(connection, row) for row in rows)
 
     def population(self, name: str) -> views.PopulationView:
         """One population. Raises `BadInput` if there is none of that name."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return self._population(connection, population_row(connection, name))
 
     def runs(self, cursor: int | None = None, limit: int = 50, population: str | None = None) -> views.RunPage:
         """Runs, newest first; of one population if given."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = _runs().order_by(models.runs.c.seq.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.runs.c.seq < cursor)
@@ -50,15 +53,14 @@ class Reader:
 
     def run(self, run_id: str) -> views.RunView:
         """One run. Raises `BadInput` if there is none of that id."""
-        with self._database.read() as connection:
-            row = connection.execute(_runs().where(models.runs.c.id == run_id)).first()
-        if row is None:
-            raise no_run(run_id)
+        with self.database.read() as connection:
+            run_row(connection, run_id)
+            row = connection.execute(_runs().where(models.runs.c.id == run_id)).one()
         return self._run(row)
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             seq = run_row(connection, run_id).seq
             query = select(models.rounds).where(models.rounds.c.run_seq == seq, models.rounds.c.id > (cursor or 0))
             rows = connection.execute(query.order_by(models.rounds.c.id).limit(_limit(limit) + 1)).all()
@@ -70,7 +72,7 @@ class Reader:
         if points < 2:
             raise BadInput(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             run = run_row(connection, run_id)
             last = run.next_round - 1
             step = max(1, -(-run.next_round // (points - 1)))
@@ -86,7 +88,7 @@ class Reader:
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.EventView, ...]:
         """What happened after event `after_id`, oldest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = select(models.audit).where(models.audit.c.id > after_id).order_by(models.audit.c.id)
             rows = connection.execute(query.limit(_limit(limit))).mappings().all()
         return tuple(views.EventView(**_event(row)) for row in rows)
@@ -95,7 +97,7 @@ class Reader:
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
     ) -> views.AuditPage:
         """Audit rows, newest first, with their hashes; of one run or population if given."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             query = select(models.audit).order_by(models.audit.c.id.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.audit.c.id < cursor)
@@ -109,18 +111,18 @@ class Reader:
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
         """How many users took part how many times in this run, from once up."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return participation(connection, run_row(connection, run_id).seq).histogram()
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(select(models.tokens).order_by(models.tokens.c.created_at)).mappings().all()
         return tuple(token_view(row) for row in rows)
 
     def head(self) -> Head:
         """Where the audit log ends: keep it elsewhere to notice an old copy put back."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return read_head(connection)
 
     def _population(self, connection: Connection, row: Any) -> views.PopulationView:
@@ -192,25 +194,22 @@ class Reader:
 
 def population_row(connection: Connection, name: str) -> Any:
     """The row of a population. Raises `BadInput` that names the populations there are."""
-    row = connection.execute(select(models.populations).where(models.populations.c.name == name)).first()
+    query = select(models.populations).where(models.populations.c.name == name)
+    row = connection.execute(query).first() if NAME.fullmatch(name) else None
     if row is None:
         names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
-        known = ", ".join(names) or f"create it: `fieldfare population create {name}`"
-        raise BadInput(f"population {name!r}", "the ledger has none of that name.", known)
+        known = ", ".join(names) or "create it: `fieldfare population create`"
+        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return row
 
 
 def run_row(connection: Connection, run_id: str) -> Any:
     """The row of a run. Raises `BadInput` if there is none."""
-    row = connection.execute(select(models.runs).where(models.runs.c.id == run_id)).first()
+    query = select(models.runs).where(models.runs.c.id == run_id)
+    row = connection.execute(query).first() if NAME.fullmatch(run_id) else None
     if row is None:
-        raise no_run(run_id)
+        raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
-
-
-def no_run(run_id: str) -> BadInput:
-    """The refusal of an unknown run."""
-    return BadInput(f"run {run_id!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
 
 
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationState:

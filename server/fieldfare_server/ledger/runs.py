@@ -22,7 +22,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import blobs, budget, chain, leases, models, reads
-from fieldfare_server.ledger.audit import Entry, Journal
+from fieldfare_server.ledger.audit import Entry, Journal, clean
 from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
 from fieldfare_server.ledger.views import EndState, Request
 
@@ -49,8 +49,8 @@ class RunHandle:
     As a context manager it gives the lease back at the end, so that the run can be resumed at once.
     """
 
-    def __init__(self, journal: Journal, run_id: str, token: int) -> None:
-        self._journal, self._token = journal, token
+    def __init__(self, journal: Journal, run_id: str, token: int, lease_seconds: float) -> None:
+        self._journal, self._token, self._lease_seconds = journal, token, lease_seconds
         with journal.database.read() as connection:
             run = reads.run_row(connection, run_id)
             c = models.populations.c
@@ -93,13 +93,15 @@ class RunHandle:
 
     def heartbeat(self) -> None:
         """Say that this coordinator is alive; cheap enough for every loop. Raises `LedgerError` if it was replaced."""
-        if time.monotonic() - self._renewed < leases.SECONDS / 6:
+        if time.monotonic() - self._renewed < self._lease_seconds / 6:
             return
         self._journal.write(self._fence)
         self._renewed = time.monotonic()
 
     def release(self, message: str = "") -> None:
         """Stop here and let anyone resume at once; the reservation stays. The state becomes `interrupted`."""
+
+        message = clean(message, 2000)
 
         def work(connection: Connection, entry: Entry) -> None:
             self._fence(connection, entry)
@@ -206,7 +208,7 @@ class RunHandle:
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
     ) -> None:
         """Close `round` with nothing released: no charge, no participation, and its noise row is free again."""
-        counts = dict(rejects or {})
+        counts, reason = dict(rejects or {}), clean(reason, 2000)
 
         def work(connection: Connection, entry: Entry) -> None:
             self._fence(connection, entry)
@@ -291,6 +293,7 @@ class RunHandle:
                 "participants": _sha256(blob),
                 "participant_count": int(users.size),
                 "spent": loss,
+                "epsilon": so_far,
                 "checkpoint": checkpoint_digest,
                 "statistics": _sha256(told.encode()),
                 "reports": reports,
@@ -431,7 +434,7 @@ class RunHandle:
 def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, message: str, actor: str) -> None:
     """End a run in its caller's transaction: its spent loss joins the population's settled total."""
     run = reads.run_row(connection, run_id)
-    c = models.populations.c
+    c, message = models.populations.c, clean(message, 2000)
     population = connection.execute(select(models.populations).where(c.id == run.population_id)).one()
     settled = PrivacyLoss.from_json(population.settled) + PrivacyLoss.from_json(run.spent)
     connection.execute(update(models.populations).where(c.id == population.id).values(settled=settled.to_json()))

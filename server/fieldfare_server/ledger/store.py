@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import budget, chain, leases, migrate, models, reads, tokens, views
-from fieldfare_server.ledger.audit import Clock, Entry, Journal
+from fieldfare_server.ledger import budget, chain, leases, migrate, models, notes, reads, tokens, views
+from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 NOISE_SOURCES = ("secure", "seeded")
 """`secure`: a random key of 256 bits, for this run alone. `seeded`: a fixed seed; not private, simulated users only."""
@@ -56,7 +56,7 @@ class Ledger(reads.Reader):
         an old copy put back is noticed. patience: seconds to wait for a database that went away.
         Raises `LedgerError` if it is missing, of another version, corrupt at its end, or behind the held head.
         """
-        database = Database(url, patience=patience)
+        database = Database(url, create=create, patience=patience)
         try:
             if not database.exists and not create:
                 raise LedgerError(
@@ -92,11 +92,11 @@ class Ledger(reads.Reader):
     @property
     def url(self) -> str:
         """Where the ledger is, without a password."""
-        return self._database.name
+        return self.database.name
 
     def close(self) -> None:
         """Close all connections."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -123,28 +123,35 @@ class Ledger(reads.Reader):
 
         Raises `BadInput` on a bad or taken name, or a budget that is none.
         """
-        if not _NAME.fullmatch(name):
+        if not reads.NAME.fullmatch(name):
             raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
         if adjacency not in _ADJACENCIES:
             raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(_ADJACENCIES))
         _require_budget(epsilon, delta)
-        body = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit, "simulated": simulated}
+        actor, salt = clean(actor, 200), secrets.token_bytes(16)
+        about: dict[str, Any] = {
+            "epsilon": float(epsilon),
+            "delta": delta,
+            "adjacency": adjacency,
+            "simulated": simulated,
+        }
+        about["unit"] = clean(unit, 100)
 
         def work(connection: Connection, entry: Entry) -> None:
             if connection.execute(select(models.populations.c.id).where(models.populations.c.name == name)).first():
                 raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
             values = {
-                **body,
+                **about,
                 "name": name,
                 "state": "open",
-                "salt": secrets.token_bytes(16),
+                "salt": salt,
                 "users": 0,
                 "settled": budget.NOTHING.to_json(),
                 "created_at": entry.now,
                 "created_by": actor,
             }
             connection.execute(insert(models.populations).values(values))
-            entry.append("population.create", actor, body, population=name)
+            entry.append("population.create", actor, {**about, "salt": _sha256(salt)}, population=name)
 
         self._journal.write(work)
         return self.population(name)
@@ -153,6 +160,7 @@ class Ledger(reads.Reader):
         self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
     ) -> views.PopulationView:
         """Raise a budget: the only way to get more of it, and audited with its reason. Lowering is refused."""
+        reason = clean(reason, 2000)
         if not reason.strip():
             raise BadInput("raising a budget", "it needs a reason, for the audit log.")
 
@@ -224,7 +232,7 @@ class Ledger(reads.Reader):
         """
         name = run_id or new_run_id()
         plan = _plan(plan_json)
-        if not _NAME.fullmatch(name) or len(name) > 40:
+        if not reads.NAME.fullmatch(name) or len(name) > 40:
             raise BadInput(f"run id {name!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if rounds < 1:
             raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
@@ -252,10 +260,10 @@ class Ledger(reads.Reader):
                 "message": "",
                 "next_round": 0,
                 "started_at": entry.now,
-                "started_by": holder,
+                "started_by": clean(holder, 200),
             }
             seq = connection.execute(insert(models.runs).values(values).returning(models.runs.c.seq)).scalar_one()
-            leases.create(connection, seq, holder, self._lease_seconds, entry.now)
+            leases.create(connection, seq, clean(holder, 300), self._lease_seconds, entry.now)
             body = {
                 "plan": _sha256(plan_json.encode()),
                 "plan_digest": plan_digest,
@@ -268,7 +276,7 @@ class Ledger(reads.Reader):
             entry.append("run.start", holder, body, population=population, run=name)
 
         self._journal.write(work)
-        return RunHandle(self._journal, name, 1)
+        return RunHandle(self._journal, name, 1, self._lease_seconds)
 
     def resume_run(self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0) -> RunHandle:
         """Continue a run that its coordinator left, where it stands.
@@ -276,11 +284,11 @@ class Ledger(reads.Reader):
         wait: seconds to wait for the lease to come free. Raises `LedgerError` if the run has ended, another
         coordinator holds it, or `key_commitment` is not that of the run's noise key.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             row = reads.run_row(connection, run_id)
         _require_resumable(row, key_commitment)
         begin = time.monotonic()
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             seen = leases.read(connection, row.seq)
         still_since = begin
         while True:
@@ -288,7 +296,7 @@ class Ledger(reads.Reader):
             if seen.free(self._clock()) or now - still_since >= seen.seconds:
                 token = self._take_over(run_id, key_commitment, holder, seen)
                 if token is not None:
-                    return RunHandle(self._journal, run_id, token)
+                    return RunHandle(self._journal, run_id, token, self._lease_seconds)
             if now - begin >= wait:
                 raise LedgerError(
                     f"run {run_id}",
@@ -296,7 +304,7 @@ class Ledger(reads.Reader):
                     f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent",
                 )
             time.sleep(min(0.2, seen.seconds / 10))
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 fresh = leases.read(connection, row.seq)
             if (fresh.token, fresh.beat) != (seen.token, seen.beat):
                 still_since = time.monotonic()
@@ -326,7 +334,7 @@ class Ledger(reads.Reader):
 
         Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while it is held.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             row = reads.run_row(connection, run_id)
         with self.resume_run(run_id, key_commitment=row.key_commitment, holder=actor) as handle:
             handle.finish("stopped", reason)
@@ -346,7 +354,17 @@ class Ledger(reads.Reader):
 
     def check_token(self, secret: str) -> views.TokenView | None:
         """The token with this secret if it is valid now, else None."""
-        return tokens.check(self._database, self._clock, secret)
+        return tokens.check(self.database, self._clock, secret)
+
+    # -- notes --------------------------------------------------------------------------------------------------
+
+    def note_token_use(self, token_id: str, what: str, *, actor: str) -> None:
+        """Record that a token was used, for `what`."""
+        notes.token_use(self._journal, token_id, what, actor)
+
+    def note_audit(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
+        """Record what an empirical audit of a run found. Raises `BadInput` if there is no such run."""
+        notes.run_audit(self._journal, run_id, result, actor)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -384,7 +402,7 @@ class Ledger(reads.Reader):
             lease = leases.read(connection, row.seq)
             if (lease.token, lease.beat) != (seen.token, seen.beat):
                 return None
-            token = leases.take(connection, row.seq, holder, self._lease_seconds, entry.now)
+            token = leases.take(connection, row.seq, clean(holder, 300), self._lease_seconds, entry.now)
             state = {"stop": "stopping", "pause": "paused", None: "running"}[row.request]
             connection.execute(update(models.runs).where(models.runs.c.seq == row.seq).values(state=state, message=""))
             name = select(models.populations.c.name).where(models.populations.c.id == row.population_id)
@@ -437,11 +455,9 @@ def _plan(plan_json: str) -> dict[str, Any]:
 
 
 def _try_empty(database: Database) -> bool:
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         return is_empty(database.engine)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, UnicodeError) as error:
         raise database.error(error) from error
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 
 from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import BadInput
 from fieldfare_server.ledger import models, views
-from fieldfare_server.ledger.audit import Clock, Entry, Journal
+from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.reads import token_view
 
 _SCOPES = ("read", "admin")
-PREFIX = "ff_"
+_SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
 def create(
@@ -26,8 +27,9 @@ def create(
         raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(_SCOPES))
     if not name.strip() or len(name) > 200:
         raise BadInput(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
+    name, actor = clean(name, 200), clean(actor, 200)
     number = secrets.token_hex(6)
-    secret = f"{PREFIX}{number}_{secrets.token_hex(32)}"
+    secret = f"ff_{number}_{secrets.token_hex(32)}"
     ordered = tuple(scope for scope in _SCOPES if scope in scopes)
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
@@ -55,7 +57,7 @@ def revoke(journal: Journal, token_id: str, actor: str) -> views.TokenView:
     """Revoke a token; one that is revoked stays so."""
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
-        where = models.tokens.c.id == token_id
+        where = models.tokens.c.id == clean(token_id, 20)
         row = connection.execute(select(models.tokens).where(where)).mappings().first()
         if row is None:
             raise BadInput(f"token {token_id!r}", "the ledger has none of that id.", "one that is listed")
@@ -75,16 +77,16 @@ def check(database: Database, clock: Clock, secret: str) -> views.TokenView | No
     nor the comparison tells how much of a guess was right.
     """
     digest = _digest(secret)
-    prefix, _, rest = secret.partition("_")
-    number = rest.partition("_")[0]
+    shape = _SECRET.fullmatch(secret)
+    number = shape.group(1) if shape else ""
     with database.read() as connection:
-        row = connection.execute(select(models.tokens).where(models.tokens.c.id == number[:20])).mappings().first()
+        row = connection.execute(select(models.tokens).where(models.tokens.c.id == number)).mappings().first()
     right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
-    if row is None or not right or prefix + "_" != PREFIX:
+    if row is None or not right:
         return None
     over = row["revoked_at"] is not None or (row["expires_at"] is not None and clock() >= row["expires_at"])
     return None if over else token_view(row)
 
 
 def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

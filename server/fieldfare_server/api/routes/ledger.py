@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
@@ -26,11 +26,10 @@ def audit(
     store: TheStore,
     cursor: Cursor = None,
     limit: Limit = 50,
-    order: Annotated[Literal["newest", "oldest"], Query()] = "newest",
     run: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
 ) -> Response:
-    """Append-only rows, each covering the one before by its hash."""
-    return conditional(request, store.audit(cursor, limit, order == "newest", run))
+    """Append-only rows, newest first, each covering the one before by its hash."""
+    return conditional(request, store.audit(cursor, limit, run))
 
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))

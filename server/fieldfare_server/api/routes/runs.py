@@ -11,7 +11,7 @@ from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import NAME, Cursor, Limit, RunId, TheStore
-from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, RunState, Series
+from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
 from fieldfare_server.api.store import Request as Asked
 from fieldfare_server.api.store import Store
 
@@ -28,10 +28,9 @@ def runs(
     cursor: Cursor = None,
     limit: Limit = 50,
     population: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
-    state: Annotated[RunState | None, Query()] = None,
 ) -> Response:
     """Runs, newest first."""
-    return conditional(request, store.runs(cursor, limit, population, state))
+    return conditional(request, store.runs(cursor, limit, population))
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=_ONE)
@@ -44,7 +43,7 @@ def run(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response
 def rounds(
     request: Request, _: Reader, store: TheStore, run_id: RunId, cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
-    """Every attempt at a round, newest first: committed, void, and the one that is open."""
+    """Every attempt at a round, oldest first: committed, void, and the one that is open."""
     return conditional(request, store.rounds(run_id, cursor, limit))
 
 
@@ -67,7 +66,7 @@ def participation(request: Request, _: Reader, store: TheStore, run_id: RunId) -
 
 
 def _ask(store: Store, run_id: str, what: Asked, caller: Caller) -> Accepted:
-    return Accepted(run=run_id, request=what, state=store.request(run_id, what, f"token:{caller.name}"))
+    return Accepted(run=run_id, request=what, state=store.request(run_id, what, f"token {caller.name}"))
 
 
 _ASK = responses(401, 403, 404, 409, 422, 429, 503)

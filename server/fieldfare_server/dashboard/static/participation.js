@@ -14,6 +14,6 @@ export function drawParticipation(parent, histogram) {
   show(parent, facts([["Most by one user", count(most)], ["Allowed", count(histogram.allowed)], ["Rounds apart, at least", count(histogram.separation)]]),
     h("h3", { class: "gap" }, "Users by number of rounds they took part in"),
     bars(shown.map(([times, users]) => [typeof times === "number" ? (times === 1 ? "1 round" : `${times} rounds`) : `${times} rounds`, users])),
-    h("p", { class: "hint" }, most > histogram.allowed
+    h("p", { class: "hint" }, histogram.allowed === null ? "The plan was written by another version." : most > histogram.allowed
       ? h("span", { class: "tag bad" }, "More than the plan allows") : "Within what the accounting assumed."));
 }

@@ -1,0 +1,116 @@
+"""What a running session needs of whoever keeps its account: the ledger's `RunHandle`, or a rehearsal's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.ledger.participation import ParticipationState
+from fieldfare_server.ledger.views import EndState, Request
+
+
+class Account(Protocol):
+    """The part of `ledger.RunHandle` that rounds use; its docstrings say what each does."""
+
+    id: str
+    next_round: int
+    checkpoint: str | None
+
+    def register_users(self, ids: ArrayLike) -> NDArray[np.int64]: ...
+    def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+    def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]: ...
+    def open_round(self, cohort: ArrayLike) -> OpenRound: ...
+    def void_round(
+        self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
+    ) -> None: ...
+    def commit_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        checkpoint_digest: str,
+        statistics: Mapping[str, Any] | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+    ) -> None: ...
+    def heartbeat(self) -> None: ...
+    def request(self) -> Request | None: ...
+    def finish(self, state: EndState, message: str = "") -> None: ...
+    def release(self, message: str = "") -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Rehearsal:
+    """The account of a run that no ledger knows: participation is kept, nothing is charged, nothing is stored.
+
+    For the baselines of `compare` and `demo` alone, on data whose owners have nothing to lose by it (public data). A
+    rehearsal cannot be resumed, reported or released as private.
+    """
+
+    id = "rehearsal"
+    checkpoint: str | None = None
+
+    def __init__(self) -> None:
+        self.next_round = 0
+        self._known: dict[int, int] = {}
+        self._taken_part = ParticipationState()
+        self._attempts = 0
+
+    def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
+        names = np.asarray(ids, np.uint64).tolist()
+        indices = [self._known.setdefault(name, len(self._known)) for name in names]
+        self._taken_part.grow(len(self._known))
+        return np.asarray(indices, np.int64)
+
+    def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._taken_part.last_and_count(indices)
+
+    def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
+        return self._taken_part.patterns(indices)
+
+    def open_round(self, cohort: ArrayLike) -> OpenRound:
+        self._attempts += 1
+        return OpenRound(self.next_round, self._attempts, self.next_round, np.asarray(cohort, np.int64), 0)
+
+    def void_round(
+        self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
+    ) -> None:
+        return
+
+    def commit_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        checkpoint_digest: str,
+        statistics: Mapping[str, Any] | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+    ) -> None:
+        self._taken_part.add(round.index, np.asarray(participants, np.int64))
+        self.next_round = round.index + 1
+
+    def heartbeat(self) -> None:
+        return
+
+    def request(self) -> Request | None:
+        return None
+
+    def finish(self, state: EndState, message: str = "") -> None:
+        return
+
+    def release(self, message: str = "") -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return

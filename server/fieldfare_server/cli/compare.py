@@ -1,0 +1,121 @@
+"""`fieldfare compare`: the same budget, several mechanisms."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fieldfare.cost import cost_of
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
+from fieldfare_server.cli.plot import plot_traces
+from fieldfare_server.cli.running import Trace, local_grid, run_here
+from fieldfare_server.plans import check_plan, load_plan
+from fieldfare_server.session import Session
+
+
+def compare(
+    path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option("--mechanism", help="a kind, or a TOML table: '{kind = \"blt\", buffers = 4}'; repeatable"),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="also train with each, uncharged: only for public or simulated data")
+    ] = False,
+    data_is_public: Annotated[bool, typer.Option("--data-is-public", help="state that, as --train requires")] = False,
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    to: Annotated[Path, typer.Option("--out", help="the plot")] = Path("compare.png"),
+    json_: JsonOption = False,
+) -> None:
+    """The same budget, several mechanisms: a table, and with --train a plot of held-out scores.
+
+    Without --train nothing but the plan is looked at. With it each mechanism, and no noise at all, trains once in a
+    rehearsal that no ledger knows; results of a rehearsal are not private.
+    """
+    with refusals(json_):
+        if train and not data_is_public:
+            raise BadInput(
+                "compare --train",
+                "rehearsals are charged to nobody, so they may only touch data that are public.",
+                "--train --data-is-public, or fieldfare simulate, which is charged",
+            )
+        base = load_plan(path)
+        specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
+        plans = [check_plan(Plan.parse({**base.model_dump(mode="json"), "mechanism": spec})) for spec in specs]
+        rows = [{"label": _label(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
+        traces = _train(base, plans, rows, nodes, json_) if train else []
+        picture = plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces else None
+        _tell(rows, traces, picture, json_)
+
+
+def _spec(text: str) -> dict[str, Any]:
+    if not text.lstrip().startswith("{"):
+        return {"kind": text}
+    try:
+        table = tomllib.loads(f"mechanism = {text}")["mechanism"]
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"--mechanism {text!r}", f"is not a TOML table: {error}.", '{kind = "nu", nu = 0.01}') from None
+    return dict(table)
+
+
+def _label(spec: dict[str, Any]) -> str:
+    rest = ", ".join(f"{key}={value}" for key, value in spec.items() if key != "kind")
+    return f"{spec.get('kind')}({rest})" if rest else str(spec.get("kind"))
+
+
+def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int, quiet: bool) -> list[Trace]:
+    if not quiet:
+        err.print("Rehearsals: not charged, NOT PRIVATE.")
+    traces = [
+        run_here(Session.rehearse(plan, noise=True), local_grid(plan, nodes), row["label"], quiet, private=False)
+        for plan, row in zip(plans, rows, strict=True)
+    ]
+    traces.append(
+        run_here(Session.rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False)
+    )
+    return traces
+
+
+def _tell(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None, as_json: bool) -> None:
+    scores = {trace.label: trace.score for trace in traces}
+    if as_json:
+        print_json(
+            {"plans": rows, "rehearsals": [t.to_json() for t in traces], "plot": str(picture) if picture else None}
+        )
+        return
+    print_table(
+        "Same budget, different noise",
+        (
+            "mechanism",
+            "noise multiplier",
+            "sensitivity",
+            "epsilon",
+            "error of a prefix sum",
+            "buffers",
+            "held-out score",
+        ),
+        [
+            (
+                row["label"],
+                row["noise_multiplier"],
+                row["sensitivity"],
+                row["epsilon"],
+                # Calibrated: what the plan's own noise multiplier makes of it, in units of the clip norm.
+                row["mean_error"] * row["noise_multiplier"] / row["sensitivity"],
+                row["buffers"],
+                scores.get(row["label"]),
+            )
+            for row in rows
+        ],
+        caption="error: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget.",
+    )
+    if "no noise" in scores:
+        out.print(f"Without noise (NOT PRIVATE): {scores['no noise']}")
+    if picture:
+        out.print(f"Plot: {picture}")

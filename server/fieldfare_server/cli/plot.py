@@ -1,0 +1,42 @@
+"""The plot of `demo` and `compare`: held-out score and epsilon against rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fieldfare_server.cli.running import Trace
+
+COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2f4858", "#d1495b")
+
+
+def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
+    """Write a PNG; returns its path."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4.2), width_ratios=(3, 2), constrained_layout=True)
+    for trace, colour in zip(traces, COLOURS, strict=False):
+        rounds = [report.round + 1 for report in trace.reports]
+        style = "-" if trace.private else "--"
+        label = trace.label if trace.private else f"{trace.label} (NOT PRIVATE)"
+        left.plot(rounds, [report.score for report in trace.reports], style, color=colour, label=label, linewidth=1.8)
+        if trace.private:
+            spent = [report.epsilon for report in trace.reports]
+            right.step(rounds, spent, color=colour, label=label, where="post", linewidth=1.8)
+    first = traces[0].reports[-1]
+    left.set(xlabel="round", ylabel=f"held-out {first.score_name}", title=title)
+    right.set(xlabel="round", ylabel="epsilon if stopped now", title="What each run had spent")
+    if first.epsilon_limit:
+        right.axhline(first.epsilon_limit, color="#9ca3af", linewidth=1, linestyle=":")
+        right.annotate("limit of the run", (1, first.epsilon_limit), va="bottom", fontsize=8, color="#6b7280")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,76 @@
+"""`fieldfare run`: start a plan on a real federation and follow it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.population import actor
+from fieldfare_server.flower import require_ended, submit
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.plans import load_plan
+
+
+def run(
+    path: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file")] = None,
+    superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
+    root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run")] = "",
+    create_population: Annotated[
+        bool,
+        typer.Option(
+            "--create-population", help="create the plan's population with the plan's budget if it is missing"
+        ),
+    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="do not wait for the end")] = False,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Hand a plan to a SuperLink and follow the run to its end."""
+    with refusals(json_):
+        if (path is None) == (not resume):
+            raise BadInput("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
+        if insecure == (root_certificates is not None):
+            raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+        where = Home.of(home, ledger)
+        text, task = "", ""
+        if path:
+            plan = load_plan(path)
+            text, task = path.read_text(), plan.run.task
+            if create_population and plan.privacy.epsilon is not None:
+                _create(where, plan.privacy.population, plan.privacy.epsilon, plan.privacy.delta)
+        run_id = resume or secrets.token_hex(6)
+        with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+            said = submit(
+                Path(work),
+                superlink,
+                plan=text,
+                task=task,
+                run_id=run_id,
+                resume=resume,
+                root_certificates=root_certificates.absolute() if root_certificates else None,
+                stream=not detach,
+            )
+        if not detach:
+            require_ended(where, run_id, said)
+        if json_:
+            print_json({"run": run_id, "followed": not detach})
+        else:
+            out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
+
+
+def _create(where: Home, name: str, epsilon: float, delta: float) -> None:
+    where.prepare()
+    with Ledger.open(where.ledger, create=True) as ledger:
+        if name not in {view.name for view in ledger.populations()}:
+            ledger.create_population(name, epsilon, delta, actor=actor())

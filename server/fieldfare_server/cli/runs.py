@@ -1,0 +1,83 @@
+"""`fieldfare runs`, `report`, `verify`: what was run, what can be said of it, and whether the ledger is whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from fieldfare.errors import LedgerError
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+
+recharge = None
+
+
+def runs(
+    population: Annotated[str | None, typer.Option(help="only this population's")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """The newest runs."""
+    with refusals(json_):
+        with Ledger.open(Home.of(home, ledger).ledger) as opened:
+            page = opened.runs(limit=limit, population=population)
+        if json_:
+            print_json([run.model_dump(mode="json", exclude={"planned", "spent", "plan"}) for run in page.items])
+            return
+        print_table(
+            "Runs",
+            ("run", "population", "mechanism", "state", "rounds", "epsilon spent", "planned", "note"),
+            [
+                (
+                    run.id,
+                    run.population,
+                    run.plan["mechanism"]["kind"],
+                    run.state,
+                    f"{run.next_round}/{run.rounds}",
+                    run.spent_epsilon,
+                    run.planned_epsilon,
+                    run.message,
+                )
+                for run in page.items
+            ],
+        )
+
+
+def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not fit."""
+    with refusals(json_):
+        where = Home.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            result = opened.verify(where.root, recharge)
+        if json_:
+            print_json(result.model_dump(mode="json"))
+        else:
+            out.print(result.text())
+        if not result.ok:
+            raise LedgerError(f"ledger {where.ledger}", result.text())
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    format_: Annotated[
+        Literal["markdown", "html", "json"], typer.Option("--format", help="of the statement")
+    ] = "markdown",
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """The privacy statement of one run; every number in it comes from the ledger."""
+    from fieldfare_server import report as statement
+
+    with refusals(json_):
+        with Ledger.open(Home.of(home, ledger).ledger) as opened:
+            said = statement.privacy_statement(opened, run)
+        if json_ or format_ == "json":
+            print_json(said.to_json())
+        else:
+            typer.echo(said.to_html() if format_ == "html" else said.to_markdown())

@@ -1,0 +1,80 @@
+"""`fieldfare simulate`: run a plan here, on the users that its task brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.running import local_grid, run_here
+from fieldfare_server.flower import run_flower_simulation
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.plans import load_plan
+from fieldfare_server.session import Session
+
+
+def simulate(
+    path: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file")] = None,
+    engine: Annotated[
+        Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
+    ] = "local",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
+    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Run a plan here, charged to its population. Ctrl-C leaves a run that `--resume` continues (exit code 4)."""
+    with refusals(json_):
+        if (path is None) == (not resume):
+            raise BadInput(
+                "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
+            )
+        where = Home.of(home, ledger)
+        if engine == "flower":
+            if path:
+                load_plan(path)
+            run_id = run_flower_simulation(where, path, resume, nodes)
+        else:
+            session = Session.begin(where, load_plan(path), True) if path else Session.resume(where, resume, True)
+            trace = run_here(session, local_grid(session.plan, nodes), f"run {session.account.id}", quiet=json_)
+            run_id = trace.run
+        _tell(where, run_id, json_)
+
+
+def _tell(where: Home, run_id: str, as_json: bool) -> None:
+    with Ledger.open(where.ledger) as ledger:
+        run = ledger.run(run_id)
+        population = ledger.population(run.population)
+        series = ledger.round_series(run_id, points=2)
+    score = series[-1].statistics if series else {}
+    model = where.root / run_id / "model.safetensors"
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "state": run.state,
+                "rounds": run.next_round,
+                "epsilon": run.spent_epsilon,
+                "delta": population.delta,
+                "population_epsilon_spent": population.spent_epsilon,
+                "population_epsilon_limit": population.epsilon,
+                "score_name": score.get("score_name"),
+                "score": score.get("score"),
+                "model": str(model) if model.exists() else None,
+            }
+        )
+        return
+    out.print(
+        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} "
+        f"(population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent)."
+    )
+    if score.get("score") is not None:
+        out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")
+    if model.exists():
+        out.print(f"Model: {model}")

@@ -1,0 +1,224 @@
+"""What the tables must say, rebuilt from the audit log alone, and every rule checked again on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare_server.ledger import budget
+
+
+class Unfit(Exception):
+    """Something does not fit: in which table, in which row, and why."""
+
+    def __init__(self, table: str, row: str, why: str) -> None:
+        self.table, self.row, self.why = table, row, why
+        super().__init__(f"{table} {row}: {why}")
+
+
+@dataclass
+class Attempt:
+    """One attempt at a round, by column name of `rounds`; `users` is the SHA-256 of the participation blob."""
+
+    values: dict[str, Any]
+    users: str | None = None
+
+
+@dataclass
+class Run:
+    values: dict[str, Any]
+    plan: str
+    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    open: tuple[int, int] | None = None
+
+    @property
+    def planned(self) -> PrivacyLoss:
+        return PrivacyLoss.from_json(self.values["planned"])
+
+    @property
+    def spent(self) -> PrivacyLoss:
+        return PrivacyLoss.from_json(self.values["spent"])
+
+    @property
+    def active(self) -> bool:
+        return self.values["ended_at"] is None
+
+
+@dataclass
+class Population:
+    values: dict[str, Any]
+    chunks: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Replay:
+    """The state after the audit rows given to `apply`, in order."""
+
+    def __init__(self) -> None:
+        self.populations: dict[str, Population] = {}
+        self.runs: dict[str, Run] = {}
+        self.tokens: dict[str, dict[str, Any]] = {}
+
+    def apply(self, row: Mapping[str, Any]) -> None:
+        """Apply one audit row. Raises `Unfit` if what it says was not allowed then."""
+        number = str(row["id"])
+        handler = getattr(self, "_" + row["action"].replace(".", "_"), None)
+        if handler is None:
+            raise Unfit("audit", number, f"there is no action {row['action']!r}")
+        try:
+            handler(row, json.loads(row["body"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unfit("audit", number, f"it cannot be applied ({type(error).__name__}: {error})") from None
+
+    def _require(self, row: Mapping[str, Any], holds: bool, why: str) -> None:
+        if not holds:
+            raise Unfit("audit", str(row["id"]), why)
+
+    def _population_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        name = row["population"]
+        self._require(row, name not in self.populations, f"population {name!r} is created twice")
+        start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json()}
+        made = {"created_at": row["at"], "created_by": row["actor"]}
+        self.populations[name] = Population({**body, **start, **made})
+
+    def _population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self.populations[row["population"]].values
+        self._require(row, values["state"] == "open", "a closed budget is raised")
+        raised = body["epsilon"] >= values["epsilon"] and body["delta"] >= values["delta"]
+        self._require(row, raised, "a budget is lowered")
+        values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
+
+    def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.populations[row["population"]].values["state"] = "closed"
+
+    def _users_register(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        self._require(row, body["first"] == population.values["users"], "users are not numbered one after another")
+        population.values["users"] += body["count"]
+        population.chunks.append(body)
+
+    def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        self._require(row, row["run"] not in self.runs, f"run {row['run']} is started twice")
+        self._require(row, population.values["state"] == "open", "a run is charged to a closed population")
+        keys = {run.values["key_commitment"] for run in self.runs.values() if run.values["noise_source"] == "secure"}
+        fresh = body["noise_source"] != "secure" or body["key_commitment"] not in keys
+        self._require(row, fresh, "its noise key has served another run")
+        private = body["noise_source"] == "secure" or population.values["simulated"]
+        self._require(row, private, "a fixed noise seed is charged to real people")
+        planned = PrivacyLoss.from_json(body["planned"])
+        total = budget.compose([self._committed(row["population"]), planned])
+        fits = total.epsilon(population.values["delta"]) <= population.values["epsilon"]
+        self._require(row, fits, "its reservation does not fit in the budget")
+        plan = body.pop("plan")
+        start = {
+            "spent": budget.NOTHING.to_json(),
+            "next_round": 0,
+            "checkpoint": None,
+            "ended_at": None,
+            "message": "",
+        }
+        made = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
+        self.runs[row["run"]] = Run({**body, **start, **made, "state": "running", "request": None}, plan)
+
+    def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self._running(row)
+        run.values["message"] = ""
+        run.values["state"] = {"stop": "stopping", "pause": "paused", None: "running"}[run.values["request"]]
+
+    def _run_interrupt(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._running(row).values |= {"state": "interrupted", "message": body["message"]}
+
+    def _run_request(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self._running(row).values
+        values["request"] = body["request"]
+        if values["state"] != "interrupted":
+            values["state"] = {"stop": "stopping", "pause": "paused", None: "running"}[body["request"]]
+
+    def _run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self._running(row)
+        self._require(row, run.open is None, "the run ends with a round open")
+        population = self.populations[row["population"]].values
+        settled = PrivacyLoss.from_json(population["settled"]) + run.spent
+        self._require(row, body["spent"] == run.values["spent"], "it says another loss than was committed")
+        self._require(row, PrivacyLoss.from_json(body["settled"]) == settled, "the settled total is not the sum")
+        population["settled"] = body["settled"]
+        run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
+
+    def _round_open(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self._running(row)
+        key = (row["round"], body["attempt"])
+        self._require(row, run.open is None, "two rounds are open at once")
+        self._require(row, row["round"] == run.values["next_round"] < run.values["rounds"], "it is not the next round")
+        self._require(row, body["noise_row"] == row["round"], "its noise row is not its own")
+        attempts = sum(index == row["round"] for index, _ in run.attempts)
+        self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
+        values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
+        empty: dict[str, Any] = {
+            "participants": 0,
+            "spent": None,
+            "epsilon": None,
+            "checkpoint": None,
+            "rejects": {},
+            "reason": "",
+            "closed_at": None,
+        }
+        run.attempts[key] = Attempt(
+            {**values, **empty, "opened_at": row["at"], "statistics": _EMPTY, "cohort": body["cohort"]}
+        )
+        run.open = key
+
+    def _round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        attempt = self._close(row, body)
+        told = {name: body[name] for name in ("reason", "reports", "rejects")}
+        attempt.values |= {**told, "state": "void", "closed_at": row["at"], "cohort": None}
+
+    def _round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run, attempt = self._running(row), self._close(row, body)
+        spent = PrivacyLoss.from_json(body["spent"])
+        self._require(row, budget.at_most(run.spent, spent), "the charge shrinks")
+        self._require(row, budget.at_most(spent, run.planned), "the charge exceeds what was reserved")
+        self._require(row, body["noise_row"] == attempt.values["noise_row"], "another noise row than was opened")
+        told = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
+        closed = {"state": "committed", "closed_at": row["at"], "cohort": None}
+        attempt.values |= {**told, **closed, "participants": body["participant_count"]}
+        attempt.users = body["participants"]
+        next_round = row["round"] + 1
+        run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
+
+    def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        made = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}
+        self.tokens[body["id"]] = {**body, "scopes": " ".join(body["scopes"]), **made}
+
+    def _token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.tokens[body["id"]]["revoked_at"] = row["at"]
+
+    def _token_use(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        token = self.tokens[body["id"]]
+        self._require(row, token["revoked_at"] is None, "a revoked token is used")
+
+    def _run_audit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, row["run"] in self.runs, "a run is audited that there is not")
+
+    def _running(self, row: Mapping[str, Any]) -> Run:
+        run = self.runs[row["run"]]
+        self._require(row, run.active, "the run has ended")
+        return run
+
+    def _close(self, row: Mapping[str, Any], body: dict[str, Any]) -> Attempt:
+        run = self._running(row)
+        key = (row["round"], body["attempt"])
+        self._require(row, run.open == key, "it closes a round that is not open")
+        run.open = None
+        return run.attempts[key]
+
+    def _committed(self, name: str) -> PrivacyLoss:
+        settled = PrivacyLoss.from_json(self.populations[name].values["settled"])
+        active = (run.planned for run in self.runs.values() if run.active and run.values["population"] == name)
+        return budget.compose([settled, *active])
+
+
+_EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+"""SHA-256 of `{}`."""

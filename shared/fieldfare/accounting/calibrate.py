@@ -1,0 +1,95 @@
+"""The least noise that keeps a run within (epsilon, delta)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fieldfare.accounting.charge import amplification, charge_for, require_valid
+from fieldfare.accounting.gaussian import gaussian_mu
+from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.accounting.sampled import SMALLEST_DELTA, refusal
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.mechanisms.base import Mechanism
+from fieldfare.participation import Adjacency, Participation, adjacency_factor
+
+SMALLEST_SAMPLED_EPSILON = 1e-3
+"""Below this the grid of a privacy loss distribution, not the mechanism, would decide the noise."""
+_RELATIVE = 1e-5
+"""Noise multipliers found numerically are at most this much above the least one."""
+
+
+def calibrate(
+    mechanism: Mechanism,
+    participation: Participation,
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = "zero_out",
+    already: PrivacyLoss | None = None,
+) -> float:
+    """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
+
+    The result satisfies (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated. Closed form without
+    sampled events, else a search over numerical compositions (seconds). Raises `BadInput` for values out of range or
+    too small for numerical composition, `BudgetRefused` when `already` leaves nothing.
+    """
+    before = PrivacyLoss() if already is None else already
+    if not 0 < epsilon < math.inf:
+        raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
+    require_valid(adjacency, participation)
+    most = gaussian_mu(epsilon, delta) ** 2
+    amplified = amplification(mechanism, participation, adjacency).holds
+    if before.epsilon(delta) >= epsilon:
+        raise BudgetRefused(
+            f"epsilon = {epsilon:g} at delta = {delta:g}", f"{before.epsilon(delta):.6g} of it is spent already."
+        )
+    sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
+
+    def cost(sigma: float) -> float:
+        loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
+        return (before + loss).epsilon(delta)
+
+    if not amplified and not before.sampled:
+        sigma = sensitivity / math.sqrt(most - before.mu_squared)
+        while cost(sigma) > epsilon:
+            sigma *= 1 + 4e-16
+        return sigma
+    if epsilon < SMALLEST_SAMPLED_EPSILON or delta < SMALLEST_DELTA:
+        raise BadInput(
+            f"epsilon = {epsilon:g}, delta = {delta:g} with sampling",
+            "the privacy loss distribution would need too fine a grid.",
+            f"epsilon {SMALLEST_SAMPLED_EPSILON:g}, delta {SMALLEST_DELTA:g}",
+        )
+    # Without amplification and with everything before it also plain, this much noise is certainly enough.
+    plain = most - before.without_amplification().mu_squared
+    high = sensitivity / math.sqrt(plain) if plain > 0 else sensitivity / math.sqrt(most)
+    while cost(high) > epsilon:
+        high *= 2
+        if high > 1e9 * sensitivity:
+            raise BudgetRefused(f"epsilon = {epsilon:g} at delta = {delta:g}", "what is spent leaves too little of it.")
+    low = high
+    while cost(low) <= epsilon:
+        high, low = low, low / 2
+        reason = refusal(0.0, charge_for(mechanism, participation, low, mechanism.rounds, adjacency).sampled)
+        if amplified and reason is not None:
+            break
+    return _search(cost, epsilon, low, high)
+
+
+def _search(cost: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
+    """Between a noise that is too small and one that is enough: interpolation of log epsilon over log sigma."""
+    at_low, at_high = math.log(cost(low) / epsilon), math.log(cost(high) / epsilon)
+    stuck = 0
+    while high > low * (1 + _RELATIVE):
+        share = at_low / (at_low - at_high) if at_high < 0 else 1.0
+        # Aim a little to the safe side, so that one more step closes the bracket from there; bisect when it lags.
+        share = min(max(share, 0.02), 0.98) if stuck < 2 else 0.5
+        middle = low * (high / low) ** share
+        value = math.log(cost(middle) / epsilon)
+        stuck = stuck + 1 if (high / low) ** 0.5 < max(high / middle, middle / low) else 0
+        if value > 0:
+            low, at_low = middle, value
+        else:
+            high, at_high = middle, value
+    return high

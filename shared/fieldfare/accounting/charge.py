@@ -1,0 +1,126 @@
+"""What a run costs: from the mechanism that is really executed, the participation that is really enforced.
+
+| adjacency | which participation | charged |
+|---|---|---|
+| `zero_out` | any | Gaussian, mu = sensitivity / sigma. Cohorts and counts are public, so sampling amplifies nothing |
+| `replace_one` | any | the same with twice the sensitivity |
+| `add_remove` | Poisson, cyclic Poisson only | amplified where the reduction below holds, else Gaussian |
+
+Why only there. Under `add_remove` a user's own coin decides its inclusion and nobody else's changes, so the two worlds
+are coupled round by round; a selector that fills a cohort of fixed size would put someone else in a missing user's
+place, which changes two updates. Under `zero_out` the number of reports is public in this system; given that number
+a Poisson sample is a fixed-size one, and the pair of `sampled` no longer dominates. For `replace_one` with Poisson
+sampling no dominating pair for all epsilon is proven (Lebeda et al. 2024), so none is used.
+
+**Reduction** (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 4). Let C be lower
+triangular with at most b non-zero entries per column, from the diagonal down, and let a user be eligible only in rounds
+r, r + b, r + 2b, ... Its columns then have disjoint rows: block by block, the output is a Gaussian mechanism of which
+the user changes at most ||C_t||, with a fresh coin for each block. Hence ceil(T / b) Poisson-sampled Gaussian events of
+noise multiplier sigma / max_t ||C_t||. Independent noise is b = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Mechanism
+from fieldfare.mechanisms.independent import Independent
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.participation import Adjacency, CyclicPoisson, Participation, Poisson, Single, adjacency_factor
+
+_LARGEST_MATRIX = 2048
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """Whether sampling lowers the charge, why, and if so the events: `rate` every `groups` rounds."""
+
+    holds: bool
+    why: str
+    rate: float = 1.0
+    groups: int = 1
+
+
+def amplification(mechanism: Mechanism, participation: Participation, adjacency: Adjacency) -> Amplification:
+    """Judge the conditions of the module's reduction; `why` names the first that fails."""
+    if isinstance(participation, Poisson):
+        rate, groups = participation.rate, 1
+    elif isinstance(participation, CyclicPoisson):
+        rate, groups = participation.rate, participation.groups
+    else:
+        return Amplification(False, "users are not sampled independently of each other")
+    if adjacency != "add_remove":
+        return Amplification(False, f"sampling earns nothing under adjacency {adjacency!r}; it does under 'add_remove'")
+    bands = bandwidth(mechanism)
+    if bands is None or bands > groups:
+        width = "a strategy that is not banded" if bands is None else f"a strategy of {bands} bands"
+        return Amplification(False, f"{width} with {groups} group(s); it needs at most as many bands as groups")
+    return Amplification(True, f"{bands} band(s), {groups} group(s), rate {rate}", rate, groups)
+
+
+def bandwidth(mechanism: Mechanism) -> int | None:
+    """Most rows, counted from the diagonal down, that a column of C reaches; None if C is not known to be banded.
+
+    Read off the real coefficients of C, never from the name of the mechanism.
+    """
+    if isinstance(mechanism, Independent):
+        return 1
+    if isinstance(mechanism, ToeplitzMechanism):
+        return int(np.flatnonzero(mechanism.strategy_coefs)[-1]) + 1
+    if mechanism.rounds > _LARGEST_MATRIX:
+        return None
+    matrix = mechanism.strategy_matrix(mechanism.rounds)
+    if matrix.shape[0] != matrix.shape[1]:
+        return None
+    rows, columns = np.nonzero(matrix)
+    if (rows < columns).any():
+        return None
+    return int((rows - columns).max()) + 1
+
+
+def charge_for(
+    mechanism: Mechanism,
+    participation: Participation,
+    noise_multiplier: float,
+    rounds: int,
+    adjacency: Adjacency = "zero_out",
+) -> PrivacyLoss:
+    """The loss of releasing the first `rounds` rounds of `mechanism`, for any participation that is allowed.
+
+    noise_multiplier: std of z over the clip norm. Monotone in `rounds`; `rounds = 0` costs nothing. The selector must
+    enforce `participation`; see the module for when sampling amplifies. Raises `BadInput` for `add_remove` without
+    Poisson sampling and for values out of range.
+    """
+    if not 0 < noise_multiplier < math.inf:
+        raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
+    if not 0 <= rounds <= mechanism.rounds:
+        raise BadInput(
+            f"rounds = {rounds}", f"must be in [0, {mechanism.rounds}], the mechanism's horizon.", str(mechanism.rounds)
+        )
+    require_valid(adjacency, participation)
+    if rounds == 0:
+        return PrivacyLoss()
+    amplified = amplification(mechanism, participation, adjacency)
+    if amplified.holds:
+        column = float(mechanism.sensitivity(Single()))
+        count = -(-rounds // amplified.groups)
+        return PrivacyLoss(sampled=(SampledGaussian(amplified.rate, noise_multiplier / column, count),))
+    sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation, rounds))
+    return PrivacyLoss((sensitivity / noise_multiplier) ** 2)
+
+
+def require_valid(adjacency: Adjacency, participation: Participation) -> None:
+    """Raise `BadInput` where the guarantee of `adjacency` does not follow from how cohorts are chosen."""
+    if adjacency == "add_remove" and not isinstance(participation, Poisson | CyclicPoisson):
+        raise BadInput(
+            "adjacency = 'add_remove'",
+            f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "
+            "updates; only schemes 'poisson' and 'cyclic-poisson' include users independently.",
+            "zero_out",
+        )

@@ -1,0 +1,248 @@
+"""Buffered linear Toeplitz (BLT): a rational generating function, run with a few buffers of model size.
+
+    C(x) = prod_i (1 - h_i x) / (1 - t_i x),    B(x) = 1 / C(x) = 1 + sum_j w_j x / (1 - h_j x)
+
+(Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024, "Efficient and Near-Optimal Noise Generation for Streaming
+Differential Privacy"; multi-participation: McMahan, Xu, Zhang 2024, "A Hassle-free Algorithm for Strong Differential
+Privacy in Federated Learning Systems".) The decays form one decreasing chain
+
+    1 > t_1 > h_1 > t_2 > h_2 > ... > 0,                                                                       (1)
+
+which makes every residue of C positive: c_t = sum_i o_i t_i^(t-1) with o_i > 0 and c_1 = sum_i (t_i - h_i) < 1, so the
+coefficients are non-negative and decreasing and the sensitivity formula of `toeplitz.py` is exact.
+
+The optimiser's variables are the logits of 1 - (chain), as a start and the logarithms of the steps: the optimum is
+close to log-spaced, and (1) holds for any real vector. Coefficients come from a cascade of first-order filters,
+which is accurate even where decays nearly coincide; the gradient with respect to a decay p is a sum over powers of p,
+
+    dC/dt = x / (1 - t x) C,    dC/dh = -x / (1 - h x) C,    and the opposite signs for B,
+
+so one correlation serves all decays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.optimize import minimize
+from scipy.signal import lfilter
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Stream
+from fieldfare.mechanisms.objective import Objective, PrefixLoss
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.streams import BufferStream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+    from fieldfare.participation import Participation
+
+    Vector = NDArray[np.float64]
+
+MOST_BUFFERS: Final = 8
+_ENOUGH: Final = 1e-3
+"""`buffers = "auto"` stops where one more lowers the loss by less than this share (0.05 % of the RMSE)."""
+_WIDEST: Final = 27.0
+"""Largest logit of a decay: 1 - decay >= 2e-12, above float64's own resolution next to 1."""
+_ALMOST_ONE: Final = -12.0
+"""Logit below which a first decay counts as being on its way to 1."""
+_STEPS: Final = (-7.0, 3.5)
+"""Bounds of the log steps of the chain: neighbours neither coincide nor leave the range of float64."""
+
+
+@dataclass(frozen=True)
+class Blt:
+    """A buffered linear Toeplitz strategy: `t` decays of C, `h` decays of B, shape (m,) each, interlacing as in (1).
+
+    `one_minus_t`, `one_minus_h` hold 1 - decay to full relative precision: differences of decays near 1 need it.
+    """
+
+    one_minus_t: Vector
+    one_minus_h: Vector
+
+    @classmethod
+    def of_chain(cls, logits: Vector) -> Blt:
+        """From increasing logits of 1 - t_1, 1 - h_1, 1 - t_2, ...; shape (2m,)."""
+        q = np.minimum(1.0 / (1.0 + np.exp(-logits)), 1.0 - 1e-12)  # a decay of exactly 0 has no logarithm
+        return cls(q[0::2], q[1::2])
+
+    @property
+    def t(self) -> Vector:
+        return np.asarray(1.0 - self.one_minus_t)
+
+    @property
+    def h(self) -> Vector:
+        return np.asarray(1.0 - self.one_minus_h)
+
+    def strategy_coefs(self, n: int) -> Vector:
+        """c_0 = 1, c_t = sum_i o_i t_i^(t-1): shape (n,), non-negative and non-increasing, also after rounding."""
+        weights = _residues(self.one_minus_t, self.one_minus_h)
+        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
+        return np.minimum.accumulate(_powers(weights, self.one_minus_t, n))
+
+    def noising_coefs(self, n: int) -> Vector:
+        """b_0 = 1, b_t = sum_j w_j h_j^(t-1): shape (n,), what the stream applies."""
+        return _powers(self.omega, self.one_minus_h, n)
+
+    @property
+    def omega(self) -> Vector:
+        """w_j, the (negative) weights of the stream's buffers, shape (m,)."""
+        return _residues(self.one_minus_h, self.one_minus_t)
+
+    def without_idle(self, loss: PrefixLoss) -> Blt:
+        """The same without the pairs t_i, h_i that cancel: dropped while that costs less than 1e-7 of the loss."""
+        best = self
+        bound = best.loss(loss) * (1.0 + 1e-7)
+        while len(best.one_minus_t) > 1:
+            m = len(best.one_minus_t)
+            smaller = [Blt(np.delete(best.one_minus_t, i), np.delete(best.one_minus_h, i)) for i in range(m)]
+            candidate = min(smaller, key=lambda blt: blt.loss(loss))
+            if not candidate.loss(loss) <= bound:
+                break
+            best = candidate
+        return best
+
+    def loss(self, loss: PrefixLoss) -> float:
+        """The value that `optimise` minimises: squared sensitivity x squared prefix error."""
+        c, b = _cascade(self.t, self.h, loss.n)
+        return loss.value(c, b)
+
+
+def optimise(loss: PrefixLoss, buffers: int | Literal["auto"]) -> Blt:
+    """The best BLT found with at most `buffers` buffers (1..8), or with as many as pay ("auto").
+
+    Pairs of decays that cancel at the optimum are dropped, so the result may need fewer buffers than allowed. L-BFGS
+    from three or four log-spaced chains, the best one polished.
+    """
+    if loss.n == 1:
+        return Blt(np.array([0.5]), np.array([0.75]))
+    if buffers != "auto":
+        return _best_of(loss, buffers)
+    best = _best_of(loss, 1)
+    value = best.loss(loss)
+    for m in range(2, MOST_BUFFERS + 1):
+        candidate = _best_of(loss, m)
+        lower = candidate.loss(loss)
+        if lower > value * (1.0 - _ENOUGH):
+            break
+        best, value = candidate, lower
+    return best
+
+
+def _best_of(loss: PrefixLoss, m: int) -> Blt:
+    edge = np.log(loss.n)
+    starts = [(-edge - np.log(2.0), 2.2), (-edge + np.log(8.0), 2.2), (-edge + np.log(20.0), 1.0)]
+    if loss.count > 1:  # with several participations the first decay of an optimum may all but reach 1
+        starts.append((-25.0, 2.2))
+    found = [_minimise(loss, _log_spaced(low, high, m), 120) for low, high in starts]
+    value, variables = _minimise(loss, min(found, key=lambda pair: pair[0])[1], 500)
+    if variables[0] < _ALMOST_ONE:
+        # The optimum lets the first decay go to 1 along an ever flatter slope: finish the way at once.
+        pushed = variables.copy()
+        pushed[:2] = -_WIDEST, np.log(_chain(variables)[1] + _WIDEST)
+        value, variables = min((value, variables), _minimise(loss, pushed, 200), key=lambda pair: pair[0])
+    return Blt.of_chain(_chain(variables)).without_idle(loss)
+
+
+def _log_spaced(low: float, high: float, m: int) -> Vector:
+    step = (max(high, low + 1.0) - low) / (2 * m - 1)
+    return np.concatenate([[low], np.full(2 * m - 1, np.log(step))])
+
+
+def _minimise(loss: PrefixLoss, start: Vector, iterations: int) -> tuple[float, Vector]:
+    bounds = [(-_WIDEST, 8.0)] + [_STEPS] * (len(start) - 1)
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-8}
+    result = minimize(_log_loss, start, args=(loss,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return float(result.fun), np.asarray(result.x, dtype=np.float64)
+
+
+def _chain(variables: Vector) -> Vector:
+    """Increasing logits from a first logit and the logs of the steps, shape (2m,)."""
+    steps = np.cumsum(np.exp(variables[1:]))
+    return np.asarray(variables[0] + np.concatenate([[0.0], steps]), dtype=np.float64)
+
+
+def _log_loss(variables: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
+    """log-loss and its gradient in the optimiser's variables, shape (2m,)."""
+    n = loss.n
+    logits = _chain(variables)
+    log_p = -np.logaddexp(0.0, logits)
+    p, q = np.exp(log_p), 1.0 / (1.0 + np.exp(-logits))
+    c, b = _cascade(p[0::2], p[1::2], n)
+    log_sensitivity, of_c = loss.log_sensitivity_squared(c)
+    log_error, of_b = loss.log_error_squared(b)
+    # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for h.
+    size = next_fast_len(2 * n, True)
+    spectrum = rfft(of_c, size) * np.conj(rfft(c, size)) - rfft(of_b, size) * np.conj(rfft(b, size))
+    correlation = irfft(spectrum, size)[1:n]
+    of_decay = np.exp(np.arange(n - 1) * log_p[:, None]) @ correlation
+    of_decay[1::2] *= -1.0
+    of_logit = of_decay * (-p * q)
+    gradient = of_logit[::-1].cumsum()[::-1]
+    gradient[1:] *= np.exp(variables[1:])
+    return log_sensitivity + log_error, gradient
+
+
+def _cascade(t: Vector, h: Vector, n: int) -> tuple[Vector, Vector]:
+    """Coefficients of C and B = 1 / C, shape (n,) each, one first-order filter a pair of decays."""
+    c = np.zeros(n)
+    c[0] = 1.0
+    b = c
+    for pole, zero in zip(t, h, strict=True):
+        c = lfilter([1.0, -zero], [1.0, -pole], c)
+        b = lfilter([1.0, -pole], [1.0, -zero], b)
+    return c, b
+
+
+def _residues(poles: Vector, zeros: Vector) -> Vector:
+    """prod_i (p_j - z_i) / prod_{i != j} (p_j - p_i) for each j, from 1 - p and 1 - z: shape (m,)."""
+    m = len(poles)
+    to_zeros = zeros[None, :] - poles[:, None]
+    to_poles = poles[None, :] - poles[:, None]
+    to_poles[np.arange(m), np.arange(m)] = 1.0
+    # Pairing each numerator factor with a denominator factor of its size keeps the quotients near 1.
+    ratio = to_zeros / to_poles
+    return np.asarray(np.prod(ratio, axis=1))
+
+
+def _powers(weights: Vector, one_minus: Vector, n: int) -> Vector:
+    """1, sum_i w_i, sum_i w_i p_i, sum_i w_i p_i^2, ...: shape (n,)."""
+    out = np.ones(n)
+    out[1:] = weights @ np.exp(np.arange(n - 1) * np.log1p(-one_minus)[:, None])
+    return out
+
+
+@register
+class BltSpec(MechanismSpec):
+    """Up to 8 buffers, optimised for the plan's rounds and participation."""
+
+    kind: Literal["blt"] = "blt"
+    buffers: Literal["auto"] | int = Field(default="auto", description='1 to 8, or "auto": as many as pay')
+    objective: Objective = Field(default="mean", description="which prefix error to minimise")
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        if self.buffers != "auto" and not 1 <= self.buffers <= MOST_BUFFERS:
+            nearest = str(min(max(self.buffers, 1), MOST_BUFFERS))
+            raise BadInput(f"mechanism.buffers = {self.buffers}", f"must be in [1, {MOST_BUFFERS}] or 'auto'.", nearest)
+        block = block_rounds(self.restart_every, rounds)
+        blt = optimise(PrefixLoss.of(block, participation, self.objective), self.buffers)
+        return stamped(mechanism(blt, block), self.restart_every, rounds)
+
+
+def mechanism(blt: Blt, rounds: int) -> ToeplitzMechanism:
+    """The mechanism of a given BLT for `rounds` rounds: its own C is charged, its own B applied."""
+
+    def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+        return BufferStream(numel, noise, rounds, blt.omega, blt.h, dtype=dtype, device=device)
+
+    coefficients = blt.strategy_coefs(rounds), blt.noising_coefs(rounds)
+    return ToeplitzMechanism("blt", rounds, *coefficients, stream, buffers=len(blt.h))

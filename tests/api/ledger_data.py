@@ -1,0 +1,80 @@
+"""A real ledger with real runs in it, for tests of what the service says about them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.plan import Plan
+from fieldfare_server.ledger import Ledger, RunHandle
+
+USERS = 500
+SIGMA = 4.0
+
+
+def plan(rounds: int = 16, *, adjacency: str = "zero_out", kind: str = "independent") -> Plan:
+    """Each user at most 4 times, a quarter of the rounds apart."""
+    return Plan.parse(
+        {
+            "privacy": {
+                "population": "aircraft",
+                "noise_multiplier": SIGMA,
+                "delta": 1e-5,
+                "adjacency": adjacency,
+            },
+            "run": {"task": "flights", "rounds": rounds, "cohort": 50, "min_reports": 40},
+            "participation": {"scheme": "min-separation", "separation": rounds // 4, "max_participations": 4},
+            "mechanism": {"kind": kind},
+        }
+    )
+
+
+def new_ledger(path: Path, *, epsilon: float = 8.0) -> Ledger:
+    ledger = Ledger.open(f"sqlite:///{path}", create=True)
+    ledger.create_population("aircraft", epsilon, 1e-5, actor="officer")
+    return ledger
+
+
+def start(ledger: Ledger, name: str, rounds: int = 16, source: str = "secure") -> RunHandle:
+    described = plan(rounds)
+    # Independent noise, at most 4 rounds a user: mu^2 = 4 / sigma^2.
+    planned = PrivacyLoss(mu_squared=4 / SIGMA**2)
+    handle = ledger.start_run(
+        described.to_json(),
+        described.digest(),
+        "aircraft",
+        rounds,
+        planned,
+        noise_source=source,
+        key_commitment=hashlib.sha256(name.encode()).hexdigest(),
+        trust_node_ids=False,
+        holder="test",
+        run_id=name,
+    )
+    handle.register_users(np.arange(USERS, dtype=np.uint64))
+    return handle
+
+
+def commit(handle: RunHandle, *, late: int = 2) -> None:
+    t = handle.next_round
+    every = handle.rounds // 4
+    cohort = np.arange(50) + 50 * (t % every)
+    opened = handle.open_round(cohort)
+    done = min(4, t // every + 1)
+    handle.commit_round(
+        opened,
+        cohort[late:],
+        PrivacyLoss(mu_squared=done / SIGMA**2),
+        hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest(),
+        {"score": 0.6 + t / 100, "score_name": "AUC", "noise_std": SIGMA / 50},
+        {"late": late} if late else {},
+        reports=50 - late,
+    )
+
+
+def void(handle: RunHandle) -> None:
+    opened = handle.open_round(np.arange(10))
+    handle.void_round(opened, "3 reports, 40 needed", reports=3, rejects={"error reply": 7})

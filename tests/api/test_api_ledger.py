@@ -1,0 +1,262 @@
+"""The service over a real ledger: what it says is what the ledger holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import ledger_data
+import pytest
+from fastapi.testclient import TestClient
+
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.audit import audit_run
+from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.verify import verify
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    with ledger_data.new_ledger(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(ledger: Ledger, path: Path) -> Iterator[TestClient]:
+    app = create_app(f"sqlite:///{path}", Settings(verify_seconds=0, metrics_seconds=0))
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        yield client
+
+
+def bearer(ledger: Ledger, *scopes: str) -> dict[str, str]:
+    secret, _ = ledger.create_token("officer", scopes, actor="test")  # type: ignore[arg-type]
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def test_there_must_be_a_ledger(path: Path) -> None:
+    with pytest.raises(LedgerError, match="there is none"):
+        create_app(f"sqlite:///{path}")
+
+
+def test_an_empty_budget_says_so(client: TestClient) -> None:
+    one = client.get("/v1/populations/aircraft").json()
+    assert (one["spent"]["epsilon"], one["committed"]["epsilon"]) == (0, 0)
+    assert one["remaining_epsilon"] == pytest.approx(8.0, rel=1e-4)
+    assert (one["rounds_left"], one["active_run"], one["projected_end"]) == (None, None, None)
+
+
+def test_a_run_is_shown_as_committed_and_not_otherwise(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    before = client.get("/v1/populations/aircraft").json()
+    assert before["spent"]["epsilon"] == 0
+    for _ in range(5):
+        ledger_data.commit(run)
+    ledger_data.void(run)
+    one = client.get("/v1/populations/aircraft").json()
+    assert one["spent"]["epsilon"] == pytest.approx(run.spent.epsilon(1e-5))
+    assert one["committed"]["epsilon"] == pytest.approx(run.planned.epsilon(1e-5))
+    assert one["committed"]["mu"] == pytest.approx(2 / ledger_data.SIGMA)
+    assert (one["rounds_left"], one["active_run"], one["users"]) == (11, "run-1", ledger_data.USERS)
+    assert one["projected_end"] is not None
+
+    detail = client.get("/v1/runs/run-1").json()
+    assert (detail["committed_rounds"], detail["void_rounds"], detail["cohort"]) == (5, 1, 50)
+    assert detail["rejects"] == {"late": 10, "error reply": 7}
+    assert (detail["score"], detail["score_name"]) == (0.64, "AUC")
+    assert detail["noise_multiplier"] == pytest.approx(ledger_data.SIGMA)
+    assert client.get("/v1/runs").json()["items"][0]["score"] == 0.64
+
+    rounds = client.get("/v1/runs/run-1/rounds").json()["items"]
+    assert [(r["index"], r["state"]) for r in rounds] == [(t, "committed") for t in range(5)] + [(5, "void")]
+    assert rounds[0]["reports"] == 48
+    series = client.get("/v1/runs/run-1/series").json()
+    assert [p["round"] for p in series["points"]] == list(range(5))
+    assert series["limit_epsilon"] == 8.0
+    histogram = client.get("/v1/runs/run-1/participation").json()
+    # 4 rounds of 48 distinct users, and a fifth with the first 48 again.
+    assert (histogram["users"], histogram["allowed"], histogram["separation"]) == ([0, 144, 48], 4, 4)
+
+
+def test_counts_of_a_round_that_was_open_are_not_lost(ledger: Ledger) -> None:
+    """The open round has a lower number than ones that close before it."""
+    counts = watch.RoundCounts(ledger.database)
+    one, two = ledger_data.start(ledger, "run-1"), ledger_data.start(ledger, "run-2")
+    opened = one.open_round([1, 2, 3])
+    ledger_data.commit(two)
+    assert counts.of() == (0, {})
+    one.void_round(opened, "no reports", rejects={"late": 3})
+    assert counts.of() == (1, {"late": 5})
+    assert counts.of() == (1, {"late": 5})
+    assert counts.of("run-2") == (0, {"late": 2})
+
+
+def test_a_long_run_is_thinned_out(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1", rounds=40)
+    for _ in range(40):
+        ledger_data.commit(run)
+    points = client.get("/v1/runs/run-1/series?points=10").json()["points"]
+    assert len(points) <= 10
+    assert points[0]["round"] == 0
+    assert points[-1]["round"] == 39
+
+
+def test_the_coordinator_sees_a_request(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    admin = bearer(ledger, "read", "admin")
+    assert client.post("/v1/runs/run-1/pause", headers=admin).json()["state"] == "paused"
+    assert run.request() == "pause"
+    assert client.post("/v1/runs/run-1/resume", headers=admin).status_code == 202
+    assert run.request() is None
+    assert client.post("/v1/runs/run-1/stop", headers=admin).json()["state"] == "stopping"
+    assert run.request() == "stop"
+    assert client.get("/v1/runs/run-1").json()["request"] == "stop"
+    taken_back = client.post("/v1/runs/run-1/resume", headers=admin)
+    assert (taken_back.status_code, taken_back.json()["type"]) == (409, "urn:fieldfare:problem:request-refused")
+    run.finish("stopped", "on request")
+    assert client.post("/v1/runs/run-1/stop", headers=admin).status_code == 409
+    assert client.post("/v1/runs/none/stop", headers=admin).status_code == 404
+    actors = [row["actor"] for row in client.get("/v1/audit").json()["items"] if row["event"] == "run.request"]
+    assert actors == ["token officer"] * 3
+
+
+def test_tokens_are_the_ledgers(client: TestClient, ledger: Ledger) -> None:
+    secret, view = ledger.create_token("dashboard", ("read",), actor="test")
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert client.get("/v1/me", headers=headers).json()["name"] == "dashboard"
+    for wrong in (secret[:-1] + ("0" if secret[-1] != "0" else "1"), secret + "0", "ff_x", "x" * 5000):
+        assert client.get("/v1/me", headers={"Authorization": f"Bearer {wrong}"}).status_code == 401
+    uses = [row for row in client.get("/v1/audit").json()["items"] if row["event"] == "token.use"]
+    assert [row["details"] for row in uses] == [{"id": view.id, "what": "read"}]
+    assert secret not in client.get("/v1/audit/export").text
+    ledger.revoke_token(view.id, actor="test")
+    assert client.get("/v1/me", headers=headers).status_code == 401
+
+
+def test_the_guarantee_says_what_was_charged(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    card = client.get("/v1/runs/run-1").json()["guarantee"]
+    facts = {fact["name"]: fact["value"] for fact in card["facts"]}
+    assert facts["Noise multiplier"] == "4"
+    assert "at most 4 of 16 rounds, at least 4 rounds apart" in facts["Participation"]
+    assert facts["Sampling assumption"].startswith("none")
+    epsilon = float(card["statement"].split("(")[1].split(",")[0])
+    assert run.planned.epsilon(1e-5) <= epsilon <= run.planned.epsilon(1e-5) + 0.01
+    assert any("server" in line for line in card["not_covered"])
+
+
+def test_a_plan_of_another_version_still_has_a_card(client: TestClient, ledger: Ledger) -> None:
+    described = ledger_data.plan()
+    text = described.to_json().replace('"independent"', '"retired-kind"')
+    ledger.start_run(
+        text,
+        "00" * 32,
+        "aircraft",
+        16,
+        ledger_data.PrivacyLoss(mu_squared=0.1),
+        noise_source="secure",
+        key_commitment="k",
+        trust_node_ids=True,
+        holder="test",
+        run_id="old",
+    )
+    detail = client.get("/v1/runs/old").json()
+    assert any("another version" in fact["value"] for fact in detail["guarantee"]["facts"])
+    assert any("lie" in line for line in detail["guarantee"]["not_covered"])
+    assert client.get("/v1/runs/old/participation").json()["allowed"] is None
+
+
+def test_a_changed_row_is_found_by_the_next_look(client: TestClient, ledger: Ledger, path: Path) -> None:
+    ledger_data.commit(ledger_data.start(ledger, "run-1"))
+    assert client.get("/readyz").json()["status"] == "ok"
+    verified = client.get("/v1/audit/verification").json()
+    assert (verified["ok"], verified["rows"]) == (True, ledger.head().count)
+    with sqlite3.connect(path) as raw:
+        triggers = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+        for name in triggers:
+            raw.execute(f"DROP TRIGGER {name}")
+        raw.execute("UPDATE audit SET actor = 'nobody' WHERE id = 2")
+    admin = bearer(ledger, "admin")
+    found = client.post("/v1/audit/verification", headers=admin).json()
+    assert not found["ok"]
+    assert "row 2" in found["message"]
+    assert client.get("/readyz").status_code == 503
+
+
+def test_a_missing_end_is_found(ledger: Ledger, path: Path) -> None:
+    ledger_data.commit(ledger_data.start(ledger, "run-1"))
+    watcher = watch.ChainWatch(ledger.database)
+    assert watcher.advance().ok
+    with sqlite3.connect(path) as raw:
+        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            raw.execute(f"DROP TRIGGER {name}")
+        raw.execute("DELETE FROM audit WHERE id = (SELECT max(id) FROM audit)")
+    assert "missing" in watch.ChainWatch(ledger.database).advance().fault
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE head SET count = count - 1, hash = (SELECT hash FROM audit ORDER BY id DESC LIMIT 1)")
+    # The head fits again, as after a restored backup; who has seen more still notices.
+    assert "ends in row" in watcher.advance().fault
+
+
+def test_a_ledger_that_goes_away_and_comes_back(client: TestClient, ledger: Ledger, path: Path) -> None:
+    away = path.with_suffix(".away")
+    path.rename(away)
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/v1/populations").status_code == 503
+    assert client.get("/healthz").status_code == 200
+    away.rename(path)
+    assert client.get("/readyz").status_code == 200
+
+
+def test_metrics_come_from_the_ledger(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    ledger_data.commit(run)
+    ledger_data.void(run)
+    lines = client.get("/metrics").text.splitlines()
+    assert 'fieldfare_rounds_total{state="committed"} 1.0' in lines
+    assert 'fieldfare_rounds_total{state="void"} 1.0' in lines
+    assert 'fieldfare_updates_rejected_total{reason="late"} 2.0' in lines
+    assert 'fieldfare_runs{state="running"} 1.0' in lines
+    assert 'fieldfare_rounds_left{population="aircraft"} 15.0' in lines
+
+
+def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledger, path: Path) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    with Ledger.open(f"sqlite:///{path}") as other, other.database.read() as connection:
+        seen = connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one()
+        ledger_data.commit(run)  # would wait for 60 s and fail if a reader could block it
+        assert connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one() == seen == 0
+
+
+def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    ledger_data.commit(run)
+    _, token = ledger.create_token("dashboard", ("read",), actor="test")
+    ledger.note_token_use(token.id, "read", actor="token dashboard")
+    ledger.note_audit("run-1", {"passed": True, "scale": 1.0, "message": "whole"}, actor="test")
+    ledger.revoke_token(token.id, actor="test")
+    ledger.note_token_use(token.id, "read", actor="a request that was under way")
+    report = verify(ledger)
+    assert report.ok, report.fault
+    with pytest.raises(BadInput):
+        ledger.note_audit("none", {"passed": True}, actor="test")
+
+
+def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> None:
+    ledger_data.commit(ledger_data.start(ledger, "run-1"))
+    assert client.get("/v1/runs/run-1").json()["audit"] is None
+    result = audit_run(ledger, "run-1", actor="test", numbers=2**19)
+    assert result.residual.passed
+    assert result.canaries is not None
+    shown = client.get("/v1/runs/run-1").json()["audit"]
+    assert shown["passed"]
+    assert shown["scale"] == result.residual.scale
+    assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["claimed"]
+    with pytest.raises(BadInput):
+        audit_run(ledger, "none", actor="test")

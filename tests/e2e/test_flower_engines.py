@@ -1,0 +1,121 @@
+"""The same two apps, three ways: in process, under Flower's Ray simulation, on a SuperLink with two SuperNodes.
+
+The noise is seeded (so the population is a simulated one), hence all three must release the same model to round-off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fieldfare.plan import Plan
+from fieldfare_server.cli.running import local_grid, run_here
+from fieldfare_server.flower import environment, program, require_ended, run_flower_simulation, stop, submit, superlink
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.session import Session
+
+PLAN = """
+[privacy]
+population = "writers"
+noise_multiplier = 0.5
+delta = 1e-5
+[run]
+task = "digits"
+rounds = 3
+cohort = 12
+min_reports = 6
+min_available = 100
+noise_seed = 7
+[participation]
+scheme = "min-separation"
+separation = 2
+max_participations = 2
+[mechanism]
+kind = "nu"
+nu = 0.1
+[client]
+epochs = 1
+batch_size = 8
+learning_rate = 0.3
+"""
+
+
+def home_with_population(root: Path) -> Home:
+    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population("writers", 50.0, 1e-5, simulated=True, actor="test")
+    return home
+
+
+def model(home: Home, run: str) -> torch.Tensor:
+    return torch.cat([t.reshape(-1) for _, t in sorted(load_file(home.root / run / "model.safetensors").items())])
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    home = home_with_population(tmp_path_factory.mktemp("local"))
+    session = Session.begin(home, Plan.from_toml(PLAN), identity_is_stable=True)
+    trace = run_here(session, local_grid(session.plan, 2), "local", quiet=True)
+    assert len(trace.reports) == 3
+    return model(home, trace.run)
+
+
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: Path) -> None:
+    home = home_with_population(tmp_path / "home")
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    run = run_flower_simulation(home, path, "", nodes=2)
+    torch.testing.assert_close(model(home, run), in_process, rtol=1e-5, atol=1e-6)
+
+
+@contextlib.contextmanager
+def supernode(work: Path, address: str, index: int) -> Iterator[None]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
+    with (work / f"node-{index}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1"}),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            stop(process)
+
+
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: Path) -> None:
+    home = home_with_population(tmp_path / "home")
+    work = tmp_path / "work"
+    env = {
+        "FIELDFARE_HOME": str(home.root),
+        "FIELDFARE_LEDGER": home.ledger,
+        "FIELDFARE_NODE_AUTH": "simulated",
+        "OMP_NUM_THREADS": "1",
+    }
+    with (
+        superlink(work, "--disable-runtime-dependency-installation", env=env) as address,
+        supernode(work, address, 0),
+        supernode(work, address, 1),
+    ):
+        said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
+    require_ended(home, "deployed", said)
+    torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)
