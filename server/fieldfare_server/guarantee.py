@@ -19,6 +19,7 @@ from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 
@@ -143,7 +144,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         f"other runs charged to {run.population}: {up(population.committed_epsilon)} committed of "
         f"{population.epsilon:g}."
     )
-    private = run.noise_source == "secure"
+    private = run.noise_source != SEEDED
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
@@ -153,7 +154,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts) if facts else [Fact(name="Plan", value="written by another version; see the audit log")]),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
-        Fact(name="Noise source", value="AES-256 keystream, key of this run alone" if private else "fixed seed"),
+        Fact(name="Noise source", value=f"{run.noise_source}, key of this run alone" if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
@@ -192,7 +193,7 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
         lines.insert(0, "Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
     if population.simulated:
         lines.insert(0, "Anybody: the population is marked as simulated.")
-    if run.noise_source != "secure":
+    if run.noise_source == SEEDED:
         lines.insert(0, "Anything at all: who knows the seed can take the noise away.")
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.insert(0, "The plan and the ledger disagree on whether node ids are trusted.")

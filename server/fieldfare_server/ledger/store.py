@@ -23,8 +23,6 @@ from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
-NOISE_SOURCES = ("secure", "seeded")
-"""`secure`: a random key of 256 bits, for this run alone. `seeded`: a fixed seed; not private, simulated users only."""
 
 
 def new_run_id() -> str:
@@ -226,7 +224,8 @@ class Ledger(reads.Reader):
     ) -> RunHandle:
         """Reserve `planned` and start a run, atomically: of two that race for the last of a budget one is refused.
 
-        plan_json: a JSON object; if it has `privacy.adjacency`, that must be the population's.
+        plan_json: a JSON object; if it has `privacy.adjacency`, that must be the population's. noise_source: what makes
+        the noise from the key; "seeded" for a fixed seed, which only simulated populations accept.
         Raises `BudgetRefused` if spent + reserved + planned exceeds the budget, `BadInput` on an unknown or closed
         population, a key that another run has used, or a fixed seed on real people.
         """
@@ -236,8 +235,8 @@ class Ledger(reads.Reader):
             raise BadInput(f"run id {name!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if rounds < 1:
             raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
-        if noise_source not in NOISE_SOURCES:
-            raise BadInput(f"noise source {noise_source!r}", "there is no such source.", ", ".join(NOISE_SOURCES))
+        if not reads.NAME.fullmatch(noise_source) or len(noise_source) > 40:
+            raise BadInput(f"noise source {noise_source!r}", "a source has a name of at most 40 letters and digits.")
         loss = planned.to_json()
 
         def work(connection: Connection, entry: Entry) -> None:
@@ -373,7 +372,7 @@ class Ledger(reads.Reader):
     ) -> None:
         if population.state != "open":
             raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")
-        if source == "seeded" and not population.simulated:
+        if source == models.SEEDED and not population.simulated:
             raise BadInput(
                 f"a fixed noise seed on population {population.name!r}",
                 "who knows the seed can take the noise away, so the run would not be private.",
@@ -390,7 +389,7 @@ class Ledger(reads.Reader):
         c = models.runs.c
         if connection.execute(select(c.id).where(c.id == run_id)).first():
             raise BadInput(f"run id {run_id!r}", "there is a run of that id.", "leave the id out")
-        if source == "secure" and connection.execute(select(c.id).where(c.key_commitment == key)).first():
+        if source != models.SEEDED and connection.execute(select(c.id).where(c.key_commitment == key)).first():
             raise BadInput(
                 "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
             )

@@ -191,8 +191,8 @@ class ChainWatch:
         # taken first: rows appended meanwhile are the next call's business.
         with self._database.read() as connection:
             end = read_head(connection)
-        if checked.rows == 0 and checked.ok:
-            checked = Checked(0, chain.genesis(end.ledger), "")
+        if checked.rows == 0:
+            checked = Checked(0, chain.genesis(end.ledger), checked.fault)
         while checked.ok and checked.rows < end.count:
             with self._database.read() as connection:
                 rows = _audit_rows(connection, checked.rows, min(_BATCH, end.count - checked.rows))
