@@ -19,7 +19,6 @@ from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.plan import Plan
-from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 
@@ -144,7 +143,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         f"other runs charged to {run.population}: {up(population.committed_epsilon)} committed of "
         f"{population.epsilon:g}."
     )
-    private = run.noise_source != SEEDED
+    private = run.noise_source == "secure"
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
@@ -154,7 +153,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts) if facts else [Fact(name="Plan", value="written by another version; see the audit log")]),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
-        Fact(name="Noise source", value=f"{run.noise_source}, key of this run alone" if private else "fixed seed"),
+        Fact(name="Noise source", value=_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
@@ -181,6 +180,12 @@ def _plan_lines(facts: PlanFacts) -> list[Fact]:
     ]
 
 
+def _source(facts: PlanFacts | None) -> str:
+    names = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
+    name = names.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
+    return f"{name}; 256 random bits of key for this run alone"
+
+
 def _method(loss: PrivacyLoss) -> str:
     if loss.sampled:
         return "privacy loss distributions for sampled rounds"
@@ -191,9 +196,11 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     lines = [*_BY_ADJACENCY[run.adjacency], *NOT_COVERED]
     if run.trust_node_ids:
         lines.insert(0, "Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
+    if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":
+        lines.insert(0, "An attacker who can predict the noise generator, which is not a cryptographic one.")
     if population.simulated:
         lines.insert(0, "Anybody: the population is marked as simulated.")
-    if run.noise_source == SEEDED:
+    if run.noise_source != "secure":
         lines.insert(0, "Anything at all: who knows the seed can take the noise away.")
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.insert(0, "The plan and the ledger disagree on whether node ids are trusted.")
