@@ -282,6 +282,7 @@ class StampedStream(Stream):
 
     def _enter(self, block: int) -> None:
         if block != self._block:
+            del self._stream  # its buffers go before the next block's come: the peak is one block's state
             self._stream = self._start(block)
             self._block = block
 
