@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from fieldfare.realised import RealisedCharge
 from numpy.typing import NDArray
 from safetensors.torch import save
 
@@ -31,6 +30,7 @@ from fieldfare.errors import BadInput, CheckpointError, LedgerError
 from fieldfare.mechanisms import Stream
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
+from fieldfare.realised import RealisedCharge
 from fieldfare.task import Task, load_task
 from fieldfare.wire import Arrays, Schema
 from fieldfare_server import faults, optimizers
@@ -81,7 +81,8 @@ class Session:
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         if cost is not None:
-            self._charge = RealisedCharge(cost.mechanism, cost.participation); self._charge.sigma=cost.noise_multiplier
+            self._charge = RealisedCharge(cost.mechanism, cost.participation)
+            self._charge.sigma = cost.noise_multiplier
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
 
@@ -91,7 +92,7 @@ class Session:
     def begin(
         cls, home: Home, plan: Plan, identity_is_stable: bool, actor: str = "coordinator", run_id: str | None = None
     ) -> Self:
-        """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused` or `LedgerError`, and leaves nothing."""
+        """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused`, `LedgerError`, and leaves nothing."""
         check_plan(plan)
         require_identity(plan, identity_is_stable)
         cost = cost_of(plan)

@@ -10,9 +10,11 @@ import ledger_data
 import pytest
 from fastapi.testclient import TestClient
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
+from fieldfare_server.audit import audit_run
 from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.verify import verify
 
 
 @pytest.fixture
@@ -230,3 +232,31 @@ def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledg
         seen = connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one()
         ledger_data.commit(run)  # would wait for 60 s and fail if a reader could block it
         assert connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one() == seen == 0
+
+
+def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    ledger_data.commit(run)
+    _, token = ledger.create_token("dashboard", ("read",), actor="test")
+    ledger.note_token_use(token.id, "read", actor="token dashboard")
+    ledger.note_audit("run-1", {"passed": True, "scale": 1.0, "message": "whole"}, actor="test")
+    ledger.revoke_token(token.id, actor="test")
+    ledger.note_token_use(token.id, "read", actor="a request that was under way")
+    report = verify(ledger)
+    assert report.ok, report.fault
+    with pytest.raises(BadInput):
+        ledger.note_audit("none", {"passed": True}, actor="test")
+
+
+def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> None:
+    ledger_data.commit(ledger_data.start(ledger, "run-1"))
+    assert client.get("/v1/runs/run-1").json()["audit"] is None
+    result = audit_run(ledger, "run-1", actor="test", numbers=2**19)
+    assert result.residual.passed
+    assert result.canaries is not None
+    shown = client.get("/v1/runs/run-1").json()["audit"]
+    assert shown["passed"]
+    assert shown["scale"] == result.residual.scale
+    assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["claimed"]
+    with pytest.raises(BadInput):
+        audit_run(ledger, "none", actor="test")

@@ -134,7 +134,7 @@ class LedgerStore:
             rejects=rejects,
             void_rounds=void,
             cohort=cohort,
-            min_reports=facts.plan.run.report_goal if facts else int(plan.get("min_reports") or 0),
+            min_reports=facts.plan.report_goal if facts else int(plan.get("min_reports") or 0),
             noise_multiplier=facts.noise_multiplier if facts else None,
             audit=self._audit(run_id),
         )
@@ -153,6 +153,7 @@ class LedgerStore:
             passed=bool(row.body.get("passed")),
             scale=float(row.body.get("scale", 0.0)),
             message=str(row.body.get("message", "")),
+            canaries=row.body.get("canaries"),
             at=moment(row.at),
         )
 

@@ -137,6 +137,9 @@ class AuditResult(_Answer):
     passed: bool
     scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
     message: str
+    canaries: dict[str, float] | None = Field(
+        default=None, description="empirical epsilons: lower bounds, no guarantee"
+    )
     at: datetime
 
 

@@ -39,8 +39,6 @@ for command in (
     serve,
     budget,
     runs,
-
-
     migrate,
     certificates,
 ):

@@ -11,7 +11,8 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
-recharge=None
+
+recharge = None
 
 
 def runs(

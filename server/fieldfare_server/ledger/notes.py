@@ -8,15 +8,22 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from fieldfare_server.ledger import models, reads
-from fieldfare_server.ledger.audit import Entry, Journal
+from fieldfare_server.ledger.audit import Entry, Journal, clean
 
 TOKEN_USE = "token.use"  # noqa: S105 - an action's name
 RUN_AUDIT = "run.audit"
 
 
 def token_use(journal: Journal, token_id: str, what: str, actor: str) -> None:
-    """Record that a token was used. The token itself is not in the row."""
-    journal.write(lambda _, entry: entry.append(TOKEN_USE, actor, {"id": token_id, "what": what}))
+    """Record that a token was used; nothing if it was revoked since it was checked. The secret is not in the row."""
+
+    def work(connection: Connection, entry: Entry) -> None:
+        c = models.tokens.c
+        valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
+        if connection.execute(valid).first() is not None:
+            entry.append(TOKEN_USE, clean(actor, 200), {"id": token_id, "what": what})
+
+    journal.write(work)
 
 
 def run_audit(journal: Journal, run_id: str, result: Mapping[str, Any], actor: str) -> None:
@@ -26,6 +33,6 @@ def run_audit(journal: Journal, run_id: str, result: Mapping[str, Any], actor: s
         row = reads.run_row(connection, run_id)
         c = models.populations.c
         population = connection.execute(select(c.name).where(c.id == row.population_id)).scalar_one()
-        entry.append(RUN_AUDIT, actor, result, population=population, run=run_id)
+        entry.append(RUN_AUDIT, clean(actor, 200), result, population=population, run=run_id)
 
     journal.write(work)

@@ -195,6 +195,13 @@ class Replay:
     def _token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.tokens[body["id"]]["revoked_at"] = row["at"]
 
+    def _token_use(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        token = self.tokens[body["id"]]
+        self._require(row, token["revoked_at"] is None, "a revoked token is used")
+
+    def _run_audit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, row["run"] in self.runs, "a run is audited that there is not")
+
     def _running(self, row: Mapping[str, Any]) -> Run:
         run = self.runs[row["run"]]
         self._require(row, run.active, "the run has ended")

@@ -457,7 +457,7 @@ def _plan(plan_json: str) -> dict[str, Any]:
 def _try_empty(database: Database) -> bool:
     try:
         return is_empty(database.engine)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, UnicodeError) as error:
         raise database.error(error) from error
 
 

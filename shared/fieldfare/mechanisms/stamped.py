@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float64]
 
-_WORK = 300_000
-"""Steps of the exact program (about 0.3 s) beyond which the upper bound is reported instead."""
+_WORK = 20_000_000
+"""Additions of the exact program (well below a second) beyond which the upper bound is reported instead."""
 
 
 def block_rounds(restart_every: int | None, rounds: int) -> int:
@@ -178,28 +178,28 @@ class Stamped(Mechanism):
                 cached[m, offset] = np.array(squares)
             return cached[m, offset]
 
-        states: dict[tuple[int, int], float] = {(0, -b): 0.0}
+        # best[last][u]: largest squared norm so far with u participations, the last one in round `last`.
+        best: dict[int, Vector] = {-b: np.concatenate([[0.0], np.full(k, -np.inf)])}
         start = 0
         for m in lengths:
-            following = dict(states)
-            for (used, last), value in states.items():
+            following: dict[int, Vector] = {}
+
+            def keep(last: int, values: Vector, into: dict[int, Vector] = following, free: int = start + m - b) -> None:
+                last = max(last, free)  # at least b before the next block: all such rounds leave it free
+                into[last] = np.maximum(into[last], values) if last in into else values
+
+            for last, values in best.items():
+                keep(last, values)
                 offset = max(0, last + b - start)
-                if offset >= m:
-                    continue
-                gain = gains(m, offset)
+                gain = gains(m, offset) if offset < m else np.zeros(1)
                 work += len(gain)
-                for j in range(1, min(k - used, len(gain) - 1) + 1):
-                    state = (used + j, start + offset + (j - 1) * b)
-                    following[state] = max(following.get(state, 0.0), value + float(gain[j]))
-            start += m
-            # Participations at least b before the next block leave it free: all such states are one.
-            states = {}
-            for (used, last), value in following.items():
-                state = (used, max(last, start - b))
-                states[state] = max(states.get(state, 0.0), value)
-            if work > _WORK:
+                for j in range(1, len(gain)):
+                    shifted = np.concatenate([np.full(j, -np.inf), values[: k + 1 - j] + gain[j]])
+                    keep(start + offset + (j - 1) * b, shifted)
+            if work * k > _WORK:
                 return None
-        return float(np.sqrt(max(states.values())))
+            best, start = following, start + m
+        return float(np.sqrt(max(float(values.max()) for values in best.values())))
 
 
 class _FromRow(SecureNoise):

@@ -42,6 +42,8 @@ class ChunkedStream(Stream):
     slots: int = 0
     """Vectors of `numel` elements kept from round to round."""
     name: ClassVar[str]
+    _is_drawn: ClassVar[bool] = False
+    """B = I: a row is drawn straight into the result."""
 
     def __init__(
         self,
@@ -159,65 +161,76 @@ class ChunkedStream(Stream):
             vector, buffers = out.numpy(), self._buffers.numpy()
 
             def work(lo: int, hi: int) -> None:
-                span = vector[lo:hi]
-                draw.into(span, lo)
-                self._chunk(t, age, span, buffers[:, lo:hi], _Host(span), lo)
+                if self._is_drawn:
+                    draw.into(vector[lo:hi], lo)
+                    return
+                z = scratch("z", hi - lo, vector.dtype)
+                draw.into(z, lo)
+                for at in range(lo, hi, _STEP):
+                    end = min(at + _STEP, hi)
+                    self._chunk(t, age, vector[at:end], z[at - lo : end - lo], buffers[:, at:end], _HOST, at)
 
             in_chunks(work, self.numel, 0, self._noise.threads)
         else:
-            step = CHUNK << 7
-            for lo in range(0, self.numel, step):
-                piece = out[lo : lo + step]
-                draw.to_device(piece, lo)
-                self._chunk(t, age, piece, self._buffers[:, lo : lo + step], _Device(), lo)
+            size = min(self.numel, CHUNK << 7)
+            z = torch.empty(size, dtype=self.dtype, device=self.device)
+            for lo in range(0, self.numel, size):
+                piece = out[lo : lo + size]
+                fresh = z[: piece.numel()]
+                draw.to_device(fresh, lo)
+                self._chunk(t, age, piece, fresh, self._buffers[:, lo : lo + size], _DEVICE, lo)
         self.round = t + 1
 
     def _before(self, t: int, age: int) -> None:
         """Whatever a round needs once, before its chunks."""
 
     @abstractmethod
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """`out` holds elements [lo, lo + len) of row t of z: turn them into row t of B z and update `buffers`."""
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """Given elements [lo, lo + len) of row t of z, write those of row t of B z to `out` and update `buffers`.
+
+        `z` is scratch and may be overwritten.
+        """
 
 
 class Ops:
-    """The few vector operations a stream needs, each rounded once, so that no fused multiply-add changes a bit."""
+    """The two vector operations a stream needs. On the host neither depends on where a chunk was cut."""
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
         """y += a x"""
         raise NotImplementedError
 
-    def keep(self, x: Span) -> Span:
-        """A copy of x that lives until the chunk is done."""
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
         raise NotImplementedError
-
-    def copy(self, y: Span, x: Span) -> None:
-        """y = x"""
-        y[:] = x
 
 
 class _Host(Ops):
-    __slots__ = ("_kept", "_product")
-
-    def __init__(self, like: NDArray[Any]) -> None:
-        self._product = scratch("product", len(like), like.dtype)
-        self._kept = scratch("kept", len(like), like.dtype)
-
     def axpy(self, y: Span, a: float, x: Span) -> None:
-        np.multiply(x, a, out=self._product)
-        np.add(y, self._product, out=y)
+        product = scratch("product", len(y), y.dtype)
+        np.multiply(x, a, out=product)
+        np.add(y, product, out=y)
 
-    def keep(self, x: Span) -> Span:
-        self._kept[:] = x
-        return self._kept
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        # einsum reads each row once and multiplies and adds in the same pass; BLAS would be faster still, but its
+        # rounding depends on its own number of threads.
+        np.einsum("i,ij->j", weights.astype(y.dtype), rows, out=y)
+        np.add(y, z, out=y)
 
 
 class _Device(Ops):
     def axpy(self, y: Span, a: float, x: Span) -> None:
         y.add_(x, alpha=a)
 
-    def keep(self, x: Span) -> Span:
-        return x.clone()
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        y.copy_(z)
+        for weight, row in zip(weights.tolist(), rows, strict=True):
+            y.add_(row, alpha=weight)
+
+
+_HOST = _Host()
+_DEVICE = _Device()
+_STEP = 1 << 15
+"""Elements combined at a time on the host: a chunk of z, of the result and of a buffer fit in one core's cache."""
 
 
 def _vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
@@ -231,12 +244,13 @@ class IndependentStream(ChunkedStream):
     """B = I: fresh noise every round. No state."""
 
     name = "independent"
+    _is_drawn = True
 
     def _replay_from(self, t: int) -> int:
         return t
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        pass
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        out[:] = z
 
 
 class WindowStream(ChunkedStream):
@@ -254,14 +268,20 @@ class WindowStream(ChunkedStream):
     def _replay_from(self, t: int) -> int:
         return max(0, t - self.slots)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        p = self.slots
-        fresh = ops.keep(out) if p else out
-        out *= float(self._beta[0])
-        for i in range(1, min(p, age) + 1):
-            ops.axpy(out, float(self._beta[i]), buffers[(t - i) % p])
-        if p:
-            ops.copy(buffers[t % p], fresh)
+    def _before(self, t: int, age: int) -> None:
+        self._by_slot = _by_slot(self._beta, t)
+
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        if self.slots == 0:
+            out[:] = z
+            out *= float(self._beta[0])
+            return
+        first = float(self._beta[0])
+        if first == 1:
+            ops.combine(out, z, self._by_slot, buffers)
+        else:
+            ops.combine(out, z * first, self._by_slot, buffers)
+        buffers[t % self.slots] = z
 
 
 class InverseBandStream(ChunkedStream):
@@ -293,14 +313,18 @@ class InverseBandStream(ChunkedStream):
         about = self._c.tobytes() + (b"" if self._norms is None else self._norms.tobytes())
         super().__init__(numel, noise, horizon, coefficients=about, **settings)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        p, c = self.slots, self._c
-        for i in range(1, min(p, age) + 1):
-            ops.axpy(out, -float(c[i]), buffers[(t - i) % p])
-        if c[0] != 1:
-            out /= float(c[0])
-        if p:
-            ops.copy(buffers[t % p], out)
+    def _before(self, t: int, age: int) -> None:
+        self._by_slot = -_by_slot(self._c, t)
+
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        if self.slots:
+            ops.combine(out, z, self._by_slot, buffers)
+        else:
+            out[:] = z
+        if self._c[0] != 1:
+            out /= float(self._c[0])
+        if self.slots:
+            buffers[t % self.slots] = out
         if self._norms is not None:
             out *= float(self._norms[age])
 
@@ -329,13 +353,14 @@ class BufferStream(ChunkedStream):
         self.slots = len(self._omega)
         super().__init__(numel, noise, horizon, coefficients=self._omega.tobytes() + self._theta.tobytes(), **settings)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        fresh = ops.keep(out)
-        for i in range(self.slots):
-            held = buffers[i]
-            ops.axpy(out, float(self._omega[i]), held)
-            held *= float(self._theta[i])
-            held += fresh
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        if self.slots == 0:
+            out[:] = z
+            return
+        ops.combine(out, z, self._omega, buffers)
+        for held, theta in zip(buffers, self._theta.tolist(), strict=True):
+            held *= theta
+            held += z
 
 
 class MemoryStream(ChunkedStream):
@@ -364,8 +389,9 @@ class MemoryStream(ChunkedStream):
     def _before(self, t: int, age: int) -> None:
         self._row = _row(self._rows, age)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        ops.copy(buffers[age], out)
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        buffers[age] = z
+        out[:] = z
         out *= float(self._row[age])
         for i in range(age - 1, -1, -1):
             if self._row[i] != 0:
@@ -403,15 +429,24 @@ class ReplayStream(ChunkedStream):
         used = [i for i in range(age - 1, -1, -1) if self._row[i] != 0]
         self._past = [(float(self._row[i]), self._noise.drawer("z", t - age + i, 0, self.numel)) for i in used]
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        out[:] = z
         out *= float(self._row[age])
-        again = ops.keep(out)
         for weight, draw in self._past:
-            if isinstance(again, torch.Tensor):
-                draw.to_device(again, lo)
+            if isinstance(z, torch.Tensor):
+                draw.to_device(z, lo)
             else:
-                draw.into(again, lo)
-            ops.axpy(out, weight, again)
+                draw.into(z, lo)
+            ops.axpy(out, weight, z)
+
+
+def _by_slot(coefficients: NDArray[np.float64], t: int) -> NDArray[np.float64]:
+    """Coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots hold zeros."""
+    p = len(coefficients) - 1
+    out = np.empty(p)
+    lags = np.arange(1, p + 1)
+    out[(t - lags) % max(p, 1)] = coefficients[1:]
+    return out
 
 
 def _row(rows: Callable[[int], NDArray[np.float64]], t: int) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism, Sensitivity, Stream
-from fieldfare.mechanisms.in_step import in_step_patterns
+from fieldfare.mechanisms.few_patterns import in_step_patterns
 from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 

@@ -10,6 +10,7 @@ export function drawNoise(parent, run, series) {
   if (Number.isFinite(last.noise_std)) pairs.push(["Std a coordinate, last round", number(last.noise_std)]);
   if (Number.isFinite(last.signal_to_noise)) pairs.push(["Signal to noise (released)", number(last.signal_to_noise)]);
   pairs.push(["Residual self-test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
+  if (run.audit?.canaries) pairs.push(["Canaries: ε at least", `${number(run.audit.canaries.clopper_pearson_lower_bound, 3)} of ${number(run.audit.canaries.claimed, 3)} claimed`]);
   const figure = h("div", { class: "gap" });
   show(parent, facts(pairs), figure,
     h("p", { class: "hint" }, run.audit ? run.audit.message : ["Run ", h("code", {}, `fieldfare audit ${run.id}`), " to test the noise that this mechanism really adds."]));

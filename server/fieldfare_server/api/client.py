@@ -1,0 +1,219 @@
+"""A typed client of the budget service, for programs and for `fieldfare budget --url`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare_server.api.problems import Problem
+from fieldfare_server.api.schemas import (
+    Accepted,
+    AuditRow,
+    Health,
+    Histogram,
+    Me,
+    Page,
+    Population,
+    Round,
+    Run,
+    RunDetail,
+    Series,
+    Verification,
+)
+from fieldfare_server.api.settings import LOOPBACK_HOSTS
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class ServiceError(FieldfareError):
+    """The service refused, or could not be reached. `problem` is what it said, if it said something."""
+
+    def __init__(self, message: str, problem: Problem | None = None) -> None:
+        self.problem = problem
+        super().__init__(message)
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status, or None if there was no answer."""
+        return self.problem.status if self.problem else None
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of the live stream. `kind` is "ledger", "hello" or "reset" (load everything anew)."""
+
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+class Client:
+    """Synchronous client; use as a context manager. Every method raises `ServiceError`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        transport: httpx.BaseTransport | None = None,
+        verify: bool | str = True,
+    ) -> None:
+        """url: where the service is. verify: as of httpx; a path names the certificates to trust.
+
+        Raises `BadInput` on a token that would go over the network in the clear.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8000")
+        if token and parts.scheme == "http" and parts.hostname not in (*LOOPBACK_HOSTS, "::1"):
+            raise BadInput(f"a token for {url}", "it would be sent in the clear.", url.replace("http:", "https:", 1))
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(
+            base_url=url, headers=headers, timeout=timeout, transport=transport, verify=verify, trust_env=False
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def me(self) -> Me:
+        """Who the service takes this client for."""
+        return self._get("/v1/me", Me)
+
+    def ready(self) -> Health:
+        """The readiness probe, also when it says no."""
+        return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
+
+    def populations(self) -> Iterator[Population]:
+        """Every population, by name."""
+        return self._pages("/v1/populations", Page[Population])
+
+    def population(self, name: str) -> Population:
+        """One population."""
+        return self._get(f"/v1/populations/{name}", Population)
+
+    def runs(self, population: str | None = None) -> Iterator[Run]:
+        """Every run, newest first; of one population if given."""
+        return self._pages("/v1/runs", Page[Run], {"population": population} if population else {})
+
+    def run(self, run_id: str) -> RunDetail:
+        """One run with its plan and its guarantee."""
+        return self._get(f"/v1/runs/{run_id}", RunDetail)
+
+    def rounds(self, run_id: str) -> Iterator[Round]:
+        """Every attempt at a round, oldest first."""
+        return self._pages(f"/v1/runs/{run_id}/rounds", Page[Round])
+
+    def series(self, run_id: str, points: int = 400) -> Series:
+        """Committed rounds, down-sampled."""
+        return self._get(f"/v1/runs/{run_id}/series?points={points}", Series)
+
+    def participation(self, run_id: str) -> Histogram:
+        """How many users took part how often."""
+        return self._get(f"/v1/runs/{run_id}/participation", Histogram)
+
+    def audit(self, run_id: str | None = None) -> Iterator[AuditRow]:
+        """The audit log, newest first; of one run if given."""
+        return self._pages("/v1/audit", Page[AuditRow], {"run": run_id} if run_id else {})
+
+    def verification(self) -> Verification:
+        """Whether the audit chain is whole."""
+        return self._get("/v1/audit/verification", Verification)
+
+    def stop(self, run_id: str) -> Accepted:
+        """Ask a run to stop at the next round boundary. Needs scope admin."""
+        return self._ask(run_id, "stop")
+
+    def pause(self, run_id: str) -> Accepted:
+        """Ask a run to pause at the next round boundary. Needs scope admin."""
+        return self._ask(run_id, "pause")
+
+    def resume(self, run_id: str) -> Accepted:
+        """Take a pause back. Needs scope admin."""
+        return self._ask(run_id, "resume")
+
+    def events(self, last_id: int | None = None) -> Iterator[Event]:
+        """The live stream, from after event `last_id` (None: from now), until the service ends it.
+
+        Remember the id of the last event: calling again with it misses nothing.
+        """
+        headers = {} if last_id is None else {"Last-Event-ID": str(last_id)}
+        timeout = httpx.Timeout(10.0, read=60.0)
+        try:
+            with self._http.stream("GET", "/v1/events", headers=headers, timeout=timeout) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _refusal(response)
+                yield from _parse(response.iter_lines())
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
+
+    def _ask(self, run_id: str, what: str) -> Accepted:
+        return self._model(Accepted, self._send("POST", f"/v1/runs/{run_id}/{what}", accept=(202,)))
+
+    def _get(self, path: str, model: type[M]) -> M:
+        return self._model(model, self._send("GET", path))
+
+    def _pages(self, path: str, model: type[Page[M]], query: dict[str, str] | None = None) -> Iterator[M]:
+        parameters = {"limit": "100", **(query or {})}
+        while True:
+            page = self._model(model, self._send("GET", path, parameters))
+            yield from page.items
+            if page.next is None:
+                return
+            parameters["cursor"] = page.next
+
+    def _send(
+        self, method: str, path: str, parameters: dict[str, str] | None = None, *, accept: tuple[int, ...] = (200,)
+    ) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, params=parameters)
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
+        if response.status_code not in accept:
+            raise _refusal(response)
+        return response
+
+    def _model(self, model: type[M], response: httpx.Response) -> M:
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError:
+            raise ServiceError(f"{response.request.url}: the answer is not what this version expects.") from None
+
+
+def _refusal(response: httpx.Response) -> ServiceError:
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        return ServiceError(f"{response.request.url}: status {response.status_code}.")
+    nearest = f" Nearest allowed: {problem.nearest}." if problem.nearest else ""
+    return ServiceError(f"{problem.title}: {problem.detail or problem.status}{nearest}", problem)
+
+
+def _parse(lines: Iterator[str]) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        if "data" in fields:
+            yield Event(int(fields.get("id", "0")), fields.get("event", "message"), json.loads(fields["data"]))
+        fields = {}
