@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -27,13 +28,15 @@ from support.ledgers import PLAN, commit, gaussian, start
 def charge_per_participation(plan_json: str):  # type: ignore[no-untyped-def]
     """A rule to recompute by: mu^2 = 0.04 x the most that anybody has taken part so far."""
     assert plan_json == PLAN
-    most = 0
+    times: Counter[int] = Counter()
+    last = -1
 
-    def charge(index: int, patterns: Sequence[tuple[int, ...]]) -> PrivacyLoss:
-        nonlocal most
-        assert all(pattern[-1] == index for pattern in patterns)
-        most = max([most, *map(len, patterns)])
-        return PrivacyLoss(mu_squared=0.04 * most, sampled=())
+    def charge(index: int, users: NDArray[np.int64]) -> PrivacyLoss:
+        nonlocal last
+        assert index > last
+        last = index
+        times.update(users.tolist())
+        return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
 
     return charge
 

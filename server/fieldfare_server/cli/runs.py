@@ -12,8 +12,7 @@ from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.ledger import verify as check
-
-recharge = None
+from fieldfare_server.recharge import recharge
 
 
 def runs(
