@@ -102,7 +102,7 @@ def check(database: Database) -> None:
         raise LedgerError(
             f"ledger {database.name}",
             f"its version is {found}, this program writes {wanted}.",
-            "back it up, then Ledger.migrate(url) (`fieldfare verify --migrate` on the command line)",
+            "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
     raise LedgerError(
         f"ledger {database.name}",

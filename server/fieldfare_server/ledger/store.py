@@ -17,7 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import budget, chain, leases, migrate, models, notes, reads, tokens, views
+from fieldfare_server.ledger import budget, chain, leases, models, notes, reads, tokens, views
+from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
@@ -43,6 +44,7 @@ class Ledger(reads.Reader):
         url: str,
         *,
         create: bool = False,
+        migrate: bool = False,
         head_file: Path | None = None,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
@@ -50,7 +52,8 @@ class Ledger(reads.Reader):
     ) -> Ledger:
         """Open the ledger at `url` (`sqlite:///PATH`, a path, `postgresql://...`).
 
-        create: make one if there is none. head_file: where this coordinator holds the end of the audit log, so that
+        create: make one if there is none. migrate: bring an older one to this program's version (back it up first).
+        head_file: where this coordinator holds the end of the audit log, so that
         an old copy put back is noticed. patience: seconds to wait for a database that went away.
         Raises `LedgerError` if it is missing, of another version, corrupt at its end, or behind the held head.
         """
@@ -62,8 +65,10 @@ class Ledger(reads.Reader):
                 )
             if create and _try_empty(database):
                 _no_held_head(database, head_file)
-                migrate.upgrade(database)
-            migrate.check(database)
+                schema.upgrade(database)
+            elif migrate:
+                _upgrade(database)
+            schema.check(database)
             journal = Journal(database, None if head_file is None else chain.HeadFile(head_file), clock)
             journal.check()
         except BaseException:
@@ -78,19 +83,20 @@ class Ledger(reads.Reader):
         try:
             if not database.exists or _try_empty(database):
                 raise LedgerError(f"ledger {database.name}", "there is none to migrate.")
-            with database.read() as connection:
-                found = migrate.version(connection)
-            if found is None or not migrate.known(found):
-                migrate.check(database)
-            migrate.upgrade(database)
+            _upgrade(database)
         finally:
             database.close()
-        return migrate.latest()
+        return schema.latest()
 
     @property
     def url(self) -> str:
         """Where the ledger is, without a password."""
         return self.database.name
+
+    @property
+    def version(self) -> str:
+        """The version of the ledger's tables."""
+        return schema.latest()
 
     def close(self) -> None:
         """Close all connections."""
@@ -458,6 +464,14 @@ def _try_empty(database: Database) -> bool:
         return is_empty(database.engine)
     except (SQLAlchemyError, UnicodeError) as error:
         raise database.error(error) from error
+
+
+def _upgrade(database: Database) -> None:
+    with database.read() as connection:
+        found = schema.version(connection)
+    if found is None or not schema.known(found):
+        schema.check(database)
+    schema.upgrade(database)
 
 
 def _no_held_head(database: Database, head_file: Path | None) -> None:
