@@ -424,6 +424,10 @@ def test_sound_lags_tighten_the_bound() -> None:
     ones = np.ones_like(omega)
     assert problem.bound_with_lags(ones, 1.0, omega, weights, 10) == pytest.approx(rows["sgd"], rel=1e-3)
     assert problem.bound_with_lags(ones, 1.0, omega, weights, 10) >= REFERENCE["worst_quadratic_sgd_10"]
+    nu = 0.05
+    power = np.sqrt(nu**2 + 4 * (1 - nu) * np.sin(omega / 2) ** 2)
+    with_lags = problem.bound_with_lags(power, norms.gamma_squared_limit(nu), omega, weights, 10)
+    assert with_lags == pytest.approx(rows["nu"], rel=1e-3)
 
 
 def test_multipliers_of_the_printed_sign_are_unsound_and_refused() -> None:

@@ -47,8 +47,15 @@ class NormalisedMomentum(ServerOptimizer):
         momentum = state["momentum"] * self.spec.momentum + update * (1.0 - self.spec.momentum)
         if not self.spec.normalise:
             return params + momentum * rate, {"momentum": momentum}
-        # In float64 no finite float32 vector but 0 has a norm of 0 or infinity.
-        norm = float(torch.linalg.vector_norm(momentum, dtype=torch.float64))
-        if norm == 0.0:
-            return params.clone(), {"momentum": momentum}
-        return (params + momentum.to(torch.float64) * (rate / norm)).to(params.dtype), {"momentum": momentum}
+        return normalised_step(params, momentum, rate), {"momentum": momentum}
+
+
+def normalised_step(params: torch.Tensor, direction: torch.Tensor, length: float) -> torch.Tensor:
+    """params + length x direction / ||direction||, a new tensor; params where the direction is 0.
+
+    In float64, where no finite float32 vector but 0 has a norm of 0 or infinity.
+    """
+    norm = float(torch.linalg.vector_norm(direction, dtype=torch.float64))
+    if norm == 0.0:
+        return params.clone()
+    return (params + direction.to(torch.float64) * (length / norm)).to(params.dtype)

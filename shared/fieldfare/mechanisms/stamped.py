@@ -72,6 +72,10 @@ class Stamped(Mechanism):
     def buffers(self) -> int:
         return self.block.buffers
 
+    @property
+    def noise_rows(self) -> int:
+        return self.block.noise_rows * len(self._lengths(None))
+
     def strategy_matrix(self, n: int) -> Vector:
         return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
 
@@ -232,7 +236,7 @@ class StampedStream(Stream):
     ) -> None:
         self.numel, self.dtype, self.round = numel, dtype, 0
         self._mechanism, self._noise, self._device = mechanism, noise, device
-        self._rows = rows_of(mechanism.block)
+        self._rows = mechanism.block.noise_rows
         self._block = 0
         self._stream = self._start(0)
 
@@ -282,14 +286,10 @@ class StampedStream(Stream):
 
     def _enter(self, block: int) -> None:
         if block != self._block:
+            del self._stream  # its buffers go before the next block's come: the peak is one block's state
             self._stream = self._start(block)
             self._block = block
 
     def _start(self, block: int) -> Stream:
         noise = _FromRow(self._noise, block * self._rows) if block else self._noise
         return self._mechanism.block.stream(self.numel, noise, dtype=self.dtype, device=self._device)
-
-
-def rows_of(block: Mechanism) -> int:
-    """Rows of z that one full block uses: the rows of its C, which for Toeplitz kinds are its rounds."""
-    return block.rounds if isinstance(block, ToeplitzMechanism) else block.strategy_matrix(block.rounds).shape[0]

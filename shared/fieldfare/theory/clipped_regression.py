@@ -78,8 +78,8 @@ class ClippedRegression:
         "upper" and "lower" are the decoupled bounds, from the extreme eigenvalues alone.
         """
         lam = np.asarray(self.eigenvalues, np.float64)
-        low, high = float(lam.min()), float(lam.max())
-        descent, spread = {"coupled": (lam, lam), "upper": (low, high), "lower": (high, 1.0)}[bound]
+        low, high = lam.min(keepdims=True), lam.max(keepdims=True)
+        descent, spread = {"coupled": (lam, lam), "upper": (low, high), "lower": (high, np.ones(1))}[bound]
         weigh = lam if bound == "coupled" else np.ones(1)
         size = lam.size if bound == "coupled" else 1
 
@@ -107,7 +107,7 @@ class ClippedRegression:
         scale = 0.5 * (self.gamma * clip * noise_multiplier) ** 2 * rounds
 
         def rate(t: float) -> float:
-            return scale * (step * max(0.0, 1.0 - t) ** power) ** 2
+            return float(scale * (step * max(0.0, 1.0 - t) ** power) ** 2)
 
         return rate
 
@@ -119,7 +119,7 @@ class ClippedRegression:
         scale = 2.0 * (clip * self.gamma * step / rho) ** 2
 
         def rate(t: float) -> float:
-            return scale * 2.0 * power * max(0.0, 1.0 - t) ** (2.0 * power - 1.0) if power > 0 else 0.0
+            return float(scale * 2.0 * power * max(0.0, 1.0 - t) ** (2.0 * power - 1.0)) if power > 0 else 0.0
 
         return rate
 
@@ -132,7 +132,8 @@ class ClippedRegression:
     ) -> Floats:
         """Final R when round t's sum carries noise_multiplier x clip x row t of `noising` z, `noising` (T, m).
 
-        `step`, `clip`, `power` broadcast to one shape, that of the result; unstable ones (step > 2 / gamma) are inf.
+        `step`, `clip`, `power` broadcast to one shape, that of the result; those whose step exceeds 2 / gamma, or that
+        overshoot in a single round, are inf.
         The noise of all rounds is carried through the descent that the noise-free part and the risk set, so that
         correlated noise cancels as far as the model has not moved; exact for independent noise as T grows.
         """
@@ -147,17 +148,19 @@ class ClippedRegression:
         free = np.full((v.size, lam.size), self.initial_risk)
         carried = np.zeros((v.size, lam.size, noising.shape[1]))
         scale = 0.5 * (self.gamma * c * noise_multiplier) ** 2
-        risk = np.full(v.shape, self.initial_risk)
+        risk, wild = np.full(v.shape, self.initial_risk), v > self.largest_step
         with np.errstate(over="ignore", invalid="ignore"):
             for start, stop, row in zip(edges[:-1], edges[1:], blocks, strict=True):
                 population = risk + self.label_noise**2 / 2.0
                 mu, nu = clipping_factors(c, population)
                 eta = v * (1.0 - 0.5 * (start + stop - 1) / total) ** a
-                kept = np.clip(1.0 - lam * (eta * mu / total)[:, None], 0.0, 1.0) ** (stop - start)
+                moved = lam * (eta * mu / total)[:, None]
+                wild |= moved.max(axis=1) > 1.0
+                kept = np.clip(1.0 - moved, 0.0, 1.0) ** (stop - start)
                 sampling = lam * (eta**2 * nu * population)[:, None] * self.gamma * (stop - start) / total
                 free = kept**2 * free + sampling
                 carried = kept[:, :, None] * carried + eta[:, None, None] * row
                 energy = np.einsum("vek,vek->ve", carried, carried) * scale[:, None]
                 risk = np.asarray(np.mean(lam * (free + energy), axis=1))
-        risk = np.where((v > self.largest_step) | ~np.isfinite(risk), np.inf, risk)
+        risk = np.where(wild | ~np.isfinite(risk), np.inf, risk)
         return np.asarray(risk.reshape(shape))
