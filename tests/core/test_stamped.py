@@ -24,6 +24,8 @@ KINDS: list[dict[str, Any]] = [
     {"kind": "banded", "bands": 3},
     {"kind": "banded", "bands": 3, "column_normalised": True},
     {"kind": "fft"},
+    {"kind": "blt", "buffers": 2},
+    {"kind": "momentum-tree"},
 ]
 
 
