@@ -50,11 +50,14 @@ class Roster:
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._asked: set[int] = set()
         self._online: set[int] = set()
+        self._available: Indices | None = None
         self.refused: Counter[str] = Counter()
 
     def refresh(self, grid: Grid, timeout: float) -> None:
         """Ask nodes that are new for their users; forget none, but only users of nodes online now are available."""
-        self._online = set(grid.get_node_ids())
+        online = set(grid.get_node_ids())
+        if online != self._online:
+            self._online, self._available = online, None
         new = sorted(self._online - self._asked)
         queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
         if not queries:
@@ -72,6 +75,7 @@ class Roster:
             self._claim(reply.metadata.src_node_id, users)
 
     def _claim(self, node: int, users: NDArray[np.uint64]) -> None:
+        self._available = None
         indices = self._register(users)
         if indices.size == 0:
             return
@@ -87,11 +91,16 @@ class Roster:
         self._name[indices[mine]] = users[mine]
 
     def available(self) -> Indices:
-        """Indices of the users whose node is online, increasing."""
-        if not self._online:
-            return np.zeros(0, np.int64)
-        online = np.isin(self._owner, np.fromiter(self._online, np.uint64)) & (self._owner != 0)
-        return np.flatnonzero(online)
+        """Indices of the users whose node is online, in the order of their pseudonyms.
+
+        Indices are given out in the order in which nodes happened to register; pseudonyms are the same in every
+        deployment, so a cohort drawn by position from this order is too.
+        """
+        if self._available is None:
+            online = np.isin(self._owner, np.fromiter(self._online, np.uint64)) & (self._owner != 0)
+            order = np.argsort(self._name, kind="stable").astype(np.int64)
+            self._available = order[online[order]]
+        return self._available
 
     def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
         """For each node that hosts some of `cohort`: their indices and their names on the wire."""

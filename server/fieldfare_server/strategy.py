@@ -29,6 +29,8 @@ from fieldfare_server.session import Session
 
 log = logging.getLogger("fieldfare.strategy")
 
+NODE_POLL = 1.0
+"""Seconds between looks for nodes that are not there yet."""
 PAUSE_POLL = 0.5
 """Seconds between looks at a paused run's request."""
 MOST_VOIDS = 20
@@ -151,8 +153,7 @@ class FieldfareStrategy(Strategy):
     ) -> Iterable[Message]:
         """Select the cohort, open the round in the ledger, and address the nodes that host it."""
         s = self.session
-        self._roster.refresh(grid, s.plan.run.round_timeout)
-        cohort = s.select(self._roster.available())
+        cohort = self._cohort(grid)
         faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
@@ -171,6 +172,21 @@ class FieldfareStrategy(Strategy):
             )
             self._attempt.asked[str(node)] = (node, indices)
             yield message
+
+    def _cohort(self, grid: Grid) -> Indices:
+        """Select once enough users are there to make a round worth opening; wait for them up to the round's timeout."""
+        s, run = self.session, self.session.plan.run
+        needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
+        deadline = time.monotonic() + run.round_timeout
+        while True:
+            self._roster.refresh(grid, run.round_timeout)
+            available = self._roster.available()
+            enough = available.size >= needed
+            cohort = s.select(available) if enough else available[:0]
+            if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
+                return cohort
+            s.account.heartbeat()
+            time.sleep(NODE_POLL)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -13,7 +13,9 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.wire import Schema
-from fieldfare_client.training import Trainer
+from fieldfare_client.training import KeyedDropout, Trainer
+from fieldfare_client.training.choice import KNOWN
+from fieldfare_client.training.dropout import set_keys
 from fieldfare_client.users import UserTable
 
 SETTINGS: list[dict[str, Any]] = [
@@ -28,13 +30,54 @@ SETTINGS: list[dict[str, Any]] = [
     {"momentum": 0.5, "weight_decay": 0.05, "gradient_clip": 0.5, "proximal": 0.3, "epochs": 2, "batch_size": 5},
 ]
 
+
+class Recurrent(nn.Module):
+    """Six numbers as a sequence of three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+        self.fixed = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        seen, _ = self.cell(values.view(-1, 3, 2))
+        outputs: torch.Tensor = self.head(seen[:, -1]) * self.fixed
+        return outputs
+
+
+class Tied(nn.Module):
+    """One matrix, used twice, and a parameter that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head, self.unused = nn.Linear(6, 6), nn.Linear(6, 3), nn.Parameter(torch.ones(2))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(torch.tanh(self.inner(torch.tanh(self.inner(values)))))
+        return outputs
+
+
+def convolutional() -> nn.Module:
+    layers = [nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(8, 3))
+
+
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Linear(6, 3)),
     "no bias": lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
     "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)),
     "activation last": lambda: nn.Sequential(nn.Linear(6, 5), nn.Sigmoid(), nn.Linear(5, 3), nn.Tanh()),
     "activation first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 3), nn.Identity()),
+    "convolutional": convolutional,
+    "recurrent": Recurrent,
+    "tied": Tied,
 }
+
+
+MODELS["dropout"] = lambda: nn.Sequential(
+    nn.Linear(6, 8), nn.ReLU(), KeyedDropout(0.5), nn.Linear(8, 3), KeyedDropout(0.1)
+)
+MODELS["dropout off"] = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
 class Toy(Task):
@@ -64,6 +107,18 @@ class Toy(Task):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return {"loss": 0.0}
+
+
+class Made(Toy):
+    """Any model."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def build_model(self) -> nn.Module:
+        with seeded(1):
+            model: nn.Module = self.make()
+        return model
 
 
 def clip(updates: torch.Tensor) -> None:
@@ -96,37 +151,46 @@ def one_by_one(task: Task, users: list[int], client: ClientSpec) -> torch.Tensor
         rows = table.rows(np.array([user]))
         plan = schedule(rows.sizes, user_keys(rows.users, 0, 3), client)
         model = task.build_model().double()
-        before = [p.detach().clone() for p in model.parameters()]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        before = [p.detach().clone() for p in trained]
         optimizer = torch.optim.SGD(
-            model.parameters(), lr=client.learning_rate, momentum=client.momentum, weight_decay=client.weight_decay
+            trained, lr=client.learning_rate, momentum=client.momentum, weight_decay=client.weight_decay
         )
         for at, count in zip(plan.rows[0], plan.counts[0], strict=True):
             optimizer.zero_grad()
             x, y = rows.columns["x"][at[:count]].double(), rows.columns["y"][at[:count]]
             task.loss(model(x), y).mean().backward()
             if client.gradient_clip is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), client.gradient_clip)
-            for p, b in zip(model.parameters(), before, strict=True):
-                assert p.grad is not None
+                nn.utils.clip_grad_norm_(trained, client.gradient_clip)
+            for p, b in zip(trained, before, strict=True):
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
                 p.grad += client.proximal * (p.detach() - b)
             optimizer.step()
-        update = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
+        update = torch.cat([(p.detach() - b).flatten() for p, b in zip(trained, before, strict=True)])
         total += update * min(1.0, 0.3 / max(float(update.norm()), 1e-30))
     return total
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+CASES = [
+    (model, settings)
+    for model in MODELS
+    for settings in (SETTINGS if model in ("linear", "mlp") else [SETTINGS[0], SETTINGS[2], SETTINGS[-1]])
+    if not model.startswith("dropout")
+]
+
+
+@pytest.mark.parametrize(("model", "settings"), CASES, ids=str)
 def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[str, Any]) -> None:
     task, users = Toy(model), list(range(9))
     expected = one_by_one(task, users, ClientSpec(**settings)).float()
-    for engine in ("batched", "loop"):
+    for engine in ("batched", "loop", "auto"):
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("model", ["mlp", "dropout"])
 @pytest.mark.parametrize("engine", ["batched", "loop"])
-def test_chunks_and_the_order_of_users_do_not_matter(engine: str) -> None:
-    task, settings = Toy(), {"engine": engine, "epochs": 2, "batch_size": 4}
+def test_chunks_and_the_order_of_users_do_not_matter(engine: str, model: str) -> None:
+    task, settings = Toy(model), {"engine": engine, "epochs": 2, "batch_size": 4}
     whole = summed(task, list(range(9)), **settings)
     for chunk in (1, 2, 5):
         torch.testing.assert_close(summed(task, list(range(9)), chunk=chunk, **settings), whole, rtol=1e-5, atol=1e-6)
@@ -163,10 +227,10 @@ def test_one_users_poison_does_not_touch_another(engine: str) -> None:
     for data in (table.columns, poisoned):
         hostile = UserTable(table.pseudonyms, table.offsets, data)
         trainer.train([start(task)], [1.0], hostile, np.arange(9), at_round=0)
-    order = np.argsort(-np.ceil(table.sizes / 4), kind="stable")
-    others = order != 3
-    assert seen[1][~others].isnan().any()
-    assert torch.equal(seen[0][others], seen[1][others])
+    clean, hostile_seen = torch.cat(seen[: len(seen) // 2]), torch.cat(seen[len(seen) // 2 :])
+    others = np.argsort(-np.ceil(table.sizes / 4), kind="stable") != 3
+    assert hostile_seen[~others].isnan().any()
+    assert torch.equal(clean[others], hostile_seen[others])
 
 
 @pytest.mark.parametrize("engine", ["batched", "loop"])
@@ -196,10 +260,106 @@ def test_counts_of_the_clipping_are_summed_over_chunks() -> None:
     assert cohort.counts == (7.0,)
 
 
-def test_batch_norm_is_refused_with_the_alternative() -> None:
-    class Normed(Toy):
-        def build_model(self) -> nn.Module:
-            return nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+@pytest.mark.parametrize("settings", [{"epochs": 2, "batch_size": 4}, {"momentum": 0.9}], ids=str)
+def test_dropout_is_the_same_in_every_engine_and_another_every_round(settings: dict[str, Any]) -> None:
+    task, users = Toy("dropout"), list(range(9))
+    looped = summed(task, users, engine="loop", **settings)
+    torch.testing.assert_close(summed(task, users, engine="batched", **settings), looped, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(looped, summed(Toy("dropout off"), users, engine="loop", **settings))
 
-    with pytest.raises(BadInput, match="GroupNorm"):
-        Trainer(Normed(), ClientSpec(), clip)
+
+def test_dropout_keeps_the_share_and_the_mean() -> None:
+    layer = KeyedDropout(0.3)
+    set_keys(layer, torch.tensor(5))
+    values = layer(torch.ones(200, 500))
+    assert float((values == 0).double().mean()) == pytest.approx(0.3, abs=0.01)
+    assert float(values.mean()) == pytest.approx(1.0, abs=0.01)
+    set_keys(layer, torch.tensor(6))
+    same = ((layer(torch.ones(200, 500)) == 0) == (values == 0)).double().mean()
+    assert float(same) == pytest.approx(0.3**2 + 0.7**2, abs=0.01)
+    assert torch.equal(layer.eval()(torch.ones(3)), torch.ones(3))
+    with pytest.raises(RuntimeError, match="key"):
+        KeyedDropout()(torch.ones(3))
+    with pytest.raises(ValueError, match="must be in"):
+        KeyedDropout(1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "GroupNorm"),
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, track_running_stats=False)), "GroupNorm"),
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.1)), "KeyedDropout"),
+        (lambda: nn.Sequential(nn.GRU(6, 3, num_layers=2, dropout=0.1)), "KeyedDropout"),
+        (lambda: nn.Sequential(nn.TransformerEncoderLayer(6, 2)), "KeyedDropout"),
+        (lambda: nn.Sequential(nn.Tanh()), "no parameters"),
+    ],
+)
+def test_models_that_would_mix_users_or_randomness_are_refused(model: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        Trainer(Made(model), ClientSpec(), clip)
+
+
+@pytest.mark.parametrize(
+    ("users", "points", "weights", "says"),
+    [
+        ([1, 1], 1, [1.0], "twice"),
+        ([1], 1, [1.0, 2.0], "2 weights"),
+        ([1], 0, [], "0 weights"),
+    ],
+)
+def test_what_no_round_asks_is_refused(users: list[int], points: int, weights: list[float], says: str) -> None:
+    trainer = Trainer(Toy(), ClientSpec(), clip)
+    with pytest.raises(BadInput, match=says):
+        trainer.train([start(Toy())] * points, weights, Toy().users(), np.array(users), at_round=0)
+
+
+def test_a_point_of_another_model_is_refused() -> None:
+    with pytest.raises(BadInput, match="not the model's"):
+        Trainer(Toy(), ClientSpec(), clip).train([torch.zeros(3)], [1.0], Toy().users(), np.arange(2), at_round=0)
+
+
+class Branching(nn.Module):
+    """vmap cannot follow a branch on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(values) if float(values.detach().sum()) > -1e9 else values[:, :3]
+        return outputs
+
+
+def test_auto_falls_back_where_vmap_cannot_follow() -> None:
+    KNOWN.clear()
+    task = Made(Branching)
+    trainer = Trainer(task, ClientSpec(), clip)
+    users = np.arange(9)
+    expected = Trainer(task, ClientSpec(engine="loop"), clip).train(
+        [start(task)], [1.0], task.users(), users, at_round=0
+    )
+    for _ in range(3):
+        cohort = trainer.train([start(task)], [1.0], task.users(), users, at_round=0)
+        torch.testing.assert_close(cohort.update, expected.update, rtol=1e-5, atol=1e-6)
+    assert trainer.explain()[0].startswith("one user at a time: fastest")
+    with pytest.raises(RuntimeError, match="vmap"):
+        Trainer(task, ClientSpec(engine="batched"), clip).train([start(task)], [1.0], task.users(), users, at_round=0)
+
+
+def test_auto_says_what_it_chose_and_remembers_it() -> None:
+    KNOWN.clear()
+    task = Toy("recurrent")
+    trainer = Trainer(task, ClientSpec(), clip)
+    for at_round in range(4):
+        trainer.train([start(task)], [1.0], task.users(), np.arange(9), at_round=at_round)
+    (said,) = trainer.explain()
+    assert "fastest of the first chunks" in said
+    again = Trainer(task, ClientSpec(), clip)
+    again.train([start(task)], [1.0], task.users(), np.arange(9), at_round=0)
+    assert again.explain() == [said]
+    stacked = Trainer(Toy(), ClientSpec(), clip)
+    stacked.train([start(Toy())], [1.0], Toy().users(), np.arange(9), at_round=0)
+    assert stacked.explain() == [
+        "9 users at once: a stack of linear layers, for which one batched product serves all users"
+    ]

@@ -32,6 +32,7 @@ task = "digits"
 rounds = 3
 cohort = 12
 min_reports = 6
+min_available = 100
 noise_seed = 7
 [participation]
 scheme = "min-separation"

@@ -6,13 +6,20 @@ from typing import ClassVar
 
 import torch
 
-from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare.plan import ClientSpec
+from fieldfare_client.training.dropout import has_keyed, set_keys
+from fieldfare_client.training.engines import Chunk, Engine, Loss
+from fieldfare_client.training.schedule import step_keys
 
 
 class LoopEngine(Engine):
     """For every model. Three copies of the model: weights, gradient, and velocity where there is momentum."""
 
     kind: ClassVar[str] = "loop"
+
+    def __init__(self, model: torch.nn.Module, loss: Loss, client: ClientSpec) -> None:
+        super().__init__(model, loss, client)
+        self._keyed = has_keyed(model)
 
     @staticmethod
     def refuses(model: torch.nn.Module) -> str:
@@ -29,6 +36,9 @@ class LoopEngine(Engine):
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
             for step, count in enumerate(counts):
                 if count:
+                    if self._keyed:
+                        key = step_keys(chunk.schedule.keys[user : user + 1], step)
+                        set_keys(self.model, torch.from_numpy(key)[0].to(start.device))
                     at = rows[user, step, :count]
                     self._step(weights, starts, velocity, chunk.inputs[at], chunk.targets[at])
             with torch.no_grad():

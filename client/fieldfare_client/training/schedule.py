@@ -27,6 +27,11 @@ def user_keys(users: NDArray[np.uint64], seed: int, at_round: int) -> NDArray[np
     return mix(mix(users) ^ occasion)
 
 
+def step_keys(keys: NDArray[np.uint64], step: int) -> NDArray[np.int64]:
+    """What randomness inside the model (dropout) is keyed by at one step, shape (users,)."""
+    return mix(~keys + np.uint64(step)).view(np.int64)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Batches of a chunk of users. `width` is the widest batch; a short batch is padded at its end with the user's
@@ -42,7 +47,8 @@ class Schedule:
     @property
     def steps(self) -> NDArray[np.int64]:
         """Batches of each user, shape (users,). 0 for a user without rows."""
-        return np.count_nonzero(self.counts, axis=1).astype(np.int64)
+        steps: NDArray[np.int64] = (self.counts > 0).sum(1)
+        return steps
 
 
 def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,17 +16,22 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare.wire import Schema
+from fieldfare_client.training.choice import Candidate, Choice, recall, remember
+from fieldfare_client.training.dropout import unkeyed
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
+from fieldfare_client.training.vmapped import VmapEngine
 from fieldfare_client.users import UserTable
 
 Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
-CHUNK_BYTES = 16 * 2**20
-"""Of the updates that are held at once: beyond it batched training is slower, for lack of cache."""
+CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 2**30}
+"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
+LOOP_USERS = 4
+"""How many users the loop trains between two clippings."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,10 @@ class CohortUpdate:
 
 
 class Trainer:
-    """Trains cohorts of one task with one `ClientSpec`. Keeps engines and buffers between rounds, no results.
+    """Trains cohorts of one task with one `ClientSpec`. Keeps engines between rounds, no results.
 
-    `seed`: of the order of batches (the run's public seed). Raises `BadInput` for a model with buffers.
+    `seed`: of the order of batches (the run's public seed). Raises `BadInput` for a model whose training would depend
+    on which users train together or leave something un-noised behind: buffers, BatchNorm, dropout that is not keyed.
     """
 
     def __init__(
@@ -48,20 +56,40 @@ class Trainer:
     ) -> None:
         self.task, self.client, self.clip, self.seed = task, client, clip, seed
         self.device = torch.device(device)
-        model = task.build_model().to(self.device)
-        try:
-            self.schema = Schema.of(model)
-        except ValueError as error:
-            raise BadInput(f"run.task = {task.name!r}", str(error)) from None
-        reason = StackedEngine.refuses(model)
-        if client.engine == "batched" and reason:
-            raise BadInput("client.engine = 'batched'", f"the model {reason}.", "'loop'")
-        chosen = LoopEngine if client.engine == "loop" or reason else StackedEngine
-        self.engine: Engine = chosen(model, task.loss, client)
+        model = task.build_model().to(self.device).train()
+        self.schema = _schema(task, model)
+        self._choices: dict[Hashable, Choice] = {}
+        self._model = model
+        self._engines: dict[type[Engine], Engine] = {}
+
+    def _engine(self, kind: type[Engine]) -> Engine:
+        if kind not in self._engines:
+            self._engines[kind] = kind(self._model, self.task.loss, self.client)
+        return self._engines[kind]
 
     def chunk_size(self, users: int) -> int:
-        """How many users train at once."""
-        return max(1, min(users, CHUNK_BYTES // (4 * self.schema.numel)))
+        """How many users train at once in a batched engine, at most."""
+        room = CHUNK_BYTES["cuda" if self.device.type == "cuda" else "cpu"]
+        return max(1, min(users, room // (4 * self.schema.numel)))
+
+    def _candidates(self, users: int) -> Choice:
+        most = self.chunk_size(users)
+        loop = Candidate(self._engine(LoopEngine), min(most, LOOP_USERS), "one user at a time")
+        if self.client.engine == "loop":
+            return Choice([loop], "the plan says so")
+        if not StackedEngine.refuses(self._model):
+            stacked = Candidate(self._engine(StackedEngine), most, f"{most} users at once")
+            return Choice([stacked], "a stack of linear layers, for which one batched product serves all users")
+        vmap = self._engine(VmapEngine)
+        sizes = sorted({most, min(most, 10)})
+        batched = [Candidate(vmap, size, f"{size} users at once (vmap)") for size in sizes]
+        if self.client.engine == "batched":
+            return Choice(batched[-1:], "the plan says so")
+        return Choice([loop, *batched], "")
+
+    def explain(self) -> list[str]:
+        """Which engine trains, how many users at a time, and why: one line for every shape of work so far."""
+        return [str(choice) for choice in self._choices.values()]
 
     def train(
         self,
@@ -75,41 +103,90 @@ class Trainer:
         """The sum over `users` (indices into `table`) of clip(sum_i weights[i] x update from points[i]).
 
         `points`: flat float32 (d,) each; usually one, with weight 1. Memory: a chunk of users, whatever the cohort.
+        Raises `BadInput` for a user who occurs twice: one contribution a user is what the clip norm bounds.
         """
         if len(points) != len(weights) or not points:
             raise BadInput(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points)))
         starts = [point.detach().to(self.device, torch.float32) for point in points]
+        if any(start.shape != (self.schema.numel,) for start in starts):
+            raise BadInput(
+                f"points of shape {[tuple(start.shape) for start in starts]}",
+                "are not the model's.",
+                f"({self.schema.numel},)",
+            )
         users = np.asarray(users, np.int64)
-        sizes = table.sizes[users]
-        users = users[np.argsort(-steps_of(sizes, self.client), kind="stable")]
+        if np.unique(users).size != users.size:
+            raise BadInput("cohort", "names a user twice.")
+        steps = steps_of(table.sizes[users], self.client)
+        users = users[np.argsort(-steps, kind="stable")]
+        shape = _bucket(len(users)), _bucket(float(steps.mean()) if len(steps) else 0)
+        if shape not in self._choices:
+            self._choices[shape] = recall(self._candidates(len(users)), (*self._identity(), *shape))
+        choice = self._choices[shape]
         total = torch.zeros(self.schema.numel, device=self.device)
         counts: list[float] = []
-        size = self.chunk_size(len(users))
-        for first in range(0, len(users), size):
-            updates = self._updates(starts, weights, table, users[first : first + size], at_round)
+        first = 0
+        while first < len(users):
+            picked = choice.next()
+            chosen = choice.candidates[picked]
+            chunk = self._gather(table, users[first : first + chosen.users], at_round)
+            began = time.perf_counter()
+            try:
+                updates = self._updates(chosen.engine, starts, weights, chunk)
+            except RuntimeError as error:
+                if len(choice.candidates) == 1 or isinstance(chosen.engine, LoopEngine):
+                    raise
+                choice.drop(picked, str(error).partition("\n")[0])
+                continue
+            if len(choice.candidates) > 1:
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                choice.record(picked, time.perf_counter() - began, int(chunk.schedule.steps.sum()))
             told = self.clip(updates)
             total += updates.sum(0)
             counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
+            first += len(chunk)
+        remember(choice, (*self._identity(), *shape))
         return CohortUpdate(total, len(users), tuple(counts))
 
-    def _updates(
-        self,
-        starts: Sequence[torch.Tensor],
-        weights: Sequence[float],
-        table: UserTable,
-        users: NDArray[np.int64],
-        at_round: int,
-    ) -> torch.Tensor:
+    def _identity(self) -> tuple[Hashable, ...]:
+        return type(self.task), repr(self._model), self.client.model_dump_json(), str(self.device)
+
+    def _gather(self, table: UserTable, users: NDArray[np.int64], at_round: int) -> Chunk:
         rows = table.rows(users, self.device)
         inputs, targets = self.task.prepare(rows.columns)
         keys = user_keys(rows.users, self.seed, at_round)
-        chunk = Chunk(inputs, targets, schedule(rows.sizes, keys, self.client))
-        updates = torch.empty(len(users), self.schema.numel, device=self.device)
-        self.engine.updates(starts[0], chunk, updates)
+        return Chunk(inputs, targets, schedule(rows.sizes, keys, self.client))
+
+    def _updates(
+        self, engine: Engine, starts: Sequence[torch.Tensor], weights: Sequence[float], chunk: Chunk
+    ) -> torch.Tensor:
+        updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
+        engine.updates(starts[0], chunk, updates)
         if weights[0] != 1.0:
             updates *= weights[0]
         for start, weight in zip(starts[1:], weights[1:], strict=True):
             other = torch.empty_like(updates)
-            self.engine.updates(start, chunk, other)
+            engine.updates(start, chunk, other)
             updates.add_(other, alpha=weight)
         return updates
+
+
+def _bucket(value: float) -> int:
+    return round(math.log2(value)) if value > 0 else -1
+
+
+def _schema(task: Task, model: torch.nn.Module) -> Schema:
+    what = f"run.task = {task.name!r}"
+    try:
+        schema = Schema.of(model)
+    except ValueError as error:
+        raise BadInput(what, str(error)) from None
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            raise BadInput(what, f"{name} (BatchNorm) mixes the examples of a batch.", "GroupNorm or LayerNorm")
+    if reason := unkeyed(model):
+        raise BadInput(what, f"{reason}.", "fieldfare_client.training.KeyedDropout")
+    if schema.numel == 0:
+        raise BadInput(what, "the model has no parameters to train.")
+    return schema

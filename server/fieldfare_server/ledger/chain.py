@@ -18,8 +18,6 @@ from typing import Any
 from fieldfare.errors import LedgerError
 from fieldfare_server.durable import replace_file
 
-GENESIS = "0" * 64
-
 
 @dataclass(frozen=True)
 class Head:
@@ -28,6 +26,11 @@ class Head:
     ledger: str
     count: int
     hash: str
+
+
+def genesis(ledger: str) -> str:
+    """What the first row of the ledger of this id continues: no row of one ledger fits into another."""
+    return hashlib.sha256(b"fieldfare.ledger.v1\0" + ledger.encode()).hexdigest()
 
 
 def canonical(value: Mapping[str, Any]) -> str:

@@ -92,7 +92,7 @@ class Database:
                 with connection.begin():
                     self._check_file()
                     yield connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeError) as error:
             raise self.error(error) from error
 
     def write(self, work: Callable[[Connection, str], T]) -> T:
@@ -122,7 +122,7 @@ class Database:
                         faults.point("ledger.transaction.worked")
                 faults.point("ledger.transaction.committed")
                 return tried[-1]
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, UnicodeError) as error:
                 if not _went_away(error) or time.monotonic() + pause > deadline:
                     raise self.error(error) from error
                 time.sleep(pause)
@@ -159,7 +159,7 @@ class Database:
                 f"ledger {self.name}", f"its file cannot be made ({error.strerror}).", "a directory that can be written"
             ) from None
 
-    def error(self, error: SQLAlchemyError) -> LedgerError:
+    def error(self, error: Exception) -> LedgerError:
         """What a failed statement means, in words."""
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
         return LedgerError(
@@ -215,7 +215,7 @@ def _happened(connection: Connection, number: str) -> bool:
     return connection.execute(select(models.audit.c.id).where(models.audit.c.event == number)).first() is not None
 
 
-def _went_away(error: SQLAlchemyError) -> bool:
+def _went_away(error: Exception) -> bool:
     """Whether waiting may help: the connection was lost or could not be made, not: the statement was refused."""
     if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
         return False

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from functools import lru_cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, create_engine, text
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.ledger.database import Database
 
+LOCATION = Path(__file__).parent / "migrations"
+
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(LOCATION))
     return config
 
 
@@ -51,6 +55,38 @@ def upgrade(database: Database, target: str = "head") -> None:
             command.upgrade(config, target)
 
 
+def damage(connection: Connection) -> list[str]:
+    """Names of tables, indices and guards that are not as the migrations make them, so that rules may go unenforced."""
+    if connection.dialect.name == "sqlite":
+        return _difference(_sqlite_schema(connection), _fresh_schema())
+    guards = set(connection.execute(text(_POSTGRES_GUARDS)).scalars())
+    return sorted({name for kind, name, _ in _fresh_schema() if kind == "trigger"} - guards)
+
+
+_POSTGRES_GUARDS = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')"
+
+
+def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute(
+        text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+    ).all()
+    return {(kind, name, sql or "") for kind, name, sql in rows}
+
+
+@lru_cache(maxsize=1)
+def _fresh_schema() -> frozenset[tuple[str, str, str]]:
+    """The schema of a ledger that is made now, in memory, by the same migrations."""
+    config, engine = _config(), create_engine("sqlite://")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        return frozenset(_sqlite_schema(connection))
+
+
+def _difference(found: Set[tuple[str, str, str]], wanted: Set[tuple[str, str, str]]) -> list[str]:
+    return sorted({name for _, name, _ in found ^ wanted})
+
+
 def check(database: Database) -> None:
     """Raise `LedgerError`, naming the way out, unless the database has exactly this program's version."""
     with database.read() as connection:
@@ -66,7 +102,7 @@ def check(database: Database) -> None:
         raise LedgerError(
             f"ledger {database.name}",
             f"its version is {found}, this program writes {wanted}.",
-            "back it up, then Ledger.migrate(url) (`fieldfare verify --migrate` on the command line)",
+            "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
     raise LedgerError(
         f"ledger {database.name}",

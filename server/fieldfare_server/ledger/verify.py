@@ -10,27 +10,27 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
-from fieldfare_server.checkpoint import RunStore
-from fieldfare_server.ledger import blobs, chain, models
+from fieldfare_server.ledger import blobs, chain, migrate, models
 from fieldfare_server.ledger.audit import read_head
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.participation import ParticipationState
 from fieldfare_server.ledger.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.ledger.store import Ledger
 
-Charge = Callable[[int, Sequence[tuple[int, ...]]], PrivacyLoss]
-"""(round, distinct patterns of its participants up to and with it) -> the run's cumulative loss. Called for every
-committed round in order, on one object a run, so that it may remember."""
+Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
+"""(round, indices of its participants) -> the run's cumulative loss. Called for every committed round in order, on one
+object a run, so that it may remember."""
 
 Recompute = Callable[[str], Charge]
 """plan_json -> a fresh `Charge`."""
@@ -75,16 +75,32 @@ def verify(
     store_root: where the runs' checkpoints are (None: not checked). recompute: how to charge a plan (None: charges are
     checked against the log, not recomputed). held: the end of the log as somebody outside remembers it.
     """
+    try:
+        with ledger.database.read() as connection:
+            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held)
+    except FieldfareError as error:
+        return Report(ledger.url, None, Fault("database", ledger.url, str(error)))
+
+
+def verify_on(
+    connection: Connection,
+    name: str,
+    store_root: Path | None = None,
+    *,
+    recompute: Recompute | None = None,
+    held: Head | None = None,
+) -> Report:
+    """`verify` as the transaction of `connection` sees the ledger; `name` is what the report calls it."""
     work = _Verification(store_root, recompute, held)
     fault = None
     try:
-        with ledger.database.read() as connection:
-            work.run(connection)
+        work.run(connection)
     except Unfit as unfit:
         fault = Fault(unfit.table, unfit.row, unfit.why)
-    except (FieldfareError, SQLAlchemyError, OSError) as error:
-        fault = Fault("database", ledger.url, str(error))
-    return Report(ledger.url, work.head, fault, work.checked)
+    except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
+        # damage can turn any value into one of another type, length or sign
+        fault = Fault("database", name, f"{type(error).__name__}: {error}")
+    return Report(name, work.head, fault, work.checked)
 
 
 _STREAM = {"yield_per": 1000}
@@ -101,14 +117,18 @@ class _Verification:
             for (line,) in connection.execute(text("PRAGMA integrity_check(1)")).all():
                 if line != "ok":
                     raise Unfit("database", "file", str(line))
+            for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
+                raise Unfit(str(table), str(row), f"it refers to a row of {parent} that is not there")
         replay = self._chain(connection)
         names = self._populations(connection, replay)
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
+        for name in migrate.damage(connection):
+            raise Unfit("schema", name, "it is not as the migrations made it")
 
     def _chain(self, connection: Connection) -> Replay:
         self.head = head = read_head(connection)
-        replay, previous, number = Replay(), chain.GENESIS, 0
+        replay, previous, number = Replay(), chain.genesis(head.ledger), 0
         rows = connection.execute(select(models.audit).order_by(models.audit.c.id), execution_options=_STREAM)
         for row in map(dict, rows.mappings()):
             number += 1
@@ -200,12 +220,10 @@ class _Verification:
     def _charges(self, connection: Connection, seq: int, run_id: str, plan: str, run: Run) -> None:
         charge = None if self._recompute is None else self._recompute(plan)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
-        state = ParticipationState()
         for index, users in self._participations(connection, seq, run_id, committed):
-            state.add(index, users)
             if charge is None:
                 continue
-            right = charge(index, sorted(set(state.patterns(users))))
+            right = charge(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
@@ -216,15 +234,24 @@ class _Verification:
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
     ) -> Iterator[tuple[int, Any]]:
         c = models.participations.c
-        query = select(c.index, c.count, c.users).where(c.run_seq == seq).order_by(c.index)
+        r = models.rounds.c
+        same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
+        query = (
+            select(c.index, c.count, c.users, r.id)
+            .outerjoin(models.rounds, same)
+            .where(c.run_seq == seq)
+            .order_by(c.index)
+        )
         expected = iter(sorted(committed))
-        for index, count, blob in connection.execute(query, execution_options=_STREAM):
+        for index, count, blob, round_id in connection.execute(query, execution_options=_STREAM):
             label = f"{run_id} {index}"
             wanted = next(expected, None)
             if wanted is not None and index > wanted:
                 raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
             if index != wanted:
                 raise Unfit("participations", label, "the log knows nothing of it")
+            if round_id is None:
+                raise Unfit("participations", label, "it refers to another round")
             attempt = committed[index]
             if _sha256(blob) != attempt.users or count != attempt.values["participants"]:
                 raise Unfit("participations", label, "these are not the users that took part")
@@ -239,6 +266,8 @@ class _Verification:
     def _checkpoints(self, run_id: str, run: Run) -> None:
         if self._root is None:
             return
+        from fieldfare_server.checkpoint import RunStore  # which loads torch, and only this part needs it
+
         committed = {a.values["checkpoint"] for a in run.attempts.values() if a.values["state"] == "committed"}
         found = RunStore(self._root, run_id).digests()
         for name, digest in found.items():
@@ -283,5 +312,6 @@ def _json(table: str, label: str, value: str) -> Any:
         raise Unfit(table, label, "it is not JSON") from None
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(data: object) -> str:
+    # SQLite gives back whatever type an edit has left in a column
+    return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()

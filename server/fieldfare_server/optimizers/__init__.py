@@ -1,10 +1,14 @@
 """Server optimizers: post-processing of the privatised update, one a file."""
 
-from fieldfare_server.optimizers import sgd as _sgd  # noqa: F401  (registers its kind)
+from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.registry import build, kinds, parse, register
 
+FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd)
+"""The files of this package that register a kind."""
+
 __all__ = [
+    "FILES",
     "OptimizerSpec",
     "Points",
     "ServerOptimizer",

@@ -8,24 +8,24 @@ For nu > 0 they stay bounded for ever under one participation: gamma^2 -> (2/pi)
 
 Done literally a round costs O(T d); three ways to pay less or exactly that:
 
-- `engine = "fast"` (default): the few-buffer approximation of `rational.py`, with as many buffers as make
-  sensitivity x ||A B||_F (under the plan's participation) differ by at most `tolerance`, relatively, from the exact
-  mechanism's. What is charged is the approximation's own C, exactly.
+- `engine = "fast"` (default): the few-buffer approximation of `rational.py`, with as many buffers as make mean and max
+  error (under the plan's participation) differ by at most `tolerance`, relatively, from the exact mechanism's. What is
+  charged is the approximation's own C, exactly.
 - `engine = "replay"` (also called `"exact"`): past noise is drawn again from the key, O(d) memory, O(t) draws.
   `engine = "memory"`: past noise is kept, O(T d) memory. Both give the same bits.
 - `window = p`: beta cut to its first p entries (at nu = 0 the banded inverse square root, BISR, of Kalinin, McKenna,
   Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta: gamma^2 differs from the full one.
 
-Buffers chosen by the fast engine, measured (tolerance 1e-3 / 1e-6):
+Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for tolerance 1e-3 / 1e-6:
 
-| T | participation (k, b) | nu = 0 | nu = "auto" |
+| T | (k, b) | nu = 0 | nu = "auto" |
 |---|---|---|---|
-| 100 | (1, 100) | 3 / 6 | BUF_100_1 |
-| 100 | (4, 25) | 3 / 6 | BUF_100_4 |
-| 2000 | (1, 2000) | 4 / 9 | BUF_2000_1 |
-| 2000 | (20, 100) | 5 / 9 | BUF_2000_20 |
-| 20000 | (1, 20000) | 5 / 11 | BUF_20000_1 |
-| 20000 | (20, 1000) | 6 / 11 | BUF_20000_20 |
+| 100 | (1, 100) | 3 / 6 | 3 / 6 |
+| 100 | (4, 25) | 3 / 6 | 3 / 7 |
+| 2000 | (1, 2000) | 4 / 9 | 4 / 10 |
+| 2000 | (20, 100) | 5 / 10 | 5 / 9 |
+| 20000 | (1, 20000) | 5 / 11 | 5 / 12 |
+| 20000 | (20, 1000) | 6 / 11 | 6 / 12 |
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field, field_validator
 from scipy.optimize import minimize_scalar
 
@@ -43,13 +42,9 @@ from fieldfare.mechanisms import rational
 from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Stream
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.streams import BufferStream
 from fieldfare.mechanisms.toeplitz import (
-    MakeStream,
     ToeplitzMechanism,
-    evenly_spaced_norm,
     inverse,
-    prefix_error_squared,
     row_stream,
     window_stream,
 )
@@ -57,8 +52,6 @@ from fieldfare.participation import Participation, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
 
     Vector = NDArray[np.float64]
 
@@ -90,7 +83,7 @@ class SquareRootSpec(MechanismSpec):
 
     engine: Engine = Field(default="fast", description="fast: few buffers; exact = replay; memory. Unused by window")
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries, in rounds")
-    tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of the prefix error")
+    tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")
 
     def _build(self, nu: float | Literal["auto"], rounds: int, participation: Participation | None) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
@@ -100,7 +93,7 @@ class SquareRootSpec(MechanismSpec):
             )
         schedule = participation or Single()
         if nu == "auto":
-            nu = self._least_prefix_error(rounds, schedule)
+            nu = self.tuned(rounds, schedule)
         return stamped(self._block(nu, block, schedule), self.restart_every, rounds)
 
     def _coefficients(self, nu: float, n: int) -> tuple[Vector, Vector]:
@@ -120,11 +113,11 @@ class SquareRootSpec(MechanismSpec):
             engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
             make = row_stream(beta, n, engine)
             return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
-        few = nearest_exponentials(c, beta, participation, self.tolerance)
-        make = buffer_stream(few, n)
+        few = rational.nearest(c, beta, participation, self.tolerance)
+        make = few.stream(n)
         return ToeplitzMechanism(self.kind, n, few.strategy(n), few.coefficients(n), make, buffers=len(few.theta))
 
-    def _least_prefix_error(self, rounds: int, participation: Participation) -> float:
+    def tuned(self, rounds: int, participation: Participation) -> float:
         """argmin over nu of sensitivity^2 x ||A B||_F^2, of the stamped and cut mechanism that will run."""
         n = block_rounds(self.restart_every, rounds)
 
@@ -145,43 +138,6 @@ def least_nu(loss: Callable[[float], float], rounds: int) -> float:
     found = minimize_scalar(lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6})
     candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(found.x)): float(found.fun)}
     return min(candidates, key=lambda nu: (candidates[nu], nu))
-
-
-def nearest_exponentials(
-    c: Vector, beta: Vector, participation: Participation, tolerance: float
-) -> rational.Exponentials:
-    """The fewest buffers whose sensitivity x ||A B||_F is within `tolerance`, relatively, of the exact (c, beta).
-
-    Raises `BadInput` if 16 buffers do not reach it.
-    """
-    n = len(c)
-    b, k = participation.separation_and_count(n)
-
-    def error(c: Vector, beta: Vector) -> float:
-        return evenly_spaced_norm(c, b, k) * float(np.sqrt(prefix_error_squared(beta)))
-
-    exact = error(c, beta)
-    reached = np.inf
-    for m in range(1, rational.MOST_BUFFERS + 1):
-        few = rational.fit(beta, m)
-        deviation = abs(error(few.strategy(n), few.coefficients(n)) / exact - 1)
-        if deviation <= tolerance:
-            return few
-        reached = min(reached, deviation)
-    raise BadInput(
-        f"mechanism.tolerance = {tolerance}",
-        f"is not reached with {rational.MOST_BUFFERS} buffers at {n} rounds.",
-        f"{reached:.1e}",
-    )
-
-
-def buffer_stream(few: rational.Exponentials, horizon: int) -> MakeStream:
-    """Streams that apply `few`: one vector a buffer."""
-
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return BufferStream(numel, noise, horizon, few.omega, few.theta, dtype=dtype, device=device)
-
-    return make
 
 
 def _no_stream(*_: Any, **__: Any) -> Stream:

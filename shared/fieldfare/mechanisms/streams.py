@@ -61,6 +61,7 @@ class ChunkedStream(Stream):
             raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
         self.numel, self.horizon, self.restart_every = numel, horizon, restart_every
         self.dtype, self.device = dtype, torch.device(device)
+        self._on_host = self.device.type == "cpu"
         self.round = 0
         self._noise = noise
         self._buffers = torch.zeros(self.slots, numel, dtype=dtype, device=self.device)
@@ -155,41 +156,74 @@ class ChunkedStream(Stream):
             self._buffers.zero_()
         self._before(t, age)
         draw = self._noise.drawer("z", self._row_of(t), 0, self.numel)
-        if self.device.type == "cpu":
+        if self._on_host:
             vector, buffers = out.numpy(), self._buffers.numpy()
 
             def work(lo: int, hi: int) -> None:
-                span = vector[lo:hi]
-                draw.into(span, lo)
-                self._chunk(t, age, span, buffers[:, lo:hi], _Host(span), lo)
+                self._piece(t, age, draw, vector[lo:hi], buffers[:, lo:hi], _HOST, lo)
 
             in_chunks(work, self.numel, 0, self._noise.threads)
         else:
-            step = CHUNK << 7
-            for lo in range(0, self.numel, step):
-                piece = out[lo : lo + step]
-                draw.to_device(piece, lo)
-                self._chunk(t, age, piece, self._buffers[:, lo : lo + step], _Device(), lo)
+            for lo in range(0, self.numel, _DEVICE_STEP):
+                hi = lo + _DEVICE_STEP
+                self._piece(t, age, draw, out[lo:hi], self._buffers[:, lo:hi], _DEVICE, lo)
         self.round = t + 1
+
+    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """Elements [lo, lo + len(out)) of round t: drawn, and turned into those of B z."""
+        ops.draw(draw, out, lo)
+        self._chunk(t, age, out, buffers, ops, lo)
 
     def _before(self, t: int, age: int) -> None:
         """Whatever a round needs once, before its chunks."""
 
-    @abstractmethod
     def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
         """`out` holds elements [lo, lo + len) of row t of z: turn them into row t of B z and update `buffers`."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither _chunk nor _piece")
+
+
+class CombiningStream(ChunkedStream):
+    """A stream that adds a fixed combination of its buffers to z, one pass over each while the step is in the cache."""
+
+    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        z = ops.like(out)
+        ops.draw(draw, z, lo)
+        for at in range(0, len(z), ops.step):
+            end = at + ops.step
+            self._combine(t, age, out[at:end], z[at:end], buffers[:, at:end], ops)
+
+    @abstractmethod
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+        """Given a piece of row t of z, write that of row t of B z to `out` and update `buffers`; keep z as it is."""
 
 
 class Ops:
-    """The few vector operations a stream needs, each rounded once, so that no fused multiply-add changes a bit."""
+    """The few vector operations a stream needs. On the host none depends on where a chunk was cut."""
+
+    step: int
+    """Elements that fit in a cache together with a few buffers."""
+
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        """x = elements [lo, lo + len(x)) of the drawer's row"""
+        raise NotImplementedError
+
+    def like(self, x: Span) -> Span:
+        """A vector like x with undefined contents that lives until the chunk is done."""
+        raise NotImplementedError
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
         """y += a x"""
         raise NotImplementedError
 
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
+        raise NotImplementedError
+
     def keep(self, x: Span) -> Span:
         """A copy of x that lives until the chunk is done."""
-        raise NotImplementedError
+        copy = self.like(x)
+        copy[:] = x
+        return copy
 
     def copy(self, y: Span, x: Span) -> None:
         """y = x"""
@@ -197,27 +231,47 @@ class Ops:
 
 
 class _Host(Ops):
-    __slots__ = ("_kept", "_product")
+    step = 1 << 15
 
-    def __init__(self, like: NDArray[Any]) -> None:
-        self._product = scratch("product", len(like), like.dtype)
-        self._kept = scratch("kept", len(like), like.dtype)
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        drawer.into(x, lo)
+
+    def like(self, x: Span) -> Span:
+        return scratch("kept", len(x), x.dtype)
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
-        np.multiply(x, a, out=self._product)
-        np.add(y, self._product, out=y)
+        product = scratch("product", len(y), y.dtype)
+        np.multiply(x, a, out=product)
+        np.add(y, product, out=y)
 
-    def keep(self, x: Span) -> Span:
-        self._kept[:] = x
-        return self._kept
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
+        # rounding depends on its own number of threads.
+        np.einsum("i,ij->j", weights.astype(y.dtype), rows, out=y)
+        np.add(y, z, out=y)
 
 
 class _Device(Ops):
+    step = 1 << 24
+
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        drawer.to_device(x, lo)
+
+    def like(self, x: Span) -> Span:
+        return torch.empty_like(x)
+
     def axpy(self, y: Span, a: float, x: Span) -> None:
         y.add_(x, alpha=a)
 
-    def keep(self, x: Span) -> Span:
-        return x.clone()
+    def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
+        y.copy_(z)
+        for weight, row in zip(weights.tolist(), rows, strict=True):
+            y.add_(row, alpha=weight)
+
+
+_HOST = _Host()
+_DEVICE = _Device()
+_DEVICE_STEP = CHUNK << 7
 
 
 def _vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
@@ -239,7 +293,7 @@ class IndependentStream(ChunkedStream):
         pass
 
 
-class WindowStream(ChunkedStream):
+class WindowStream(CombiningStream):
     """Banded B: row t is sum_{i < p} beta_i z_{t-i}, `beta` shape (p,). Keeps the last p - 1 rows of z in a ring."""
 
     name = "window"
@@ -254,17 +308,23 @@ class WindowStream(ChunkedStream):
     def _replay_from(self, t: int) -> int:
         return max(0, t - self.slots)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        p = self.slots
-        fresh = ops.keep(out) if p else out
-        out *= float(self._beta[0])
-        for i in range(1, min(p, age) + 1):
-            ops.axpy(out, float(self._beta[i]), buffers[(t - i) % p])
-        if p:
-            ops.copy(buffers[t % p], fresh)
+    def _before(self, t: int, age: int) -> None:
+        self._by_slot = _by_slot(self._beta, t)
+
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+        if self.slots == 0:
+            out[:] = z
+            out *= float(self._beta[0])
+            return
+        first = float(self._beta[0])
+        if first == 1:
+            ops.combine(out, z, self._by_slot, buffers)
+        else:
+            ops.combine(out, z * first, self._by_slot, buffers)
+        buffers[t % self.slots] = z
 
 
-class InverseBandStream(ChunkedStream):
+class InverseBandStream(CombiningStream):
     """B = C^-1 for banded C, `c` shape (p,): solves C y = z row by row, y_t = (z_t - sum_{0<i<p} c_i y_{t-i}) / c_0.
 
     Keeps the last p - 1 rows of y. With `column_norms`, shape (horizon,), C's columns are divided by those numbers
@@ -293,19 +353,23 @@ class InverseBandStream(ChunkedStream):
         about = self._c.tobytes() + (b"" if self._norms is None else self._norms.tobytes())
         super().__init__(numel, noise, horizon, coefficients=about, **settings)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        p, c = self.slots, self._c
-        for i in range(1, min(p, age) + 1):
-            ops.axpy(out, -float(c[i]), buffers[(t - i) % p])
-        if c[0] != 1:
-            out /= float(c[0])
-        if p:
-            ops.copy(buffers[t % p], out)
+    def _before(self, t: int, age: int) -> None:
+        self._by_slot = -_by_slot(self._c, t)
+
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+        if self.slots:
+            ops.combine(out, z, self._by_slot, buffers)
+        else:
+            out[:] = z
+        if self._c[0] != 1:
+            out /= float(self._c[0])
+        if self.slots:
+            buffers[t % self.slots] = out
         if self._norms is not None:
             out *= float(self._norms[age])
 
 
-class BufferStream(ChunkedStream):
+class BufferStream(CombiningStream):
     """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m buffers.
 
     Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham, McMahan,
@@ -329,13 +393,14 @@ class BufferStream(ChunkedStream):
         self.slots = len(self._omega)
         super().__init__(numel, noise, horizon, coefficients=self._omega.tobytes() + self._theta.tobytes(), **settings)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        fresh = ops.keep(out)
-        for i in range(self.slots):
-            held = buffers[i]
-            ops.axpy(out, float(self._omega[i]), held)
-            held *= float(self._theta[i])
-            held += fresh
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+        if self.slots == 0:
+            out[:] = z
+            return
+        ops.combine(out, z, self._omega, buffers)
+        for held, theta in zip(buffers, self._theta.tolist(), strict=True):
+            held *= theta
+            held += z
 
 
 class MemoryStream(ChunkedStream):
@@ -405,13 +470,19 @@ class ReplayStream(ChunkedStream):
 
     def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
         out *= float(self._row[age])
-        again = ops.keep(out)
+        again = ops.like(out)
         for weight, draw in self._past:
-            if isinstance(again, torch.Tensor):
-                draw.to_device(again, lo)
-            else:
-                draw.into(again, lo)
+            ops.draw(draw, again, lo)
             ops.axpy(out, weight, again)
+
+
+def _by_slot(coefficients: NDArray[np.float64], t: int) -> NDArray[np.float64]:
+    """Coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots hold zeros."""
+    p = len(coefficients) - 1
+    out = np.empty(p)
+    lags = np.arange(1, p + 1)
+    out[(t - lags) % max(p, 1)] = coefficients[1:]
+    return out
 
 
 def _row(rows: Callable[[int], NDArray[np.float64]], t: int) -> NDArray[np.float64]:

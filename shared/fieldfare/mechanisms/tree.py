@@ -35,7 +35,7 @@ from pydantic import Field
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
 from fieldfare.mechanisms.compose import height_of, node_count, nodes
-from fieldfare.mechanisms.in_step import in_step_patterns
+from fieldfare.mechanisms.few_patterns import in_step_patterns
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.tree_patterns import largest_square_sum, node_norms

@@ -17,6 +17,11 @@ no longer than the separation b hold at most one participation, so the tables st
 changes nothing, so every participation may be pushed to its block's start or to b rounds after the one before.
 Then all offsets are m b modulo the block, m <= k. For the read nodes the position inside a block matters: all b
 offsets are kept while that is cheap; beyond, the lowest heights are counted as if always read (an upper bound).
+
+**Discounted nodes.** With weights decay^(last - t) (momentum) a node's cost depends on where inside it a user took
+part. Nodes of at most b rounds are still exact. In a longer node c participations weigh at most decay^d sum_{j < c}
+decay^(j b), d the distance of the last one from the node's end, which the table knows: an upper bound, attained by
+gaps of exactly b.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     Counts = NDArray[np.int64]
 
 _NEVER = -np.inf
-_WORK = 2.0e9
+_WORK = 1.5e9
 """Table operations (about a second each 1e9) up to which the read nodes are treated exactly."""
 
 
@@ -51,8 +56,22 @@ def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: b
     cell = block
     if read_only:
         cell = next((h for h in range(block) if _work(rounds, b, k, h) <= _WORK), block)
-    value = _Tables(rounds, b, k, cell, read_only).solve()
+    value = _Tables(rounds, b, k, cell, read_only, 1.0, np.ones(rounds.bit_length())).solve()
     return round(value), not read_only or cell == 0
+
+
+def largest_discounted_sum(
+    rounds: int, separation: int, count: int, *, read_only: bool, decay: float, scale: Array
+) -> float:
+    """An upper bound of the same maximum for nodes sum_{t in P and node} decay^(last - t) / scale[height], squared.
+
+    `decay` in [0, 1], `scale` positive, shape (heights,). Monotone like `largest_square_sum`.
+    """
+    b = min(separation, rounds)
+    k = min(count, -(-rounds // b))
+    block = b.bit_length() - 1
+    cell = 0 if _work(rounds, b, k, 0) <= _WORK else block
+    return _Tables(rounds, b, k, cell, read_only, decay, scale).solve()
 
 
 def _offsets(b: int, k: int, cell: int) -> Counts:
@@ -70,28 +89,42 @@ def _work(rounds: int, b: int, k: int, cell: int) -> float:
 
 
 class _Tables:
-    def __init__(self, rounds: int, b: int, k: int, cell: int, read_only: bool) -> None:
+    """K_h as arrays (participations, first offset, offset left for the next one)."""
+
+    def __init__(self, rounds: int, b: int, k: int, cell: int, read_only: bool, decay: float, scale: Array) -> None:
         self.rounds, self.b, self.k, self.cell, self.read_only = rounds, b, k, cell, read_only
+        self.decay, self.scale = decay, scale
         self.block = b.bit_length() - 1
         self.offsets = _offsets(b, k, cell)
+        spaced = np.concatenate([[0.0], np.cumsum(np.power(decay, float(b) * np.arange(k)))])
+        # Exact only when offsets are positions; pushed participations say nothing about the distance from the end.
+        late = np.power(decay, (b - 1 - self.offsets).astype(float)) if cell == 0 else np.ones(len(self.offsets))
+        self.own = np.square(spaced[:, None] * late[None, :])
 
     def solve(self) -> float:
         top = self.rounds.bit_length() - 1
         tables = {self.block: self._single()}
         for height in range(self.block, top - 1):
-            below = tables[height]
-            right = below if self.read_only else _own(below)
-            tables[height + 1] = self._join(_own(below), right)
+            tables[height + 1] = self._children(tables[height], height, slice(None))
         if top == self.block:
             state = tables[top][:, :1]
         else:
-            below = tables[top - 1]
-            state = self._join(_own(below)[:, :1], below if self.read_only else _own(below))
-        state = _own(state)
+            state = self._children(tables[top - 1], top - 1, slice(0, 1))
+        state = self._owned(state, top)
         for height in range(top - 1, self.block - 1, -1):
             if self.rounds >> height & 1:
-                state = self._join(state, _own(tables[height]))
+                state = self._join(state, self._owned(tables[height], height))
         return self._tail(state[:, 0])
+
+    def _children(self, table: Array, height: int, first: slice) -> Array:
+        """Two nodes of one height next to each other; the right one is never read."""
+        owned = self._owned(table, height)
+        return self._join(owned[:, first], table if self.read_only else owned)
+
+    def _owned(self, table: Array, height: int) -> Array:
+        """Add what the nodes themselves cost."""
+        owned: Array = table + self.own[: len(table), None, :] / self.scale[height] ** 2
+        return owned
 
     def _single(self) -> Array:
         """K for nodes of 2^block <= b rounds: none or one participation."""
@@ -100,40 +133,47 @@ class _Tables:
         table = np.full((2, len(offsets), len(offsets)), _NEVER)
         table[0][np.maximum(offsets - size, 0)[:, None] <= offsets[None, :]] = 0.0
         latest = np.minimum(offsets + size - self.b, size - 1)
-        for i, first in enumerate(offsets):
-            inside = latest >= first
-            if first < size and inside.any():
-                best = np.maximum.accumulate(worth[first:])
-                table[1, i, inside] = best[latest[inside] - first]
+        earliest = np.concatenate([[0], latest[:-1] + 1])  # so that each column holds the positions that are its own
+        if self.cell:
+            earliest[:] = 0
+        for j, (lo, hi) in enumerate(zip(earliest, latest, strict=True)):
+            if hi >= lo:
+                from_here = np.maximum.accumulate(worth[lo : hi + 1][::-1])[::-1]
+                firsts = offsets[offsets <= hi]
+                table[1, : len(firsts), j] = from_here[np.maximum(firsts - lo, 0)]
         return table[: self.k + 1]
 
     def _worth(self, at: Counts, end: int, heights: int) -> Array:
-        """Nodes of height < `heights`, closed by `end`, that one participation at offset `at` is charged for."""
+        """What nodes of height < `heights`, closed by `end`, charge for one participation at offset `at`."""
         total = np.zeros(len(at))
         for height in range(heights):
             index = at >> height
             charged = (index + 1) << height <= end
-            if self.read_only and height >= self.cell:
-                charged &= index % 2 == 0
-            total += charged
+            weight = np.ones(len(at))
+            if height >= self.cell:
+                weight = np.power(self.decay, (((index + 1) << height) - 1 - at).astype(float))
+                if self.read_only:
+                    charged &= index % 2 == 0
+            total += np.where(charged, np.square(weight / self.scale[height]), 0.0)
         return total
 
     def _join(self, left: Array, right: Array) -> Array:
         """Max-plus product: `left` participations before, `right` ones after, at most k together."""
         counts = min(self.k + 1, len(left) + len(right) - 1)
         joined = np.full((counts, left.shape[1], right.shape[2]), _NEVER)
+        free = np.maximum.accumulate(left, axis=2)  # who may start early may start late
         for before in range(min(len(left), counts)):
             room = min(len(right), counts - before)
             view = joined[before : before + room]
             for i in range(len(self.offsets)):
-                column = left[before, :, i]
+                column = free[before, :, i]
                 if np.isfinite(column).any():
                     np.maximum(view, column[None, :, None] + right[:room, i][:, None, :], out=view)
         return joined
 
     def _tail(self, state: Array) -> float:
         """The last rounds, fewer than a block, hold one more participation at most."""
-        best = float(state[:, -1].max())
+        best = float(state.max())
         length = self.rounds & ((1 << self.block) - 1)
         if length == 0 or self.k == 0:
             return best
@@ -141,11 +181,6 @@ class _Tables:
         later = np.maximum.accumulate(worth[::-1])[::-1]
         room = self.offsets < length
         return max(best, float((state[: self.k, room] + later[self.offsets[room]]).max()))
-
-
-def _own(table: Array) -> Array:
-    """Add the node's own c^2."""
-    return table + np.square(np.arange(len(table), dtype=np.float64))[:, None, None]
 
 
 def node_norms(

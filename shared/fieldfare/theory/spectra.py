@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float64]
 
 
+_LARGEST_GRID = 1 << 22
+
+
 def minimum_phase(power: Vector, n: int) -> Vector:
     """The causal, causally invertible beta, shape (n,), with |B|^2 = `power` on the FFT grid 2 pi j / len(power).
 
@@ -67,21 +70,20 @@ def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -
     nu = eta lambda, Theorem 2.1). The FFT grid doubles until the coefficients agree to 1e-12.
     """
     lam = eigenvalue_vector(eigenvalues, learning_rate)
-    size = max(1 << 12, 1 << (8 * n - 1).bit_length())
-    # The cepstrum decays like (1 - eta lambda_min)^t: start where aliasing is already small.
-    size = max(size, 1 << int(np.ceil(np.log2(min(32.0 / (learning_rate * lam.min()), 2.0**21)))))
+    slowest = learning_rate * float(lam.min())
+    if 32.0 / slowest > _LARGEST_GRID:  # the cepstrum decays like (1 - eta lambda_min)^t and must not wrap around
+        raise BadInput(
+            f"eigenvalues from {lam.min()} at learning_rate = {learning_rate}",
+            "need a finer frequency grid than 2^22 points.",
+            f"eigenvalues above {32.0 / _LARGEST_GRID / learning_rate:.1e}",
+        )
+    size = 1 << (max(1 << 12, 8 * n, int(32.0 / slowest)) - 1).bit_length()
     previous = None
     while True:
         omega = 2 * np.pi * np.arange(size // 2 + 1) / size
         half = 1.0 / np.sqrt(response(omega, lam, learning_rate))
         beta = minimum_phase(np.concatenate([half, half[-2:0:-1]]), n)
         beta /= beta[0]
-        if previous is not None and np.abs(beta - previous).max() < 1e-12:
+        if size >= _LARGEST_GRID or (previous is not None and np.abs(beta - previous).max() < 1e-12):
             return beta
-        if size >= 1 << 22:
-            raise BadInput(
-                f"eigenvalues from {lam.min()} at learning_rate = {learning_rate}",
-                "need a finer frequency grid than 2^22 points.",
-                f"eigenvalues above {1e-5 / learning_rate:.1e}",
-            )
         previous, size = beta, 2 * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 import sqlalchemy as sa
@@ -121,12 +122,12 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_runs_population_id_state"), "runs", ["population_id", "state"], unique=False)
     op.create_index(
-        "uq_runs_secure_key",
+        "uq_runs_key",
         "runs",
         ["key_commitment"],
         unique=True,
-        sqlite_where=sa.text("noise_source = 'secure'"),
-        postgresql_where=sa.text("noise_source = 'secure'"),
+        sqlite_where=sa.text("noise_source <> 'seeded'"),
+        postgresql_where=sa.text("noise_source <> 'seeded'"),
     )
     op.create_table(
         "users",
@@ -201,7 +202,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("run_seq", "index", name=op.f("uq_participations_run_seq_index")),
     )
     head = sa.table("head", sa.column("id"), sa.column("ledger"), sa.column("count"), sa.column("hash"))
-    op.bulk_insert(head, [{"id": 1, "ledger": secrets.token_hex(16), "count": 0, "hash": "0" * 64}])
+    ledger = secrets.token_hex(16)
+    genesis = hashlib.sha256(b"fieldfare.ledger.v1\0" + ledger.encode()).hexdigest()
+    op.bulk_insert(head, [{"id": 1, "ledger": ledger, "count": 0, "hash": genesis}])
     for name, event, table, condition, message in _GUARDS:
         _guard(name, event, table, condition, message)
 

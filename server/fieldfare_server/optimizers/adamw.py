@@ -1,0 +1,60 @@
+"""AdamW on the privatised update, optionally with the noise's variance taken out of the second moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+
+from fieldfare_server.optimizers import second_moment
+from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
+from fieldfare_server.optimizers.registry import register
+
+
+@register
+class AdamWSpec(SteppedSpec):
+    """`kind = "adamw"`."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(default=0.01, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    noise_correction: bool = Field(default=False, description="take the noise's known variance out of v")
+
+    def build(self) -> AdamW:
+        return AdamW(self)
+
+
+@dataclass(frozen=True)
+class AdamW(ServerOptimizer):
+    """Loshchilov and Hutter 2019: m_hat, v_hat as in Adam; x <- (1 - lr wd) x + lr m_hat / (sqrt(v_hat) + epsilon).
+
+    With `noise_correction`, the noise's part is taken out of v_hat (see `second_moment`), so that its mean is the
+    second moment of the un-noised update. State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0
+    uncorrected; `steps` int64 ().
+    """
+
+    spec: AdamWSpec
+    kind: ClassVar[str] = "adamw"
+
+    def init(self, params: torch.Tensor) -> State:
+        moments = {"momentum": torch.zeros_like(params), "second": torch.zeros_like(params)}
+        return moments | second_moment.fresh() | {"steps": torch.zeros((), dtype=torch.int64)}
+
+    def step(
+        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
+    ) -> tuple[torch.Tensor, State]:
+        spec, rate, steps = self.spec, self.spec.rate(info), int(state["steps"]) + 1
+        momentum = state["momentum"] * spec.beta1 + update * (1.0 - spec.beta1)
+        second = state["second"] * spec.beta2 + update.square() * (1.0 - spec.beta2)
+        noise = second_moment.averaged(
+            state, info.noise_std if spec.noise_correction else 0.0, spec.beta2, 1.0 - spec.beta2
+        )
+        squares = second_moment.corrected(second, noise, 1.0 - spec.beta2**steps)
+        direction = momentum / (squares.sqrt_() + spec.epsilon) / (1.0 - spec.beta1**steps)
+        new = {"momentum": momentum, "second": second, "steps": torch.tensor(steps)} | noise
+        return params * (1.0 - rate * spec.weight_decay) + direction * rate, new

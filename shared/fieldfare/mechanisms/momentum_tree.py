@@ -1,0 +1,211 @@
+"""The momentum-discounted tree: noise for the server's momentum, aggregated over a binary tree.
+
+Tran and Cutkosky, "Momentum Aggregation for Private Non-convex ERM" (NeurIPS 2022), Algorithm 1. The quantity that is
+wanted is not the sum of the updates but their momentum m_t = (1 - a) m_{t-1} + a x_t; `momentum` is 1 - a. A node
+holds the momentum of its own rounds, sum over t in the node of (1 - a)^(last - t) x_t, plus noise, and
+
+    m_t + NOISE_t = a sum over nodes in COMPOSE(1, t) of (1 - a)^(t - last) (node + noise)          (eq. 4)
+
+reads one new node a round, the largest that closes in it: with the discount inside the nodes the momentum itself is
+exact.
+
+**As a mechanism.** Round t releases x_t + (B z)_t, B chosen so that the momentum of what is released is m_t + NOISE_t:
+row t of B is (NOISE_t - (1 - a) NOISE_{t-1}) / a. Everything but the new node and the nodes it replaces cancels:
+
+    (B z)_t = s_h z_t - sum_{l < h} (1 - a)^(2^l) s_l z_(open node of height l),   s_h the noise of height h.
+
+So a server that runs momentum 1 - a on these releases gets Algorithm 1, and any other server optimizer is as private.
+C is square, one row for each node that is read, entries (1 - a)^(last - t) / s_h; B = C^-1; momentum 0 is `independent`
+and momentum -> 1 the `plain` tree. Right children are never read and not charged (the paper charges them).
+
+**Noise of a node** (`variant`). "flat": the same for all nodes; half the variance of the paper's at the same privacy.
+"proportional": the paper's, proportional to the node's sensitivity under the plan's separation N,
+s_h = sum_{j < ceil(2^h / N)} (1 - a)^(j N). (The paper's sum stops one term early: a leaf would get no noise.)
+
+**Sensitivity.** All weights are positive, so equal updates are worst. Exact for one participation, fixed orders and
+wherever patterns are few; otherwise the upper bound of `tree_patterns`. The paper's 4 a G needs occurrences N apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.compose import height_of
+from fieldfare.mechanisms.few_patterns import few_patterns
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.tree_patterns import column_norms, largest_discounted_sum, node_norms
+from fieldfare.mechanisms.tree_streams import ReadNodesStream, stored_heights
+from fieldfare.participation import MinSeparation, Participation, Single
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
+
+    Array = NDArray[np.float64]
+
+
+@register
+class MomentumTreeSpec(MechanismSpec):
+    """`kind = "momentum-tree"`."""
+
+    kind: Literal["momentum-tree"] = "momentum-tree"
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="the server's momentum 1 - a")
+    variant: Literal["flat", "proportional", "three-tree"] = Field(
+        default="flat", description="noise of a node: all the same, or as its sensitivity under the plan's separation"
+    )
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        """The tree of `rounds` rounds; "proportional" takes its epoch length from `participation` (None: one epoch)."""
+        if self.variant == "three-tree":
+            raise BadInput(
+                "mechanism.variant = 'three-tree'",
+                "releases three sums a round and needs the optimizer that computes them.",
+                "variant = 'flat', or fieldfare.mechanisms.three_tree.ThreeTree",
+            )
+        block = block_rounds(self.restart_every, rounds)
+        scale = np.ones(block.bit_length())
+        if self.variant == "proportional":
+            period = (participation or Single()).separation_and_count(rounds)[0]
+            scale = node_scale(block, period, self.momentum)
+        return stamped(MomentumTree(block, self.momentum, scale), self.restart_every, rounds)
+
+
+def node_weight(length: int, period: int, momentum: float) -> float:
+    """sum_{j < ceil(length / period)} momentum^(j period): the most that one user, seen every `period` rounds, weighs.
+
+    In a node of `length` rounds, clip norm 1. At most 1 / (1 - 1/e) max(1, 1 / (period (1 - momentum))).
+    """
+    terms = -(-length // period)
+    return float(np.sum(np.power(momentum, float(period) * np.arange(terms))))
+
+
+def node_scale(rounds: int, period: int, momentum: float) -> Array:
+    """`node_weight` of the nodes of height 0, 1, ... that fit in `rounds` rounds."""
+    return np.array([node_weight(1 << h, period, momentum) for h in range(rounds.bit_length())])
+
+
+def touched_nodes(period: int, rounds: int) -> int:
+    """V of theorem 4: the most nodes that one user touches who takes part every `period` rounds.
+
+    With ceil(rounds / period) participations; the paper's rounds / period is too small when it is no integer.
+    """
+    top, inside = rounds.bit_length() - 1, period.bit_length() - 1
+    many = (min(top, inside) + 1) * -(-rounds // period)
+    return many + sum(rounds >> height for height in range(inside + 1, top + 1))
+
+
+class MomentumTree(Mechanism):
+    """Algorithm 1 for `rounds` rounds, discount `momentum` in [0, 1), node noise `scale`, shape (heights,)."""
+
+    kind: ClassVar[str] = "momentum-tree"
+
+    def __init__(self, rounds: int, momentum: float, scale: Array | None = None) -> None:
+        """Raises `BadInput` for rounds below 1, a momentum outside [0, 1) or a scale that is not positive."""
+        if rounds < 1:
+            raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+        if not 0 <= momentum < 1:
+            raise BadInput(f"momentum = {momentum}", "must be in [0, 1).", "0.9")
+        self.rounds, self.momentum = rounds, momentum
+        self.scale = np.ones(rounds.bit_length()) if scale is None else np.array(scale, dtype=np.float64)
+        if self.scale.shape != (rounds.bit_length(),) or not (np.isfinite(self.scale) & (self.scale > 0)).all():
+            raise BadInput("scale", f"must be {rounds.bit_length()} positive numbers, one a height.")
+        self.scale.setflags(write=False)
+        self._carry = self.scale * np.power(momentum, 2.0 ** np.arange(len(self.scale)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rounds={self.rounds}, momentum={self.momentum})"
+
+    @property
+    def buffers(self) -> int:
+        return stored_heights(self.rounds)
+
+    def strategy_matrix(self, n: int) -> Array:
+        matrix = np.zeros((self._released(n), n))
+        for t in range(n):
+            height = height_of(t + 1)
+            first = t + 1 - (1 << height)
+            matrix[t, first : t + 1] = np.power(self.momentum, np.arange(t - first, -1.0, -1.0)) / self.scale[height]
+        return matrix
+
+    def noising_matrix(self, n: int) -> Array:
+        matrix = np.zeros((self._released(n), n))
+        for t in range(n):
+            height = height_of(t + 1)
+            matrix[t, t] = self.scale[height]
+            for below in range(height):
+                matrix[t, t - (1 << below)] = -self._carry[below]
+        return matrix
+
+    def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
+        n = self._released(rounds)
+        b, k = participation.separation_and_count(n)
+        if min(k, -(-n // b)) <= 1:
+            norms = column_norms(n, read_only=True, decay=self.momentum, scale=self.scale)
+            return Sensitivity(float(norms.max()), "exact", "largest column norm")
+        patterns = few_patterns(participation, n)
+        if patterns is not None:
+            return Sensitivity(float(self.pattern_norms(patterns, n).max()), "exact", "every pattern")
+        bound = largest_discounted_sum(n, b, k, read_only=True, decay=self.momentum, scale=self.scale)
+        value = float(np.sqrt(bound))
+        attained = float(self.pattern_norms([range(s, n, b)[:k] for s in range(min(b, n))], n).max())
+        if isinstance(participation, MinSeparation) and value <= attained * (1 + 1e-12):
+            return Sensitivity(max(value, attained), "exact", "upper bound attained by evenly spaced rounds")
+        return Sensitivity(value, "upper bound", "max-plus dynamic programming over the discounted tree")
+
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Array:
+        n = self._released(rounds)
+        return node_norms(patterns, n, read_only=True, decay=self.momentum, scale=self.scale)
+
+    def row_norms(self, n: int | None = None) -> Array:
+        heights = [height_of(t + 1) for t in range(self._released(n))]
+        replaced = np.concatenate([[0.0], np.cumsum(np.square(self._carry))])
+        by_height = np.sqrt(np.square(self.scale) + replaced[:-1])
+        return np.asarray(by_height[heights])
+
+    def prefix_row_norms(self, n: int | None = None) -> Array:
+        """A node's noise stays in the prefix sum with weight s, or s (1 - (1 - a)^length) once it is replaced."""
+        released = self._released(n)
+        heights = np.array([height_of(t + 1) for t in range(released)])
+        stays = np.square(self.scale - self._carry)
+        variance = np.cumsum(stays[heights])
+        t = np.arange(1, released + 1)
+        for height, extra in enumerate(np.square(self.scale) - stays):
+            variance += np.where(t >> height & 1, extra, 0.0)
+        return np.asarray(np.sqrt(variance), dtype=np.float64)
+
+    def momentum_row_norms(self, n: int | None = None) -> Array:
+        """Standard deviation of NOISE_t, t < n: the noise in a m_t + ... of equation 4, for sigma = clip = 1."""
+        t = np.arange(1, self._released(n) + 1)
+        variance = np.zeros(len(t))
+        for height, scale in enumerate(self.scale):
+            since = (t & ((1 << height) - 1)).astype(float)
+            variance += np.where(t >> height & 1, np.square(scale * np.power(self.momentum, since)), 0.0)
+        return np.asarray((1 - self.momentum) * np.sqrt(variance), dtype=np.float64)
+
+    def stream(
+        self,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Stream:
+        return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, dtype=dtype, device=device)
+
+    def _released(self, n: int | None) -> int:
+        if n is None:
+            return self.rounds
+        if not 1 <= n <= self.rounds:
+            raise BadInput(
+                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
+            )
+        return n
