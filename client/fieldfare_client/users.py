@@ -1,14 +1,14 @@
 """The users that a node hosts, and their rows, in columns.
 
-Layout, in memory and on disk alike: rows of one user are adjacent; `offsets[u] : offsets[u + 1]` are the rows of
-user u; every column is row-aligned. On disk that is one Arrow IPC file, uncompressed, of one record batch a block of
-users, which is memory-mapped: a user's rows are read from disk when that user trains, and not before.
+Rows of one user are adjacent; `offsets[u] : offsets[u + 1]` are the rows of user u; every column is row-aligned.
+`fieldfare_client.storage` keeps the same on disk and maps it into memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,17 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.wire import pseudonyms as name_all
+
+
+class Column(Protocol):
+    """Row-aligned values: an array, a memory map, or anything that arrays of row numbers index."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -40,12 +51,12 @@ class UserTable:
         self,
         ids: Sequence[str] | NDArray[np.uint64],
         offsets: NDArray[np.int64],
-        columns: Mapping[str, NDArray[np.generic]],
+        columns: Mapping[str, Column],
     ) -> None:
         named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all([str(i) for i in ids])
         self._pseudonyms: NDArray[np.uint64] = named
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
-        self.columns: dict[str, NDArray[np.generic]] = dict(columns)
+        self.columns: dict[str, Column] = dict(columns)
         self._selection: NDArray[np.int64] | None = None
         if np.unique(named).size != named.size:
             raise BadInput("users", "a user id occurs twice.")

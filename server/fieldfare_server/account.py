@@ -22,6 +22,8 @@ class Account(Protocol):
     next_round: int
     checkpoint: str | None
 
+    @property
+    def users(self) -> int: ...
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]: ...
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]: ...
@@ -63,6 +65,10 @@ class Rehearsal:
         self._known: dict[int, int] = {}
         self._taken_part = ParticipationState()
         self._attempts = 0
+
+    @property
+    def users(self) -> int:
+        return len(self._known)
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         names = np.asarray(ids, np.uint64).tolist()

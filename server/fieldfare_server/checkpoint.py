@@ -82,7 +82,7 @@ class RunStore:
         sync_directory(self.directory.parent)
 
     def remove(self) -> None:
-        """Undo `create`, for a run that the ledger refused. Raises `CheckpointError` where there are checkpoints."""
+        """Undo `create`, for a run that the ledger refused: nothing was released. Raises if there are checkpoints."""
         if any(self._files(self._committed)):
             raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
         self._remove_pending()

@@ -153,7 +153,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts) if facts else [Fact(name="Plan", value="written by another version; see the audit log")]),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
-        Fact(name="Noise source", value="AES-256 keystream, key of this run alone" if private else "fixed seed"),
+        Fact(name="Noise source", value=_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
@@ -180,6 +180,12 @@ def _plan_lines(facts: PlanFacts) -> list[Fact]:
     ]
 
 
+def _source(facts: PlanFacts | None) -> str:
+    names = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
+    name = names.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
+    return f"{name}; 256 random bits of key for this run alone"
+
+
 def _method(loss: PrivacyLoss) -> str:
     if loss.sampled:
         return "privacy loss distributions for sampled rounds"
@@ -190,6 +196,8 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     lines = [*_BY_ADJACENCY[run.adjacency], *NOT_COVERED]
     if run.trust_node_ids:
         lines.insert(0, "Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
+    if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":
+        lines.insert(0, "An attacker who can predict the noise generator, which is not a cryptographic one.")
     if population.simulated:
         lines.insert(0, "Anybody: the population is marked as simulated.")
     if run.noise_source != "secure":

@@ -1,12 +1,214 @@
+"""Who is asked to take part in a round: exactly the users that the plan's participation still allows.
+
+What the accountant assumes is enforced here, from realised participation, never assumed. Schemes:
+
+- *single, min-separation* (one cohort of fixed size, uniformly among the users that are available and allowed);
+- *fixed order* (users are dealt to `period` places once a run; a round's cohort comes from one place);
+- *Poisson* (every available user independently with probability `rate`: cohorts vary in size, and are neither filled
+  up nor cut, for that would be another scheme than the one amplification was proven for);
+- *cyclic Poisson* (users are put into `groups` groups independently and uniformly once a run; the round's group is
+  sampled as above).
+
+Randomness is a generator that the caller derives from the run's key, so that a resumed run selects the same cohort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfare.errors import BadInput, Refused
+from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+
+Users: TypeAlias = NDArray[np.int64]
+Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
+"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
+
+_BLOCK = 1 << 16
+
+
+class Availability(Protocol):
+    """Which users could be asked in a round; for simulations of users that come and go.
+
+    It must not depend on who was selected before: sampling earns nothing for users whose presence gives it away.
+    """
+
+    def __call__(self, round: int, users: Users) -> NDArray[np.bool_]:
+        """For each of `users`, shape (n,): whether it is there in `round`."""
+        ...  # a protocol: implemented by models of availability
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many users are there and why the others may not take part. Public except under `add_remove`."""
+
+    available: int
+    eligible: int
+    resting: int
+    """Took part too recently, or have another place in the order."""
+    exhausted: int
+    """Took part as often as the plan allows."""
+
+
+class NotEnoughUsers(Refused):
+    """Fewer users than a round needs may take part now."""
+
+    def __init__(self, round: int, fewest: int, standing: Standing) -> None:
+        self.standing = standing
+        super().__init__(
+            f"the cohort of round {round}",
+            f"{fewest} users are needed, and of {standing.available} available ones {standing.eligible} may take part "
+            f"({standing.resting} rest until later rounds, {standing.exhausted} have done all their rounds).",
+            f"a cohort of {standing.eligible}, or more users"
+            if standing.eligible
+            else "more users, or more participations",
+        )
 
 
 class Selector:
-    def __init__(self, participation, rounds, cohort, over):
-        self.p, self.rounds, self.cohort, self.over = participation, rounds, cohort, over
+    """Chooses cohorts for one run. Holds no state that a resumed run would miss: places follow from the key."""
 
-    def select(self, t, available, last, count, generator):
-        b, k = self.p.separation_and_count(self.rounds)
-        ok = available[((last < 0) | (t - last >= b)) & (count < k)]
-        n = min(len(ok), int(self.cohort * self.over))
-        return np.sort(generator.choice(ok, n, replace=False))
+    def __init__(
+        self,
+        participation: Participation,
+        rounds: int,
+        cohort: int,
+        over_selection: float = 1.0,
+        *,
+        order: np.random.Generator | None = None,
+        fewest: int = 1,
+        availability: Availability | None = None,
+    ) -> None:
+        """cohort: users wanted a round (for Poisson schemes only the mean's denominator, not a target).
+
+        over_selection: users asked per user wanted. order: a generator that depends on the run's key alone, needed by
+        fixed order and cyclic Poisson to place users. fewest: refuse to open a round with fewer eligible users.
+        Raises `BadInput` for what cannot be enforced.
+        """
+        if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
+            raise BadInput(f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation")
+        for name, value in (("rounds", rounds), ("cohort", cohort), ("fewest", fewest)):
+            if value < 1:
+                raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
+        if fewest > cohort:
+            raise BadInput(f"fewest = {fewest}", f"is above cohort = {cohort}.", str(cohort))
+        if not 1 <= over_selection < math.inf:
+            raise BadInput(f"over_selection = {over_selection}", "must be a finite number of at least 1.", "1.0")
+        if isinstance(participation, Poisson | CyclicPoisson) and over_selection != 1:
+            raise BadInput(
+                f"over_selection = {over_selection}",
+                "Poisson schemes include every user independently; asking more users would be another scheme.",
+                "1.0",
+            )
+        self.participation, self.rounds, self.cohort = participation, rounds, cohort
+        self.fewest, self.availability = fewest, availability
+        self.asked = math.ceil(cohort * over_selection)
+        """Users asked a round where enough may take part; Poisson schemes ask whom the coins say."""
+        self._separation, self._most = participation.separation_and_count(rounds)
+        self._places: _Places | None = None
+        if isinstance(participation, FixedOrder | CyclicPoisson):
+            if order is None:
+                raise BadInput("order", f"{type(participation).__name__} needs a generator that places users.")
+            balanced = isinstance(participation, FixedOrder)
+            self._places = _Places(self._separation, int(order.integers(0, 2**63)), balanced)
+
+    def select(self, round: int, available: ArrayLike, taken: Taken, generator: np.random.Generator) -> Users:
+        """The cohort of `round`: increasing distinct indices from `available`, all of them allowed to take part.
+
+        available: distinct user indices, int64 (n,). taken: the ledger's realised participation. generator: from the
+        run's key and this round. Uniform without replacement among eligible users, O(cohort) where most are eligible;
+        O(n) otherwise. Raises `NotEnoughUsers`; Poisson schemes never do, their cohorts may be empty.
+        """
+        if not 0 <= round < self.rounds:
+            raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
+        users = np.asarray(available, dtype=np.int64)
+        if self.availability is not None:
+            users = users[self.availability(round, users)]
+        pool = self._in_place(round, users)
+        if isinstance(self.participation, Poisson | CyclicPoisson):
+            # A binomial number of distinct users, uniformly: the same law as one coin per user, in O(cohort).
+            size = int(generator.binomial(pool.size, self.participation.rate))
+            return np.sort(pool[generator.choice(pool.size, size, replace=False, shuffle=False)])
+        if pool.size > 8 * self.asked:
+            # Uniform distinct users in random order; the first eligible ones among them are a uniform cohort.
+            drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
+            fit = drawn[self._eligible(round, *taken(drawn))]
+            if fit.size >= self.asked:
+                return np.sort(fit[: self.asked])
+        fit = pool[self._eligible(round, *taken(pool))]
+        if fit.size < self.fewest:
+            raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
+        size = min(self.asked, fit.size)
+        return np.sort(fit[generator.choice(fit.size, size, replace=False, shuffle=False)])
+
+    def standing(self, round: int, available: ArrayLike, taken: Taken) -> Standing:
+        """How many of `available` may take part in `round`, and why the others may not. O(n)."""
+        users = np.asarray(available, dtype=np.int64)
+        pool = self._in_place(round, users)
+        last, count = taken(pool)
+        exhausted = int((count >= self._most).sum())
+        eligible = int(self._eligible(round, last, count).sum())
+        return Standing(int(users.size), eligible, int(users.size) - eligible - exhausted, exhausted)
+
+    def _eligible(self, round: int, last: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.bool_]:
+        if isinstance(self.participation, Poisson | CyclicPoisson):
+            return np.ones(count.shape, dtype=np.bool_)
+        rested = (count == 0) | (round - last >= self._separation)
+        return np.asarray((count < self._most) & rested, dtype=np.bool_)
+
+    def _in_place(self, round: int, users: Users) -> Users:
+        if self._places is None:
+            return users
+        here: Users = users[self._places.of(users) == round % self._separation]
+        return here
+
+
+class _Places:
+    """A fixed place in 0 .. n - 1 for every user index, from a seed; the same however many users there are.
+
+    balanced: every n consecutive indices are dealt one to each place, so cohorts are equal (fixed order). Otherwise
+    users are placed independently and uniformly, so that a user's absence changes nobody else's place in law.
+    """
+
+    def __init__(self, places: int, seed: int, balanced: bool) -> None:
+        self._n, self._seed, self._balanced = places, seed, balanced
+        self._block = places * max(1, _BLOCK // places) if balanced else _BLOCK
+        self._of = np.empty(0, dtype=np.int32)
+
+    def of(self, users: Users) -> NDArray[np.int32]:
+        needed = int(users.max(initial=-1)) + 1
+        if needed > self._of.size:
+            blocks = range(self._of.size // self._block, -(-needed // self._block))
+            self._of = np.concatenate([self._of, *map(self._draw, blocks)])
+        return self._of[users]
+
+    def _draw(self, block: int) -> NDArray[np.int32]:
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self._seed, block))))
+        if not self._balanced:
+            return generator.integers(0, self._n, self._block, dtype=np.int32)
+        hands = np.tile(np.arange(self._n, dtype=np.int32), (self._block // self._n, 1))
+        return np.asarray(generator.permuted(hands, axis=1).reshape(-1), dtype=np.int32)
+
+
+def require_possible(participation: Participation, rounds: int, cohort: int, users: int) -> None:
+    """Refuse a plan that needs more participations than `users` users may give. Raises `BadInput`.
+
+    Rounds of `cohort` users each are needed, and in any `separation` consecutive rounds a user takes part once.
+    Poisson schemes always run.
+    """
+    if isinstance(participation, Poisson | CyclicPoisson):
+        return
+    separation, most = participation.separation_and_count(rounds)
+    needed = max(-(-rounds * cohort // most), cohort * min(separation, rounds))
+    if users < needed:
+        largest = min(users * most // rounds, users // min(separation, rounds))
+        raise BadInput(
+            f"{rounds} rounds of {cohort} users with at most {most} participations at least {separation} rounds apart",
+            f"need {needed} users, and the population has {users}.",
+            f"cohort {largest}" if largest else f"{needed} users",
+        )

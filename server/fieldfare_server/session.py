@@ -76,13 +76,19 @@ class Session:
         """Per coordinate of the newest released mean update."""
         self.voids = 0
         """Attempts at the next round, in this process, that too few users answered."""
-        self._selector = Selector(plan.participation.build(), plan.run.rounds, plan.run.cohort, plan.run.over_selection)
+        self._selector = Selector(
+            plan.participation.build(),
+            plan.run.rounds,
+            plan.run.cohort,
+            plan.run.over_selection,
+            order=self.noise.generator("order", 0),
+            fewest=max(1, plan.report_goal),
+        )
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         if cost is not None:
-            self._charge = RealisedCharge(cost.mechanism, cost.participation)
-            self._charge.sigma = cost.noise_multiplier
+            self._charge = cost.realised()
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
 
@@ -112,7 +118,7 @@ class Session:
                 plan.privacy.population,
                 plan.run.rounds,
                 cost.loss,
-                noise_source="seeded" if fixed else "secure",
+                noise_source="seeded" if fixed else plan.privacy.noise_source,
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 holder=f"{actor}@{socket.gethostname()}:{os.getpid()}",
@@ -189,8 +195,15 @@ class Session:
         if self._stream is not None:
             kept = {name.removeprefix("noise."): t for name, t in tensors.items() if name.startswith("noise.")}
             self._stream.load_state_dict({**meta["noise"], **kept})
-        if self._charge is not None:
-            pass
+        if self.cost is not None:
+            self._charge = RealisedCharge.restored(
+                self.cost.mechanism,
+                self.cost.participation,
+                self.cost.noise_multiplier,
+                self.plan.privacy.adjacency,
+                self.account.patterns(np.arange(self.account.users)),
+                next_round,
+            )
 
     # -- what the strategy asks for -------------------------------------------------------------------------------
 
@@ -215,9 +228,8 @@ class Session:
         A round that a crash voided is drawn again as it was, so that the resumed run is the one that would have been;
         a round that too few users answered is drawn anew, for the same users might not answer again.
         """
-        last, count = self.account.participation(available)
         generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
-        return self._selector.select(self.next_round, available, last, count, generator)
+        return self._selector.select(self.next_round, available, self.account.participation, generator)
 
     def points(self) -> Points:
         """What clients train from this round."""
@@ -318,9 +330,7 @@ class Session:
             self.store.promote(digest)
 
     def _spent(self, index: int, participants: Indices) -> PrivacyLoss:
-        if self.cost is None or self._charge is None:
-            return PrivacyLoss()
-        return self._charge.after(index, self.account.patterns(participants))
+        return self._charge.add(index, participants) if self._charge is not None else PrivacyLoss()
 
     def _next_clip(self, noised: torch.Tensor, reports: int) -> float:
         if not self.counts:

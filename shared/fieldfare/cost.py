@@ -9,6 +9,7 @@ from fieldfare.accounting import PrivacyLoss, calibrate, charge_for, zcdp_epsilo
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare.realised import RealisedCharge
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Cost:
     def epsilon(self) -> float:
         """At the plan's delta."""
         return self.loss.epsilon(self.plan.privacy.delta)
+
+    def realised(self) -> RealisedCharge:
+        """A fresh running charge for one execution of the plan, from who really takes part."""
+        return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
 
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints."""

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.problems import ProblemError
@@ -25,6 +26,7 @@ from fieldfare_server.api.schemas import (
 )
 from fieldfare_server.api.store import Request, TokenRecord, Totals
 from fieldfare_server.guarantee import Fact, Guarantee
+from fieldfare_server.report import Section, Statement
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 DELTA = 1e-5
@@ -258,6 +260,15 @@ class FakeStore:
     def totals(self) -> Totals:
         self.ping()
         return Totals(rounds={"committed": sum(self.progress.values())}, rejects={"late": 7}, runs={"running": 1})
+
+    def statement(self, run_id: str) -> Statement:
+        self.run(run_id)
+        section = Section("Formal guarantee", (("Spent", "epsilon = 0.6"),), ("One | line",))
+        return Statement(f"Statement of {run_id}", "Private.", True, (section,), {"run": run_id})
+
+    def registry_entry(self, run_id: str) -> dict[str, Any]:
+        self.run(run_id)
+        return {"tier": 3}
 
     def request(self, run_id: str, what: Request, actor: str) -> str:
         if self.run(run_id).state == "done":

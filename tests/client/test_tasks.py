@@ -11,9 +11,9 @@ import torch
 from fieldfare.errors import BadInput
 from fieldfare.task import Task, load_task, task_names
 from fieldfare_client.tasks.digits import DigitsTask
-from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, held_out, load, read_csv
+from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, load, read_csv
 from fieldfare_client.tasks.scores import auc
-from fieldfare_client.tasks.split import by_labels
+from fieldfare_client.tasks.split import by_hash, by_labels
 
 SAMPLE = Path(__file__).parents[1] / "data" / "flights_sample.csv"
 HEADER = "year,month,day,arr_delay,carrier,tailnum,origin,dest,distance,hour"
@@ -105,7 +105,7 @@ def test_features_are_89_and_unlisted_values_have_none() -> None:
 
 def test_held_out_aircraft_are_never_trained_on(flights: FlightsTask) -> None:
     everyone = load(SAMPLE, flights.cache)
-    kept = everyone.pseudonyms[held_out(everyone.pseudonyms, 8)]
+    kept = everyone.pseudonyms[by_hash(everyone.pseudonyms, 8)]
     assert len(flights.users()) == 22
     assert not np.isin(kept, flights.users().pseudonyms).any()
 

@@ -260,3 +260,26 @@ def test_bad_coefficients_are_named() -> None:
         BufferStream(3, noise, 3, np.ones(2), np.ones(1))
     with pytest.raises(BadInput, match="lower-triangular"):
         MemoryStream(3, noise, 3, lambda t: np.ones(3)).next()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_accelerators_arithmetic_is_the_same_mechanism(name: str) -> None:
+    """The tensor branch, run on host tensors: equal to the host branch up to rounding, and resumed bit for bit."""
+    n = 23
+    host = rows(make(name, n, restart_every=9), n)
+    stream, again = make(name, n, restart_every=9), make(name, n, restart_every=9)
+    stream._on_host = again._on_host = False
+    device = rows(stream, n)
+    np.testing.assert_allclose(device, host, rtol=0, atol=1e-12)
+    again.skip(13)
+    assert np.array_equal(rows(again, n - 13), device[13:])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("source", ["aes-256-ctr", "philox-4x32-10"])
+def test_cuda_streams_agree_with_the_host(source: str) -> None:
+    noise = SecureNoise(KEY, source=source)  # type: ignore[arg-type]
+    host = BufferStream(50_000, noise, 4, OMEGA, THETA)
+    cuda = BufferStream(50_000, noise, 4, OMEGA, THETA, device="cuda")
+    for _ in range(4):
+        torch.testing.assert_close(cuda.next().cpu(), host.next(), rtol=1e-4, atol=5e-4)

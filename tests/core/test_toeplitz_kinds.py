@@ -28,6 +28,7 @@ SPECS: list[dict[str, Any]] = [
     {"kind": "anti-pgd"},
     {"kind": "anti-pgd", "nu": 0.3},
     {"kind": "spectral", "eigenvalues": [1.0, 0.3], "learning_rate": 0.2},
+    {"kind": "spectral", "eigenvalues": [1.0, 0.3], "learning_rate": 0.2, "engine": "exact"},
     {"kind": "spectral", "eigenvalues": [1.0, 0.3], "learning_rate": 0.2, "engine": "memory"},
     {"kind": "spectral", "eigenvalues": [1.0, 0.3], "learning_rate": 0.2, "window": 4},
     {"kind": "fft"},
@@ -67,7 +68,6 @@ LONG = [
     for s in SPECS + STAMPED
     if s.get("engine") != "exact" and not ("replay" in str(s) or s["kind"] in ("fft", "spectral"))
 ]
-LONG += [{"kind": "spectral", "eigenvalues": [1.0, 0.3], "learning_rate": 0.2, "engine": "memory"}]
 LONG += [{"kind": "fft", "engine": "memory"}]
 
 
@@ -194,6 +194,21 @@ def test_realised_patterns(spec: dict[str, Any]) -> None:
 def test_refusals_name_field_value_and_range(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mechanisms.build(spec, 20)
+
+
+@pytest.mark.parametrize(
+    ("eigenvalues", "rate"), [([1.0], 0.02), ([1.0, 0.9], 0.9), (list(1 / np.arange(1, 129)), 0.02), ([1.0, 1e-4], 0.9)]
+)
+def test_spectral_fast_engine_is_near_the_exact_one(eigenvalues: list[float], rate: float) -> None:
+    spec = {"kind": "spectral", "eigenvalues": eigenvalues, "learning_rate": rate}
+    participation = MinSeparation(50, 4)
+    fast = mechanisms.build(spec, 300, participation)
+    exact = mechanisms.build({**spec, "engine": "exact"}, 300, participation)
+    assert fast.buffers <= 4
+    assert exact.buffers == 0
+    assert fast.mean_error(300, participation) == pytest.approx(exact.mean_error(300, participation), rel=1e-3)
+    assert fast.max_error(300, participation) == pytest.approx(exact.max_error(300, participation), rel=1e-3)
+    assert fast.sensitivity(participation).bound == "exact"
 
 
 def test_fft_refuses_horizons_it_cannot_factor() -> None:

@@ -27,6 +27,8 @@ NUMBERS = 2**19  # 1 % of the scale is z = 10
 FIELDS: dict[str, dict[str, Any]] = {
     "spectral": {"eigenvalues": [0.5, 0.1], "learning_rate": 0.5},
     "momentum-tree": {"momentum": 0.9},
+    "banded": {"bands": 4},
+    "blt": {"buffers": 2},
 }
 
 

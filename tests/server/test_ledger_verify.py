@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -20,51 +21,24 @@ from fieldfare_server.checkpoint import RunStore
 from fieldfare_server.ledger import Head, Ledger, models, verify
 from fieldfare_server.ledger.store import new_run_id
 from fieldfare_server.ledger.verify import verify_on
-from support.ledgers import PLAN, commit, digest, gaussian, start
+from support.fill import fill
+from support.ledgers import PLAN, commit, gaussian, start
 
 
 def charge_per_participation(plan_json: str):  # type: ignore[no-untyped-def]
     """A rule to recompute by: mu^2 = 0.04 x the most that anybody has taken part so far."""
     assert plan_json == PLAN
-    most = 0
+    times: Counter[int] = Counter()
+    last = -1
 
-    def charge(index: int, patterns: Sequence[tuple[int, ...]]) -> PrivacyLoss:
-        nonlocal most
-        assert all(pattern[-1] == index for pattern in patterns)
-        most = max([most, *map(len, patterns)])
-        return PrivacyLoss(mu_squared=0.04 * most, sampled=())
+    def charge(index: int, users: NDArray[np.int64]) -> PrivacyLoss:
+        nonlocal last
+        assert index > last
+        last = index
+        times.update(users.tolist())
+        return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
 
     return charge
-
-
-def fill(ledger: Ledger, root: Path | None = None) -> None:
-    """One of everything: an ended run, one with a void and an open round, tokens, a raised budget."""
-    ledger.create_population("people", 4.0, 1e-6, actor="officer")
-    ledger.raise_population("people", epsilon=5.0, reason="agreed on 3 May", actor="officer")
-    ledger.create_population("others", 1.0, 1e-6, adjacency="add_remove", actor="officer")
-    ledger.close_population("others", actor="officer")
-    _, token = ledger.create_token("page", ("read",), actor="officer")
-    ledger.create_token("office", ("read", "admin"), actor="officer")
-    ledger.revoke_token(token.id, actor="officer")
-    run = start(ledger, 0.8, rounds=3)
-    run.register_users(np.arange(100, 140, dtype=np.uint64))
-    store = None if root is None else RunStore(root, run.id)
-    if store is not None:
-        store.create(bytes(32))
-    for t, cohort in enumerate(([0, 1, 2], [2, 3], [4])):
-        opened = run.open_round(cohort)
-        name = digest(str(t)) if store is None else store.write(t, {"x": torch.full((4,), float(t))}, {})
-        loss = PrivacyLoss(mu_squared=0.04 * min(t + 1, 2), sampled=())
-        run.commit_round(opened, cohort, loss, name, {"accuracy": 0.5}, {"nan": 1}, reports=9)
-        if store is not None:
-            store.promote(name)
-    run.finish("done")
-    other = start(ledger, 0.2, rounds=3)
-    other.void_round(other.open_round([5, 6]), "too few", reports=1, rejects={"shape": 2})
-    opened = other.open_round([5, 7])
-    other.commit_round(opened, [5], gaussian(0.2), digest("other"))
-    other.register_users(np.arange(139, 150, dtype=np.uint64))
-    other.open_round([8, 9])
 
 
 def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:

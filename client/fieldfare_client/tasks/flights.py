@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc
+from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
 
 LATE = 15
@@ -137,7 +138,8 @@ def load(source: Path | None = None, cache: Path | None = None) -> UserTable:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as file:
-            _store(file, stamp=stamp, ids=np.unique(aircraft), offsets=table.offsets, **table.columns)
+            stored = {name: np.asarray(column) for name, column in table.columns.items()}
+            _store(file, stamp=stamp, ids=np.unique(aircraft), offsets=table.offsets, **stored)
         Path(file.name).replace(kept)
     except OSError:
         pass  # a read-only home: slower next time, nothing else
@@ -146,13 +148,6 @@ def load(source: Path | None = None, cache: Path | None = None) -> UserTable:
 
 def _store(file: IO[bytes], **arrays: NDArray[np.generic]) -> None:
     np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-def held_out(pseudonyms: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
-    """Which users are never trained on, shape (users,): the `count` smallest pseudonyms, which are hashes."""
-    chosen = np.zeros(len(pseudonyms), bool)
-    chosen[np.argsort(pseudonyms)[:count]] = True
-    return chosen
 
 
 class FlightsTask(Task):
@@ -183,12 +178,12 @@ class FlightsTask(Task):
 
     def users(self) -> UserTable:
         table = self._all()
-        return table.select(np.flatnonzero(~held_out(table.pseudonyms, self.held_out_users)))
+        return table.select(np.flatnonzero(~by_hash(table.pseudonyms, self.held_out_users)))
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         if self._test is None:
             table = self._all()
-            chosen = np.flatnonzero(held_out(table.pseudonyms, self.held_out_users))
+            chosen = np.flatnonzero(by_hash(table.pseudonyms, self.held_out_users))
             self._test = self.prepare(table.rows(chosen).columns)
         inputs, targets = self._test
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Made-up users for data that have none."""
+"""Made-up users for data that have none, and users to hold out."""
 
 from __future__ import annotations
 
@@ -24,3 +24,10 @@ def by_labels(
         ends = np.cumsum(generator.dirichlet(np.full(users, concentration)))[:-1] * len(rows)
         owner[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
     return owner
+
+
+def by_hash(pseudonyms: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """Which users to hold out, shape (users,): the `count` smallest pseudonyms, which are hashes of the ids."""
+    chosen = np.zeros(len(pseudonyms), bool)
+    chosen[np.argsort(pseudonyms)[:count]] = True
+    return chosen

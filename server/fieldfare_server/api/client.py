@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -128,6 +128,10 @@ class Client:
     def participation(self, run_id: str) -> Histogram:
         """How many users took part how often."""
         return self._get(f"/v1/runs/{run_id}/participation", Histogram)
+
+    def report(self, run_id: str, format_: Literal["json", "markdown", "html"] = "markdown") -> str:
+        """The privacy statement of a run, as text."""
+        return self._send("GET", f"/v1/runs/{run_id}/report", {"format": format_}).text
 
     def audit(self, run_id: str | None = None) -> Iterator[AuditRow]:
         """The audit log, newest first; of one run if given."""

@@ -28,6 +28,8 @@ from fieldfare_server.api.schemas import (
 from fieldfare_server.api.store import Request, TokenRecord, Totals
 from fieldfare_server.guarantee import guarantee, plan_facts
 from fieldfare_server.ledger import Ledger, notes, views, watch
+from fieldfare_server.registry_entry import registry_entry
+from fieldfare_server.report import Statement, privacy_statement
 
 
 def moment(seconds: float) -> datetime:
@@ -188,6 +190,16 @@ class LedgerStore:
             allowed=facts.max_participations if facts else None,
             separation=facts.separation if facts else None,
         )
+
+    def statement(self, run_id: str) -> Statement:
+        """The privacy statement of a run."""
+        self._run(run_id)
+        return privacy_statement(self._ledger, run_id)
+
+    def registry_entry(self, run_id: str) -> dict[str, Any]:
+        """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
+        self._run(run_id)
+        return registry_entry(self._ledger, run_id)
 
     def request(self, run_id: str, what: Request, actor: str) -> str:
         """Ask the coordinator. Raises `ProblemError` 409 where the ledger refuses."""

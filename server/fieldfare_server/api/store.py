@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from fieldfare_server.api.schemas import (
     AuditRow,
@@ -22,6 +22,7 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
+from fieldfare_server.report import Statement
 
 Request = Literal["stop", "pause", "resume"]
 
@@ -70,6 +71,8 @@ class Store(Protocol):
         """Checks every row again."""
 
     def totals(self) -> Totals: ...
+    def statement(self, run_id: str) -> Statement: ...
+    def registry_entry(self, run_id: str) -> dict[str, Any]: ...
     def request(self, run_id: str, what: Request, actor: str) -> str:
         """Ask the coordinator; returns the run's state. Raises `ProblemError` 409 if the run has ended."""
 

@@ -10,9 +10,9 @@ from fieldfare.errors import LedgerError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger
-
-recharge = None
+from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger import verify as check
+from fieldfare_server.recharge import recharge
 
 
 def runs(
@@ -53,13 +53,18 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
     with refusals(json_):
         where = Home.of(home, ledger)
         with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            result = opened.verify(where.root, recharge)
+            held = HeadFile(where.head_file).read()
+            result = check(opened, where.root, recompute=recharge, held=held)
         if json_:
-            print_json(result.model_dump(mode="json"))
-        else:
-            out.print(result.text())
-        if not result.ok:
-            raise LedgerError(f"ledger {where.ledger}", result.text())
+            print_json(
+                {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}
+            )
+        elif result.ok:
+            out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
+        if result.fault:
+            raise LedgerError(
+                f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", "its backup"
+            )
 
 
 def report(

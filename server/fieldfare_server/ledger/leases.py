@@ -92,8 +92,11 @@ def this_process() -> str:
 
 
 def process_is_gone(holder: str) -> bool:
-    """Whether `holder` is a name by `this_process` from this machine (this boot, this container) of a dead process."""
-    parts = holder.split("/")
+    """Whether `holder` is a name by `this_process` from this machine (this boot, this container) of a dead process.
+
+    The name may follow a prefix that ends in "@".
+    """
+    parts = holder.rpartition("@")[2].split("/")
     if len(parts) != 5 or not _boot() or parts[:3] != [platform.node(), _boot(), _namespace()]:
         return False
     return parts[3].isdecimal() and parts[4] != "?" and _started(int(parts[3])) != parts[4]

@@ -15,10 +15,12 @@ from sqlalchemy import Connection, create_engine, text
 from fieldfare.errors import LedgerError
 from fieldfare_server.ledger.database import Database
 
+LOCATION = Path(__file__).parent / "migrations"
+
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(LOCATION))
     return config
 
 
@@ -100,7 +102,7 @@ def check(database: Database) -> None:
         raise LedgerError(
             f"ledger {database.name}",
             f"its version is {found}, this program writes {wanted}.",
-            "back it up, then Ledger.migrate(url) (`fieldfare verify --migrate` on the command line)",
+            "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
     raise LedgerError(
         f"ledger {database.name}",

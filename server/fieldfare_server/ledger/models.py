@@ -122,11 +122,11 @@ runs = Table(
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
     Index(
-        "uq_runs_secure_key",
+        "uq_runs_key",
         "key_commitment",
         unique=True,
-        sqlite_where=text("noise_source = 'secure'"),
-        postgresql_where=text("noise_source = 'secure'"),
+        sqlite_where=text("noise_source <> 'seeded'"),
+        postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
 """A key serves one run: the same noise under two sums would tell their difference."""
@@ -209,6 +209,8 @@ tokens = Table(
     UniqueConstraint("digest"),
 )
 
+SEEDED = "seeded"
+"""The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
 ACTIVE = ("running", "paused", "stopping", "interrupted")
 """Run states that hold a reservation."""
 ENDED = ("done", "stopped", "exhausted", "failed")

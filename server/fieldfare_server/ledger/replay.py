@@ -9,6 +9,7 @@ from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server.ledger import budget
+from fieldfare_server.ledger.models import SEEDED
 
 
 class Unfit(Exception):
@@ -103,10 +104,10 @@ class Replay:
         population = self.populations[row["population"]]
         self._require(row, row["run"] not in self.runs, f"run {row['run']} is started twice")
         self._require(row, population.values["state"] == "open", "a run is charged to a closed population")
-        keys = {run.values["key_commitment"] for run in self.runs.values() if run.values["noise_source"] == "secure"}
-        fresh = body["noise_source"] != "secure" or body["key_commitment"] not in keys
+        keys = {run.values["key_commitment"] for run in self.runs.values() if run.values["noise_source"] != SEEDED}
+        fresh = body["noise_source"] == SEEDED or body["key_commitment"] not in keys
         self._require(row, fresh, "its noise key has served another run")
-        private = body["noise_source"] == "secure" or population.values["simulated"]
+        private = body["noise_source"] != SEEDED or population.values["simulated"]
         self._require(row, private, "a fixed noise seed is charged to real people")
         planned = PrivacyLoss.from_json(body["planned"])
         total = budget.compose([self._committed(row["population"]), planned])
@@ -196,11 +197,10 @@ class Replay:
         self.tokens[body["id"]]["revoked_at"] = row["at"]
 
     def _token_use(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        token = self.tokens[body["id"]]
-        self._require(row, token["revoked_at"] is None, "a revoked token is used")
+        self._require(row, body["id"] in self.tokens, "a token is used that was never made")
 
     def _run_audit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        self._require(row, row["run"] in self.runs, "a run is audited that there is not")
+        self._require(row, row["run"] in self.runs, "a run is audited that was never started")
 
     def _running(self, row: Mapping[str, Any]) -> Run:
         run = self.runs[row["run"]]

@@ -17,14 +17,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import budget, chain, leases, migrate, models, notes, reads, tokens, views
+from fieldfare_server.ledger import budget, chain, leases, models, notes, reads, tokens, views
+from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.runs import RunHandle, _sha256
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
-NOISE_SOURCES = ("secure", "seeded")
-"""`secure`: a random key of 256 bits, for this run alone. `seeded`: a fixed seed; not private, simulated users only."""
 
 
 def new_run_id() -> str:
@@ -45,6 +44,7 @@ class Ledger(reads.Reader):
         url: str,
         *,
         create: bool = False,
+        migrate: bool = False,
         head_file: Path | None = None,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
@@ -52,7 +52,8 @@ class Ledger(reads.Reader):
     ) -> Ledger:
         """Open the ledger at `url` (`sqlite:///PATH`, a path, `postgresql://...`).
 
-        create: make one if there is none. head_file: where this coordinator holds the end of the audit log, so that
+        create: make one if there is none. migrate: bring an older one to this program's version (back it up first).
+        head_file: where this coordinator holds the end of the audit log, so that
         an old copy put back is noticed. patience: seconds to wait for a database that went away.
         Raises `LedgerError` if it is missing, of another version, corrupt at its end, or behind the held head.
         """
@@ -64,8 +65,10 @@ class Ledger(reads.Reader):
                 )
             if create and _try_empty(database):
                 _no_held_head(database, head_file)
-                migrate.upgrade(database)
-            migrate.check(database)
+                schema.upgrade(database)
+            elif migrate:
+                _upgrade(database)
+            schema.check(database)
             journal = Journal(database, None if head_file is None else chain.HeadFile(head_file), clock)
             journal.check()
         except BaseException:
@@ -80,19 +83,20 @@ class Ledger(reads.Reader):
         try:
             if not database.exists or _try_empty(database):
                 raise LedgerError(f"ledger {database.name}", "there is none to migrate.")
-            with database.read() as connection:
-                found = migrate.version(connection)
-            if found is None or not migrate.known(found):
-                migrate.check(database)
-            migrate.upgrade(database)
+            _upgrade(database)
         finally:
             database.close()
-        return migrate.latest()
+        return schema.latest()
 
     @property
     def url(self) -> str:
         """Where the ledger is, without a password."""
         return self.database.name
+
+    @property
+    def version(self) -> str:
+        """The version of the ledger's tables."""
+        return schema.latest()
 
     def close(self) -> None:
         """Close all connections."""
@@ -226,7 +230,8 @@ class Ledger(reads.Reader):
     ) -> RunHandle:
         """Reserve `planned` and start a run, atomically: of two that race for the last of a budget one is refused.
 
-        plan_json: a JSON object; if it has `privacy.adjacency`, that must be the population's.
+        plan_json: a JSON object; if it has `privacy.adjacency`, that must be the population's. noise_source: what makes
+        the noise from the key; "seeded" for a fixed seed, which only simulated populations accept.
         Raises `BudgetRefused` if spent + reserved + planned exceeds the budget, `BadInput` on an unknown or closed
         population, a key that another run has used, or a fixed seed on real people.
         """
@@ -236,8 +241,8 @@ class Ledger(reads.Reader):
             raise BadInput(f"run id {name!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if rounds < 1:
             raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
-        if noise_source not in NOISE_SOURCES:
-            raise BadInput(f"noise source {noise_source!r}", "there is no such source.", ", ".join(NOISE_SOURCES))
+        if not reads.NAME.fullmatch(noise_source) or len(noise_source) > 40:
+            raise BadInput(f"noise source {noise_source!r}", "a source has a name of at most 40 letters and digits.")
         loss = planned.to_json()
 
         def work(connection: Connection, entry: Entry) -> None:
@@ -373,7 +378,7 @@ class Ledger(reads.Reader):
     ) -> None:
         if population.state != "open":
             raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")
-        if source == "seeded" and not population.simulated:
+        if source == models.SEEDED and not population.simulated:
             raise BadInput(
                 f"a fixed noise seed on population {population.name!r}",
                 "who knows the seed can take the noise away, so the run would not be private.",
@@ -390,7 +395,7 @@ class Ledger(reads.Reader):
         c = models.runs.c
         if connection.execute(select(c.id).where(c.id == run_id)).first():
             raise BadInput(f"run id {run_id!r}", "there is a run of that id.", "leave the id out")
-        if source == "secure" and connection.execute(select(c.id).where(c.key_commitment == key)).first():
+        if source != models.SEEDED and connection.execute(select(c.id).where(c.key_commitment == key)).first():
             raise BadInput(
                 "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
             )
@@ -459,6 +464,14 @@ def _try_empty(database: Database) -> bool:
         return is_empty(database.engine)
     except (SQLAlchemyError, UnicodeError) as error:
         raise database.error(error) from error
+
+
+def _upgrade(database: Database) -> None:
+    with database.read() as connection:
+        found = schema.version(connection)
+    if found is None or not schema.known(found):
+        schema.check(database)
+    schema.upgrade(database)
 
 
 def _no_held_head(database: Database, head_file: Path | None) -> None:

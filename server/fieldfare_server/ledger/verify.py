@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -23,13 +25,12 @@ from fieldfare.errors import FieldfareError
 from fieldfare_server.ledger import blobs, chain, migrate, models
 from fieldfare_server.ledger.audit import read_head
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.participation import ParticipationState
 from fieldfare_server.ledger.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.ledger.store import Ledger
 
-Charge = Callable[[int, Sequence[tuple[int, ...]]], PrivacyLoss]
-"""(round, distinct patterns of its participants up to and with it) -> the run's cumulative loss. Called for every
-committed round in order, on one object a run, so that it may remember."""
+Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
+"""(round, indices of its participants) -> the run's cumulative loss. Called for every committed round in order, on one
+object a run, so that it may remember."""
 
 Recompute = Callable[[str], Charge]
 """plan_json -> a fresh `Charge`."""
@@ -219,12 +220,10 @@ class _Verification:
     def _charges(self, connection: Connection, seq: int, run_id: str, plan: str, run: Run) -> None:
         charge = None if self._recompute is None else self._recompute(plan)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
-        state = ParticipationState()
         for index, users in self._participations(connection, seq, run_id, committed):
-            state.add(index, users)
             if charge is None:
                 continue
-            right = charge(index, sorted(set(state.patterns(users))))
+            right = charge(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"

@@ -171,7 +171,7 @@ class ChainWatch:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._checked = Checked(0, chain.GENESIS, "")
+        self._checked = Checked(0, "", "")
         self._lock = threading.Lock()
 
     def advance(self) -> Checked:
@@ -183,7 +183,7 @@ class ChainWatch:
     def restart(self) -> Checked:
         """Check every row from the first."""
         with self._lock:
-            self._checked = self._follow(Checked(0, chain.GENESIS, ""))
+            self._checked = self._follow(Checked(0, "", ""))
             return self._checked
 
     def _follow(self, checked: Checked) -> Checked:
@@ -191,6 +191,8 @@ class ChainWatch:
         # taken first: rows appended meanwhile are the next call's business.
         with self._database.read() as connection:
             end = read_head(connection)
+        if checked.rows == 0:
+            checked = Checked(0, chain.genesis(end.ledger), checked.fault)
         while checked.ok and checked.rows < end.count:
             with self._database.read() as connection:
                 rows = _audit_rows(connection, checked.rows, min(_BATCH, end.count - checked.rows))

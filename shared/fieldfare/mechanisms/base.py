@@ -104,7 +104,12 @@ class Mechanism(ABC):
 
     @abstractmethod
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> NDArray[np.float64]:
-        """||sum of C's columns|| for each given pattern (realised participation), shape (len(patterns),)."""
+        """sqrt(sum_{i,j in P} |<C_i, C_j>|) for each given pattern P (realised participation), shape (len(patterns),).
+
+        ||sum of C's columns|| when no inner product is negative, and never less than what one user can move: updates
+        are vectors, so where columns oppose each other a user gains by opposing updates. Rounds at or after `rounds`
+        are not released yet and contribute nothing. Raises `BadInput` for rounds that are not increasing from 0.
+        """
 
     @abstractmethod
     def row_norms(self, n: int | None = None) -> NDArray[np.float64]:
@@ -124,6 +129,11 @@ class Mechanism(ABC):
         device: str | torch.device = "cpu",
     ) -> Stream:
         """A fresh stream at row 0."""
+
+    @property
+    def noise_rows(self) -> int:
+        """Rows of z that the whole horizon uses. Overridden where C need not be built to know."""
+        return int(self.strategy_matrix(self.rounds).shape[0])
 
     @property
     @abstractmethod

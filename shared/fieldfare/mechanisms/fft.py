@@ -12,11 +12,12 @@ B = C^-1 has the same sensitivity, and A B the same covariance, so it is the sam
 encoded space that Gaussian noise does not see; lower-triangular, so the guarantee holds for adaptively chosen updates.
 C is the transposed, twice reversed Cholesky factor of X, since a symmetric Toeplitz matrix is its own double reversal.
 
-**Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x falls from x_0 and, for L = T, turns
-negative beyond lag T/2, where absolute values must be charged (see `toeplitz.py`). L = 3T/2 keeps every lag positive,
-with a little more error for one participation; whichever has the smaller prefix error for the plan is built. Where
-|x| does not increase up to the longest lag in use the evenly spaced pattern is exact; otherwise the largest |x| beyond
-each lag gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
+**Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x_l = 1/2 + (1/pi) log cot(pi l/(2 L)) to
+about 0.01; it falls from x_0 and for L = T turns negative beyond lag 0.87 T, where absolute values must be charged (see
+`toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2)) every lag in use is non-negative, for a little
+more error; of L = T, that L, and halfway, the one with the smallest prefix error for the plan is built. Where |x| does
+not increase up to the longest lag in use the evenly spaced pattern is exact; otherwise the largest |x| beyond each lag
+gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
 
 Not anytime; B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096.
 """
@@ -56,6 +57,15 @@ def gram_coefficients(rounds: int, ones: int) -> Vector:
     return np.asarray(np.fft.ifft(np.abs(np.fft.fft(v))).real[:rounds], dtype=np.float64)
 
 
+def non_negative_ones(rounds: int) -> int:
+    """The least L whose inner products are non-negative at every lag below `rounds`."""
+    lo, hi = rounds, 2 * rounds
+    while lo < hi:
+        middle = (lo + hi) // 2
+        lo, hi = (lo, middle) if gram_coefficients(rounds, middle)[-1] >= 0 else (middle + 1, hi)
+    return lo
+
+
 def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensitivity:
     """sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released; exact or a bound, it says."""
     b, k = participation.separation_and_count(rounds)
@@ -71,7 +81,8 @@ def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensiti
         beyond = np.maximum.accumulate(np.abs(lags)[::-1])[::-1]
         bound = k * x[0] + 2.0 * float((k - m) @ beyond[m * step])
         how = "evenly spaced pattern" if bound <= evenly * (1 + _CLOSE) else "largest inner product beyond each lag"
-    return Sensitivity(float(np.sqrt(bound)), "exact" if bound <= evenly * (1 + _CLOSE) else "upper bound", how)
+    exact = bound <= evenly * (1 + _CLOSE) and participation.allows(range(0, k * b, b), rounds)
+    return Sensitivity(float(np.sqrt(bound)), "exact" if exact else "upper bound", how)
 
 
 class FftMechanism(Mechanism):
@@ -99,6 +110,10 @@ class FftMechanism(Mechanism):
     @property
     def buffers(self) -> int:
         return self.rounds if self.engine == "memory" else 0
+
+    @property
+    def noise_rows(self) -> int:
+        return self.rounds
 
     def strategy_matrix(self, n: int) -> Vector:
         return self._c[: self._released(n), :n].copy()
@@ -168,8 +183,10 @@ class FftSpec(MechanismSpec):
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         schedule = participation or Single()
-        choices = [FftMechanism(n, n, self.engine)]
+        sizes = {n}
         if schedule.separation_and_count(n)[1] > 1:
-            choices.append(FftMechanism(n, n + (n + 1) // 2, self.engine))
+            positive = non_negative_ones(n)
+            sizes |= {(n + positive) // 2, positive}
+        choices = [FftMechanism(n, ones, self.engine) for ones in sorted(sizes)]
         best = min(choices, key=lambda m: m.mean_error(n, schedule))
         return stamped(best, self.restart_every, rounds)

@@ -34,7 +34,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field, field_validator
 from scipy.optimize import minimize_scalar
 
@@ -43,13 +42,9 @@ from fieldfare.mechanisms import rational
 from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Stream
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.streams import BufferStream
 from fieldfare.mechanisms.toeplitz import (
-    MakeStream,
     ToeplitzMechanism,
-    evenly_spaced_norm,
     inverse,
-    prefix_row_norms,
     row_stream,
     window_stream,
 )
@@ -57,8 +52,6 @@ from fieldfare.participation import Participation, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
 
     Vector = NDArray[np.float64]
 
@@ -120,8 +113,8 @@ class SquareRootSpec(MechanismSpec):
             engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
             make = row_stream(beta, n, engine)
             return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
-        few = nearest_exponentials(c, beta, participation, self.tolerance)
-        make = buffer_stream(few, n)
+        few = rational.nearest(c, beta, participation, self.tolerance)
+        make = few.stream(n)
         return ToeplitzMechanism(self.kind, n, few.strategy(n), few.coefficients(n), make, buffers=len(few.theta))
 
     def tuned(self, rounds: int, participation: Participation) -> float:
@@ -145,45 +138,6 @@ def least_nu(loss: Callable[[float], float], rounds: int) -> float:
     found = minimize_scalar(lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6})
     candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(found.x)): float(found.fun)}
     return min(candidates, key=lambda nu: (candidates[nu], nu))
-
-
-def nearest_exponentials(
-    c: Vector, beta: Vector, participation: Participation, tolerance: float
-) -> rational.Exponentials:
-    """The fewest buffers whose mean and max error are both within `tolerance`, relatively, of the exact (c, beta)'s.
-
-    (sensitivity times root mean square and largest row norm of A B; asking for both keeps the shape, where one number
-    can agree by cancellation.) Raises `BadInput` if 16 buffers do not reach it.
-    """
-    n = len(c)
-    b, k = participation.separation_and_count(n)
-
-    def errors(c: Vector, beta: Vector) -> Vector:
-        norms = prefix_row_norms(beta)
-        return evenly_spaced_norm(c, b, k) * np.array([np.sqrt(np.mean(norms**2)), norms[-1]])
-
-    exact = errors(c, beta)
-    reached = np.inf
-    for m in range(1, rational.MOST_BUFFERS + 1):
-        few = rational.fit(beta, m)
-        deviation = float(np.abs(errors(few.strategy(n), few.coefficients(n)) / exact - 1).max())
-        if deviation <= tolerance:
-            return few
-        reached = min(reached, deviation)
-    raise BadInput(
-        f"mechanism.tolerance = {tolerance}",
-        f"is not reached with {rational.MOST_BUFFERS} buffers at {n} rounds.",
-        f"{reached:.1e}",
-    )
-
-
-def buffer_stream(few: rational.Exponentials, horizon: int) -> MakeStream:
-    """Streams that apply `few`: one vector a buffer."""
-
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return BufferStream(numel, noise, horizon, few.omega, few.theta, dtype=dtype, device=device)
-
-    return make
 
 
 def _no_stream(*_: Any, **__: Any) -> Stream:

@@ -26,12 +26,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from scipy.optimize import least_squares
 
 from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import Stream
+from fieldfare.mechanisms.streams import BufferStream
+from fieldfare.mechanisms.toeplitz import MakeStream, evenly_spaced_norm, prefix_row_norms
+from fieldfare.participation import Participation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
 
     Vector = NDArray[np.float64]
 
@@ -50,6 +57,14 @@ class Exponentials:
         """beta_0, ..., beta_{n-1}, shape (n,)."""
         powers = np.power(self.theta[:, None], np.arange(max(n - 1, 0)))
         return np.concatenate([[1.0], self.omega @ powers])[:n]
+
+    def stream(self, horizon: int) -> MakeStream:
+        """Streams that apply exactly these numbers: one vector a buffer."""
+
+        def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+            return BufferStream(numel, noise, horizon, self.omega, self.theta, dtype=dtype, device=device)
+
+        return make
 
     def strategy(self, n: int) -> Vector:
         """Coefficients of C = B^-1, shape (n,): c_0 = 1, c_t = sum_j rho_j eta_j^(t-1) with every rho_j >= 0.
@@ -139,3 +154,31 @@ def _start(prefix: Vector, buffers: int) -> tuple[Vector, Vector]:
     mass = np.exp(log_rate / 2)
     mixture = np.concatenate([[floor], mass / mass.sum() * max(1 - floor, 1e-12)])
     return log_rate, np.log(mixture)
+
+
+def nearest(c: Vector, beta: Vector, participation: Participation, tolerance: float) -> Exponentials:
+    """The fewest buffers whose mean and max error are both within `tolerance`, relatively, of the exact (c, beta)'s.
+
+    (sensitivity times root mean square and largest row norm of A B; asking for both keeps the shape, where one number
+    can agree by cancellation.) Raises `BadInput` if 16 buffers do not reach it.
+    """
+    n = len(c)
+    b, k = participation.separation_and_count(n)
+
+    def errors(c: Vector, beta: Vector) -> Vector:
+        norms = prefix_row_norms(beta)
+        return evenly_spaced_norm(c, b, k) * np.array([np.sqrt(np.mean(norms**2)), norms[-1]])
+
+    exact = errors(c, beta)
+    reached = np.inf
+    for m in range(1, MOST_BUFFERS + 1):
+        few = fit(beta, m)
+        deviation = float(np.abs(errors(few.strategy(n), few.coefficients(n)) / exact - 1).max())
+        if deviation <= tolerance:
+            return few
+        reached = min(reached, deviation)
+    raise BadInput(
+        f"mechanism.tolerance = {tolerance}",
+        f"is not reached with {MOST_BUFFERS} buffers at {n} rounds.",
+        f"{reached:.1e}",
+    )

@@ -11,19 +11,19 @@ Optimal for that error and one participation only; under other participations it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.mechanisms import rational
 from fieldfare.mechanisms.base import Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, row_stream, window_stream
+from fieldfare.participation import Participation, Single
 from fieldfare.theory.spectra import optimal_coefficients
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
 
 
 @register
@@ -33,18 +33,31 @@ class SpectralSpec(MechanismSpec):
     kind: Literal["spectral"] = "spectral"
     eigenvalues: tuple[float, ...] = Field(min_length=1)
     learning_rate: float = Field(gt=0)
-    engine: Literal["replay", "memory"] = "replay"
+    engine: Literal["fast", "exact", "memory", "replay"] = Field(default="fast", description="as for nu")
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries")
+    tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > n:
             raise BadInput(f"mechanism.window = {self.window}", f"must be in [1, {n}], a block's rounds.", str(n))
+        return stamped(self._block(n, participation or Single()), self.restart_every, rounds)
+
+    def _block(self, n: int, participation: Participation) -> ToeplitzMechanism:
         width = self.window or n
         beta = optimal_coefficients(self.eigenvalues, self.learning_rate, width)
-        if self.window is not None:
-            make, buffers = window_stream(beta, n), width - 1
-        else:
-            make, buffers = row_stream(beta, n, self.engine), n if self.engine == "memory" else 0
-        block = ToeplitzMechanism(self.kind, n, inverse(beta, n), beta, make, buffers=buffers)
-        return stamped(block, self.restart_every, rounds)
+        c = inverse(beta, n)
+        if self.window is not None or n == 1:
+            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=width - 1)
+        if self.engine == "fast":
+            # Past 1e-12 of beta_0 the factorisation is rounding; the fit's own C is what will be charged.
+            if (beta[1:] > 1e-12).any():
+                raise BadInput("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
+            falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])
+            few = rational.nearest(c, falling, participation, self.tolerance)
+            return ToeplitzMechanism(
+                self.kind, n, few.strategy(n), few.coefficients(n), few.stream(n), buffers=len(few.theta)
+            )
+        engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
+        make = row_stream(beta, n, engine)
+        return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)

@@ -42,8 +42,6 @@ class ChunkedStream(Stream):
     slots: int = 0
     """Vectors of `numel` elements kept from round to round."""
     name: ClassVar[str]
-    _is_drawn: ClassVar[bool] = False
-    """B = I: a row is drawn straight into the result."""
 
     def __init__(
         self,
@@ -63,6 +61,7 @@ class ChunkedStream(Stream):
             raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
         self.numel, self.horizon, self.restart_every = numel, horizon, restart_every
         self.dtype, self.device = dtype, torch.device(device)
+        self._on_host = self.device.type == "cpu"
         self.round = 0
         self._noise = noise
         self._buffers = torch.zeros(self.slots, numel, dtype=dtype, device=self.device)
@@ -157,43 +156,60 @@ class ChunkedStream(Stream):
             self._buffers.zero_()
         self._before(t, age)
         draw = self._noise.drawer("z", self._row_of(t), 0, self.numel)
-        if self.device.type == "cpu":
+        if self._on_host:
             vector, buffers = out.numpy(), self._buffers.numpy()
 
             def work(lo: int, hi: int) -> None:
-                if self._is_drawn:
-                    draw.into(vector[lo:hi], lo)
-                    return
-                z = scratch("z", hi - lo, vector.dtype)
-                draw.into(z, lo)
-                for at in range(lo, hi, _STEP):
-                    end = min(at + _STEP, hi)
-                    self._chunk(t, age, vector[at:end], z[at - lo : end - lo], buffers[:, at:end], _HOST, at)
+                self._piece(t, age, draw, vector[lo:hi], buffers[:, lo:hi], _HOST, lo)
 
             in_chunks(work, self.numel, 0, self._noise.threads)
         else:
-            size = min(self.numel, CHUNK << 7)
-            z = torch.empty(size, dtype=self.dtype, device=self.device)
-            for lo in range(0, self.numel, size):
-                piece = out[lo : lo + size]
-                fresh = z[: piece.numel()]
-                draw.to_device(fresh, lo)
-                self._chunk(t, age, piece, fresh, self._buffers[:, lo : lo + size], _DEVICE, lo)
+            for lo in range(0, self.numel, _DEVICE_STEP):
+                hi = lo + _DEVICE_STEP
+                self._piece(t, age, draw, out[lo:hi], self._buffers[:, lo:hi], _DEVICE, lo)
         self.round = t + 1
+
+    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """Elements [lo, lo + len(out)) of round t: drawn, and turned into those of B z."""
+        ops.draw(draw, out, lo)
+        self._chunk(t, age, out, buffers, ops, lo)
 
     def _before(self, t: int, age: int) -> None:
         """Whatever a round needs once, before its chunks."""
 
-    @abstractmethod
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """Given elements [lo, lo + len) of row t of z, write those of row t of B z to `out` and update `buffers`.
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """`out` holds elements [lo, lo + len) of row t of z: turn them into row t of B z and update `buffers`."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither _chunk nor _piece")
 
-        `z` is scratch and may be overwritten.
-        """
+
+class CombiningStream(ChunkedStream):
+    """A stream that adds a fixed combination of its buffers to z, one pass over each while the step is in the cache."""
+
+    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        z = ops.like(out)
+        ops.draw(draw, z, lo)
+        for at in range(0, len(z), ops.step):
+            end = at + ops.step
+            self._combine(t, age, out[at:end], z[at:end], buffers[:, at:end], ops)
+
+    @abstractmethod
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+        """Given a piece of row t of z, write that of row t of B z to `out` and update `buffers`; keep z as it is."""
 
 
 class Ops:
-    """The two vector operations a stream needs. On the host neither depends on where a chunk was cut."""
+    """The few vector operations a stream needs. On the host none depends on where a chunk was cut."""
+
+    step: int
+    """Elements that fit in a cache together with a few buffers."""
+
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        """x = elements [lo, lo + len(x)) of the drawer's row"""
+        raise NotImplementedError
+
+    def like(self, x: Span) -> Span:
+        """A vector like x with undefined contents that lives until the chunk is done."""
+        raise NotImplementedError
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
         """y += a x"""
@@ -203,21 +219,47 @@ class Ops:
         """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
         raise NotImplementedError
 
+    def keep(self, x: Span) -> Span:
+        """A copy of x that lives until the chunk is done."""
+        copy = self.like(x)
+        copy[:] = x
+        return copy
+
+    def copy(self, y: Span, x: Span) -> None:
+        """y = x"""
+        y[:] = x
+
 
 class _Host(Ops):
+    step = 1 << 15
+
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        drawer.into(x, lo)
+
+    def like(self, x: Span) -> Span:
+        return scratch("kept", len(x), x.dtype)
+
     def axpy(self, y: Span, a: float, x: Span) -> None:
         product = scratch("product", len(y), y.dtype)
         np.multiply(x, a, out=product)
         np.add(y, product, out=y)
 
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
-        # einsum reads each row once and multiplies and adds in the same pass; BLAS would be faster still, but its
+        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
         # rounding depends on its own number of threads.
         np.einsum("i,ij->j", weights.astype(y.dtype), rows, out=y)
         np.add(y, z, out=y)
 
 
 class _Device(Ops):
+    step = 1 << 24
+
+    def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
+        drawer.to_device(x, lo)
+
+    def like(self, x: Span) -> Span:
+        return torch.empty_like(x)
+
     def axpy(self, y: Span, a: float, x: Span) -> None:
         y.add_(x, alpha=a)
 
@@ -229,8 +271,7 @@ class _Device(Ops):
 
 _HOST = _Host()
 _DEVICE = _Device()
-_STEP = 1 << 15
-"""Elements combined at a time on the host: a chunk of z, of the result and of a buffer fit in one core's cache."""
+_DEVICE_STEP = CHUNK << 7
 
 
 def _vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
@@ -244,16 +285,15 @@ class IndependentStream(ChunkedStream):
     """B = I: fresh noise every round. No state."""
 
     name = "independent"
-    _is_drawn = True
 
     def _replay_from(self, t: int) -> int:
         return t
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        out[:] = z
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        pass
 
 
-class WindowStream(ChunkedStream):
+class WindowStream(CombiningStream):
     """Banded B: row t is sum_{i < p} beta_i z_{t-i}, `beta` shape (p,). Keeps the last p - 1 rows of z in a ring."""
 
     name = "window"
@@ -271,7 +311,7 @@ class WindowStream(ChunkedStream):
     def _before(self, t: int, age: int) -> None:
         self._by_slot = _by_slot(self._beta, t)
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
         if self.slots == 0:
             out[:] = z
             out *= float(self._beta[0])
@@ -284,7 +324,7 @@ class WindowStream(ChunkedStream):
         buffers[t % self.slots] = z
 
 
-class InverseBandStream(ChunkedStream):
+class InverseBandStream(CombiningStream):
     """B = C^-1 for banded C, `c` shape (p,): solves C y = z row by row, y_t = (z_t - sum_{0<i<p} c_i y_{t-i}) / c_0.
 
     Keeps the last p - 1 rows of y. With `column_norms`, shape (horizon,), C's columns are divided by those numbers
@@ -316,7 +356,7 @@ class InverseBandStream(ChunkedStream):
     def _before(self, t: int, age: int) -> None:
         self._by_slot = -_by_slot(self._c, t)
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
         if self.slots:
             ops.combine(out, z, self._by_slot, buffers)
         else:
@@ -329,7 +369,7 @@ class InverseBandStream(ChunkedStream):
             out *= float(self._norms[age])
 
 
-class BufferStream(ChunkedStream):
+class BufferStream(CombiningStream):
     """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m buffers.
 
     Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham, McMahan,
@@ -353,7 +393,7 @@ class BufferStream(ChunkedStream):
         self.slots = len(self._omega)
         super().__init__(numel, noise, horizon, coefficients=self._omega.tobytes() + self._theta.tobytes(), **settings)
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
         if self.slots == 0:
             out[:] = z
             return
@@ -389,9 +429,8 @@ class MemoryStream(ChunkedStream):
     def _before(self, t: int, age: int) -> None:
         self._row = _row(self._rows, age)
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        buffers[age] = z
-        out[:] = z
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.copy(buffers[age], out)
         out *= float(self._row[age])
         for i in range(age - 1, -1, -1):
             if self._row[i] != 0:
@@ -429,15 +468,12 @@ class ReplayStream(ChunkedStream):
         used = [i for i in range(age - 1, -1, -1) if self._row[i] != 0]
         self._past = [(float(self._row[i]), self._noise.drawer("z", t - age + i, 0, self.numel)) for i in used]
 
-    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        out[:] = z
+    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
         out *= float(self._row[age])
+        again = ops.like(out)
         for weight, draw in self._past:
-            if isinstance(z, torch.Tensor):
-                draw.to_device(z, lo)
-            else:
-                draw.into(z, lo)
-            ops.axpy(out, weight, z)
+            ops.draw(draw, again, lo)
+            ops.axpy(out, weight, again)
 
 
 def _by_slot(coefficients: NDArray[np.float64], t: int) -> NDArray[np.float64]:

@@ -214,6 +214,7 @@ def check_rounds(kind: str, rounds: int) -> None:
 def best_separated(values: Array, separation: int, count: int) -> float:
     """Largest sum of at most `count` of the non-negative `values`, at least `separation` apart. O(n count)."""
     best = np.zeros(len(values) + 1)
+    separation = min(separation, len(values))
     for _ in range(count):
         earlier = np.zeros(len(values))
         earlier[separation - 1 :] = best[: len(values) - separation + 1]
@@ -231,6 +232,7 @@ def gram_bound(gram: Array, separation: int, count: int) -> float:
 
     O(n^2 count) time, O(n separation count) memory.
     """
+    separation = min(separation, len(gram))
     before = _before(gram, separation, count)
     after = _before(np.ascontiguousarray(gram[::-1, ::-1]), separation, count)[:, ::-1]
     sums = np.full(len(gram), -np.inf)

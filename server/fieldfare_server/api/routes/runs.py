@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
@@ -63,6 +63,37 @@ def series(
 def participation(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response:
     """How many users took part how often: aggregate counts only."""
     return conditional(request, store.participation(run_id))
+
+
+@router.get(
+    "/{run_id}/report",
+    responses={
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/markdown", "text/html")}},
+        **responses(401, 403, 404, 422, 429, 503),
+    },
+)
+def report(
+    _: Reader,
+    store: TheStore,
+    run_id: RunId,
+    as_: Annotated[Literal["json", "markdown", "html"], Query(alias="format")] = "json",
+) -> Response:
+    """The privacy statement of a run: every number in it comes from the ledger."""
+    statement = store.statement(run_id)
+    if as_ == "json":
+        return JSONResponse(statement.to_json())
+    text = statement.to_html() if as_ == "html" else statement.to_markdown()
+    # An HTML statement carries its own style; nothing in it may run or be fetched.
+    headers = (
+        {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"} if as_ == "html" else {}
+    )
+    return Response(text, media_type=f"text/{as_}; charset=utf-8", headers=headers)
+
+
+@router.get("/{run_id}/registry-entry", responses=_ONE)
+def registry(_: Reader, store: TheStore, run_id: RunId) -> dict[str, Any]:
+    """The run as a tier 3 entry of the DP Deployments Registry; `missing` lists what only its curator knows."""
+    return store.registry_entry(run_id)
 
 
 def _ask(store: Store, run_id: str, what: Asked, caller: Caller) -> Accepted:

@@ -122,12 +122,12 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_runs_population_id_state"), "runs", ["population_id", "state"], unique=False)
     op.create_index(
-        "uq_runs_secure_key",
+        "uq_runs_key",
         "runs",
         ["key_commitment"],
         unique=True,
-        sqlite_where=sa.text("noise_source = 'secure'"),
-        postgresql_where=sa.text("noise_source = 'secure'"),
+        sqlite_where=sa.text("noise_source <> 'seeded'"),
+        postgresql_where=sa.text("noise_source <> 'seeded'"),
     )
     op.create_table(
         "users",

@@ -1,0 +1,188 @@
+"""Language models on the text of many authors: the GNU C library's ChangeLogs (Debian package `glibc-doc`).
+
+Each author is a user, known only by a hash of the mail address: names and addresses are left out of the text. A
+stand-in for StackOverflow that needs no download. FIELDFARE_CHANGELOGS names the folder; /usr/share/doc/glibc-doc by
+default. Files are `ChangeLog*`, plain or gzipped; an entry starts with a line "2013-01-31  A. Author  <a@b.org>".
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fieldfare.errors import BadInput
+from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.split import by_hash
+from fieldfare_client.users import UserTable
+
+HEADER = re.compile(
+    r"^(?:\d{4}-\d\d-\d\d|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d+ [\d:]+ (?:[A-Z]+ )?\d{4})"
+    r"\s+(?P<name>\S.*?)\s+[<(](?P<mail>[^<>()\s]+(?: at [^<>()]+)?)[>)]\s*$"
+)
+ADDRESS = re.compile(r"<[^<>\s]+@[^<>\s]+>|\S+@\S+")
+LENGTH = 64
+"""Symbols predicted in one example; the last one is cut into a shorter text by padding, which has no loss."""
+PADDING = 0
+
+
+def entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(author, text) of each entry; `author` is a hash of the lower-cased mail address. Addresses are left out."""
+    author, text = "", []
+    for line in lines:
+        header = HEADER.match(line)
+        if header is None:
+            text.append(ADDRESS.sub("", line.strip("\r\n")))
+            continue
+        if author and any(text):
+            yield author, "\n".join(text).strip()
+        mail = header["mail"].lower().replace(" at ", "@")
+        author, text = hashlib.blake2b(mail.encode(), digest_size=16, person=b"fieldfare.author").hexdigest(), []
+    if author and any(text):
+        yield author, "\n".join(text).strip()
+
+
+def characters(text: str) -> NDArray[np.int64]:
+    """Symbols 1 to 96: a newline, then printable ASCII from the space on. All others become a question mark."""
+    codes = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int64)
+    symbols: NDArray[np.int64] = np.where(codes == 10, 1, np.where((codes < 32) | (codes > 126), ord("?"), codes) - 30)
+    return symbols
+
+
+def words(text: str, buckets: int = 2048) -> NDArray[np.int64]:
+    """Symbols 1 to `buckets`: each word's hash. The vocabulary is fixed and so tells nothing about the users."""
+    found = re.findall(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]", text.lower())
+    digests = (hashlib.blake2b(word.encode(), digest_size=8).digest() for word in found)
+    return np.fromiter((int.from_bytes(d, "little") % buckets + 1 for d in digests), np.int64, len(found))
+
+
+def sequences(symbols: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Examples of length + 1 symbols, each starting with the last of the one before; padded; (rows, length + 1)."""
+    rows = max(0, -(-(len(symbols) - 1) // length))
+    out = np.zeros((rows, length + 1), np.int64)
+    for row in range(rows):
+        part = symbols[row * length : (row + 1) * length + 1]
+        out[row, : len(part)] = part
+    return out
+
+
+def folder_texts(folder: Path) -> dict[str, list[str]]:
+    """All entries by author. Raises `BadInput` where there is no ChangeLog."""
+    files = sorted(path for path in folder.glob("ChangeLog*") if path.is_file()) if folder.is_dir() else []
+    if not files:
+        raise BadInput(f"{folder}", "holds no ChangeLog.", "apt install glibc-doc, or set FIELDFARE_CHANGELOGS")
+    texts: dict[str, list[str]] = {}
+    for path in files:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for author, text in entries(raw.decode("utf-8", "replace").splitlines()):
+            texts.setdefault(author, []).append(text)
+    return texts
+
+
+class LanguageModel(nn.Module):
+    """Embedding, one GRU, and a linear layer: outputs (n, length, symbols)."""
+
+    def __init__(self, symbols: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, width)
+        self.recurrent = nn.GRU(width, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, symbols)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden, _ = self.recurrent(self.embedding(inputs))
+        outputs: torch.Tensor = self.head(hidden)
+        return outputs
+
+
+def sequence_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy over each example's symbols that are not padding, (n,); 0 where all are."""
+    each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+    real = (targets != PADDING).to(each.dtype)
+    return (each * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+class ChangelogTask(Task):
+    """Next character: 97 symbols. `folder`: other ChangeLogs, for tests."""
+
+    name: ClassVar[str] = "changelog"
+    score_name: ClassVar[str] = "accuracy"
+    held_out: ClassVar[str] = "A tenth of the authors, chosen by a hash, who are never trained on; public text."
+    symbols: ClassVar[int] = 97
+    width: ClassVar[int] = 16
+    hidden: ClassVar[int] = 64
+    length: ClassVar[int] = LENGTH
+
+    def __init__(self, folder: Path | None = None, held_out_share: float = 0.1) -> None:
+        self.folder, self.held_out_share = folder, held_out_share
+        self._table: UserTable | None = None
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """Symbols of an entry, (n,)."""
+        return characters(text)
+
+    def build_model(self) -> nn.Module:
+        with seeded(self.seed):
+            return LanguageModel(self.symbols, self.width, self.hidden)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return sequence_loss(outputs, targets)
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        symbols = columns["x"].to(torch.int64)
+        return symbols[:, :-1], symbols[:, 1:]
+
+    def users(self) -> UserTable:
+        table = self._all()
+        return table.select(np.flatnonzero(~self._kept(table)))
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        table = self._all()
+        inputs, targets = self.prepare(table.rows(np.flatnonzero(self._kept(table))).columns)
+        right = loss = 0.0
+        real = int((targets != PADDING).sum())
+        with torch.no_grad():
+            for first in range(0, len(inputs), 256):
+                outputs, wanted = model(inputs[first : first + 256]), targets[first : first + 256]
+                right += float(((outputs.argmax(-1) == wanted) & (wanted != PADDING)).sum())
+                each = nn.functional.cross_entropy(outputs.transpose(1, 2), wanted, reduction="none")
+                loss += float((each * (wanted != PADDING)).sum())
+        return {"accuracy": right / max(real, 1), "loss": loss / max(real, 1)}
+
+    def _kept(self, table: UserTable) -> NDArray[np.bool_]:
+        return by_hash(table.pseudonyms, max(1, round(self.held_out_share * len(table))))
+
+    def _all(self) -> UserTable:
+        if self._table is None:
+            named = os.environ.get("FIELDFARE_CHANGELOGS", "/usr/share/doc/glibc-doc")
+            texts = folder_texts(Path(named) if self.folder is None else self.folder)
+            ids, owner, rows = sorted(texts), [], []
+            for index, author in enumerate(ids):
+                made = np.concatenate([sequences(self.encode(text), self.length) for text in texts[author]])
+                rows.append(made.astype(np.int16))
+                owner.append(np.full(len(made), index, np.int64))
+            self._table = UserTable.owned(ids, np.concatenate(owner), {"x": np.concatenate(rows)})
+        return self._table
+
+
+class ChangelogWordsTask(ChangelogTask):
+    """Next word, of 2 048 hashed ones."""
+
+    name: ClassVar[str] = "changelog-words"
+    symbols: ClassVar[int] = 2049
+    width: ClassVar[int] = 32
+    length: ClassVar[int] = 20
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        return words(text)
+
+
+TASKS = {"changelog": ChangelogTask, "changelog-words": ChangelogWordsTask}

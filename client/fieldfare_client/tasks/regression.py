@@ -1,0 +1,73 @@
+"""Synthetic linear regression with a chosen spectrum: everything that theory predicts can be compared exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput
+from fieldfare.task import Task
+from fieldfare_client.users import UserTable
+
+
+def power_law(dimension: int, exponent: float) -> NDArray[np.float64]:
+    """Eigenvalues proportional to i^-exponent, i = 1..dimension, with sum `dimension`; shape (dimension,)."""
+    values: NDArray[np.float64] = np.arange(1, dimension + 1, dtype=np.float64) ** -exponent
+    values *= dimension / values.sum()
+    return values
+
+
+class RegressionTask(Task):
+    """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no bias.
+
+    Every user holds `rows_per_user` examples. The score is the exact excess risk
+    (theta - theta*)^T diag(eigenvalues) (theta - theta*) / 2: an expectation, computed from no one's data.
+    """
+
+    name: ClassVar[str] = "regression"
+    score_name: ClassVar[str] = "excess_risk"
+    higher_is_better: ClassVar[bool] = False
+    held_out: ClassVar[str] = "The expectation over the known distribution: no data at all."
+
+    def __init__(
+        self,
+        eigenvalues: Sequence[float] | NDArray[np.float64] | None = None,
+        users_count: int = 2000,
+        rows_per_user: int = 1,
+        noise: float = 0.3,
+    ) -> None:
+        self.eigenvalues = np.asarray(power_law(20, 0.5) if eigenvalues is None else eigenvalues, np.float64)
+        if self.eigenvalues.ndim != 1 or not (self.eigenvalues > 0).all():
+            raise BadInput("eigenvalues", "must be positive numbers.", "power_law(20, 0.5)")
+        self.users_count, self.rows_per_user, self.noise = users_count, rows_per_user, noise
+        direction = np.random.default_rng(self.seed).normal(size=len(self.eigenvalues))
+        self.target: NDArray[np.float64] = direction / np.linalg.norm(direction)
+
+    def build_model(self) -> torch.nn.Module:
+        linear = torch.nn.Linear(len(self.eigenvalues), 1, bias=False)
+        torch.nn.init.zeros_(linear.weight)
+        return torch.nn.Sequential(linear)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets).square() / 2
+
+    def users(self) -> UserTable:
+        generator = np.random.default_rng((self.seed, 1))
+        rows = self.users_count * self.rows_per_user
+        inputs = generator.normal(size=(rows, len(self.eigenvalues))) * np.sqrt(self.eigenvalues)
+        targets = inputs @ self.target + self.noise * generator.normal(size=rows)
+        offsets = np.arange(self.users_count + 1) * self.rows_per_user
+        columns = {"x": inputs.astype(np.float32), "y": targets.astype(np.float32)}
+        return UserTable([f"regression-{user}" for user in range(self.users_count)], offsets, columns)
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        (weight,) = model.parameters()
+        away = weight.detach().double().cpu().numpy()[0] - self.target
+        return {"excess_risk": float((self.eigenvalues * away**2).sum() / 2)}
+
+
+TASKS = {"regression": RegressionTask}

@@ -1,0 +1,105 @@
+"""StackOverflow next-word prediction, the benchmark of Reddi et al. 2020 and of the DP-FTRL papers.
+
+Data are read from FIELDFARE_DATA: `stackoverflow-train.arrow` and `stackoverflow-test.arrow`, one row a user, with one
+column `tokens`: int16 (21,), made by `encode` from a sentence and the 10 000 most frequent words of the *public*
+vocabulary. With `fieldfare_client.storage.write`, from anything that yields a user's sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.files import table
+from fieldfare_client.users import UserTable
+
+LENGTH = 20
+VOCABULARY = 10_000
+PADDING, FIRST, LAST, UNKNOWN = 0, VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
+SYMBOLS = VOCABULARY + 4
+
+
+def encode(sentences: Iterable[str], vocabulary: Mapping[str, int]) -> NDArray[np.int16]:
+    """Examples (sentences, 21): a start symbol, up to 20 words, an end symbol where it fits, padding.
+
+    `vocabulary`: 1 to 10 000 for each known word.
+    """
+    out = []
+    for sentence in sentences:
+        known = [vocabulary.get(word, UNKNOWN) for word in sentence.lower().split()[:LENGTH]]
+        symbols = [FIRST, *known, LAST][: LENGTH + 1]
+        out.append(symbols + [PADDING] * (LENGTH + 1 - len(symbols)))
+    return np.array(out, np.int16).reshape(-1, LENGTH + 1)
+
+
+def vocabulary(words: Sequence[str]) -> dict[str, int]:
+    """Numbers for the first 10 000 words of a list, most frequent first."""
+    return {word: place for place, word in enumerate(words[:VOCABULARY], start=1)}
+
+
+class NextWord(nn.Module):
+    """Embedding 96, LSTM 670, linear 96, linear: 4 050 748 trained parameters. One of torch's two LSTM biases is
+    fixed at zero, as in the published model, which has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(SYMBOLS, 96)
+        self.recurrent = nn.LSTM(96, 670, batch_first=True)
+        self.narrow, self.head = nn.Linear(670, 96), nn.Linear(96, SYMBOLS)
+        self.recurrent.get_parameter("bias_hh_l0").requires_grad_(False).zero_()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden, _ = self.recurrent(self.embedding(inputs))
+        outputs: torch.Tensor = self.head(self.narrow(hidden))
+        return outputs
+
+
+class StackOverflowTask(Task):
+    """The published run (Kairouz et al. 2021): cohort 100, batch 16, one epoch, at most 256 sentences a user, local
+    learning rate 0.5, server SGD with momentum 0.9, clip norm 1. `folder`: for tests."""
+
+    name: ClassVar[str] = "stackoverflow"
+    score_name: ClassVar[str] = "accuracy"
+    held_out: ClassVar[str] = "Sentences of the data set's public test users, who are never trained on."
+
+    def __init__(self, folder: Path | None = None, test_sentences: int = 10_000) -> None:
+        self.folder, self.test_sentences = folder, test_sentences
+
+    def build_model(self) -> nn.Module:
+        with seeded(self.seed):
+            return NextWord()
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+        real = (targets != PADDING).to(each.dtype)
+        return (each * real).sum(1) / real.sum(1).clamp(min=1)
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        symbols = columns["tokens"].to(torch.int64)
+        return symbols[:, :-1], symbols[:, 1:]
+
+    def users(self) -> UserTable:
+        return table("stackoverflow", "train", ("tokens",), self.folder)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Accuracy without out-of-vocabulary words, end symbols and padding, as published."""
+        test = table("stackoverflow", "test", ("tokens",), self.folder)
+        chosen = np.flatnonzero(np.cumsum(test.sizes) <= self.test_sentences)
+        inputs, targets = self.prepare(test.rows(chosen).columns)
+        right = counted = 0
+        with torch.no_grad():
+            for part, wanted in zip(torch.split(inputs, 64), torch.split(targets, 64), strict=True):
+                words = (wanted >= 1) & (wanted <= VOCABULARY)
+                right += int(((model(part).argmax(-1) == wanted) & words).sum())
+                counted += int(words.sum())
+        return {"accuracy": right / max(counted, 1)}
+
+
+TASKS = {"stackoverflow": StackOverflowTask}

@@ -1,0 +1,136 @@
+"""Dense matrix factorisation: the optimal C for prefix sums under a participation, T <= 2 048.
+
+Denisov et al. 2022 (one participation); Choquette-Choo et al. 2023b, "Multi-Epoch Matrix Factorization Mechanisms"
+(fixed orders); Choquette-Choo et al. 2023a (minimum separation, where C has as many bands as the separation). The
+optimisation is in `gram.py`; here its X becomes the triangular C with C^T C = X, which any participation can then be
+charged for (`triangular.py`): whatever the optimiser did, the C that is charged is the C whose inverse is applied.
+
+Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept in `cache`, by what they are optimal for.
+The core knows no files: a server may put any mutable mapping from names to bytes there.
+
+A round costs up to t draws (`engine = "replay"`, no state) or keeps T vectors (`"memory"`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms import gram
+from fieldfare.mechanisms.base import Mechanism, MechanismSpec
+from fieldfare.mechanisms.registry import register
+from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds, factor
+from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+cache: MutableMapping[str, bytes] = {}
+"""Optimised strategies by `cache_key`. Replace it by a mapping that outlives the process; entries are checked."""
+_MAGIC: Final = b"fieldfare dense 1\n"
+
+
+@register
+class DenseSpec(MechanismSpec):
+    """`kind = "dense"`."""
+
+    kind: Literal["dense"] = "dense"
+    objective: gram.Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
+    engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
+
+    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        """Optimal for `participation` (None: single) over `rounds` rounds, or over one block with `restart_every`."""
+        block = block_rounds(self.restart_every, rounds)
+        strategy = optimal_strategy(block, participation or Single(), self.objective)
+        return stamped(TriangularMechanism("dense", strategy, engine=self.engine), self.restart_every, rounds)
+
+
+def optimal_strategy(rounds: int, participation: Participation, objective: gram.Objective = "mean") -> Array:
+    """C, shape (rounds, rounds), lower-triangular, float64; from `cache` when it is there.
+
+    Optimal over the matrices described in `gram.py`: all matrices for one participation, orthogonal columns within a
+    user's rounds for uncapped fixed orders (sensitivity 1), as many bands as the separation otherwise. Raises
+    `BadInput` for more than 2 048 rounds.
+    """
+    check_rounds("dense", rounds)
+    key = cache_key(rounds, participation, objective)
+    found = cache.get(key)
+    if found is not None:
+        return from_bytes(found, key)
+    strategy = _optimise(rounds, participation, objective)
+    cache[key] = to_bytes(strategy, key)
+    return strategy
+
+
+def cache_key(rounds: int, participation: Participation, objective: gram.Objective) -> str:
+    """What the optimum depends on, as a name of 32 hex digits."""
+    b, k = _shape(rounds, participation)
+    what = f"dense:1:{rounds}:{b}:{k}:{_whole_classes(rounds, participation)}:{objective}"
+    return hashlib.blake2b(what.encode(), digest_size=16).hexdigest()
+
+
+def to_bytes(strategy: Array, key: str) -> bytes:
+    """A strategy as bytes: a JSON header with its digest, then the lower triangle by rows as little-endian float64."""
+    body = strategy[np.tril_indices(len(strategy))].astype("<f8").tobytes()
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    header = json.dumps({"key": key, "rounds": len(strategy), "digest": digest})
+    return _MAGIC + header.encode() + b"\n" + body
+
+
+def from_bytes(data: bytes, key: str) -> Array:
+    """The strategy that `to_bytes` wrote under this key.
+
+    Raises `BadInput` for anything else: foreign, torn or changed bytes. (A wrong matrix could cost accuracy, never
+    privacy: what is charged is computed from it.)
+    """
+    try:
+        magic, header, body = data[: len(_MAGIC)], *data[len(_MAGIC) :].split(b"\n", 1)
+        about = json.loads(header)
+        rounds = int(about["rounds"])
+        whole = magic == _MAGIC and about["key"] == key and len(body) == 4 * rounds * (rounds + 1)
+        whole = whole and hashlib.blake2b(body, digest_size=16).hexdigest() == about["digest"]
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise BadInput(f"stored strategy {key}", "is torn or another one.", "delete it: it will be optimised again")
+    strategy = np.zeros((rounds, rounds))
+    strategy[np.tril_indices(rounds)] = np.frombuffer(body, dtype="<f8")
+    return strategy
+
+
+def _shape(rounds: int, participation: Participation) -> tuple[int, int]:
+    b, k = participation.separation_and_count(rounds)
+    k = min(k, -(-rounds // b))
+    return (rounds, 1) if k <= 1 else (b, k)
+
+
+def _whole_classes(rounds: int, participation: Participation) -> bool:
+    b, k = _shape(rounds, participation)
+    return k > 1 and isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-rounds // b)
+
+
+def _optimise(rounds: int, participation: Participation, objective: gram.Objective) -> Array:
+    b, k = _shape(rounds, participation)
+    diagonal = np.ones(rounds)
+    if k == 1:
+        constraint = gram.unconstrained(rounds)
+    elif _whole_classes(rounds, participation):
+        constraint = gram.fixed_order(rounds, b)
+        classes = np.arange(rounds) % b
+        diagonal = 1.0 / np.bincount(classes)[classes]
+    else:
+        constraint = gram.banded(rounds, b)
+    best = gram.minimise(gram.start(rounds, b, diagonal), constraint, objective)
+    strategy = factor(best)
+    if constraint.classes is None and k > 1:
+        strategy = np.tril(np.triu(strategy, 1 - b))  # zeros there are exact in arithmetic, not in floating point
+    return strategy

