@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from scipy.special import erf, erfinv
 from fieldfare.clipping import AdaptiveQuantile, Normalised, clip_, clippings, count_over, norms, parse
 from fieldfare.errors import BadInput
 
+REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "adaptive_clip.json").read_text())
 LAYOUT = (slice(0, 3), slice(3, 3), slice(3, 7), slice(7, 8))
 KINDS: list[dict[str, Any]] = [
     {"kind": "flat"},
@@ -265,6 +268,15 @@ def test_split_says_what_each_part_would_need_alone() -> None:
     updates, counts = AdaptiveQuantile(count_weight=0.1).split(1.5)
     assert updates**-2 + counts**-2 == pytest.approx(1.5**-2)
     assert counts == pytest.approx(10 * updates)
+
+
+@pytest.mark.parametrize("row", REFERENCE, ids=lambda row: row["id"])
+def test_split_is_theorem_1_of_andrew_et_al(row: dict[str, Any]) -> None:
+    """Their count is centred (sensitivity 1/2), ours is not (a zero update counts as zero): 2 sigma_b is our z_counts.
+    At the weight that gives their counting noise, the updates' multiplier is theirs."""
+    z_updates, sigma_b = row["value"]
+    spec = AdaptiveQuantile(count_weight=z_updates / (2 * sigma_b))
+    assert spec.split(row["params"]["z"]) == pytest.approx((z_updates, 2 * sigma_b), rel=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.7])
