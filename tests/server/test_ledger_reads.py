@@ -85,6 +85,26 @@ def test_views_are_json_and_name_no_user_or_key(ledger: Ledger) -> None:
     assert key not in text
 
 
+def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> None:
+    ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", actor="officer")
+    run = start(ledger, population="hidden", plan_json="{}")
+    run.register_users(np.arange(7, dtype=np.uint64))
+    run.void_round(run.open_round([1, 2, 3]), "2 reports, 3 needed", reports=2, rejects={"nan": 1})
+    opened = run.open_round([1, 2, 3])
+    run.commit_round(opened, [1, 2, 3], gaussian(0.1), digest("x"), {"accuracy": 0.5}, {"nan": 1}, reports=3)
+    assert ledger.population("hidden").users is None
+    assert ledger.participation_histogram(run.id) == {}
+    for row in ledger.rounds(run.id).items:
+        assert (row.cohort_size, row.reports, row.participants, row.rejects, row.reason) == (None, None, None, {}, "")
+    (point,) = ledger.round_series(run.id)
+    assert (point.cohort_size, point.reports, point.participants) == (None, None, None)
+    bodies = [event.body for event in (*ledger.events(), *ledger.audit_log().items) if event.run == run.id]
+    shown = {name for body in bodies for name in body}
+    assert {"spent", "checkpoint"} <= shown
+    assert not {"cohort_size", "cohort", "participants", "participant_count", "reports", "rejects", "count"} & shown
+    assert verify(ledger).ok
+
+
 def test_a_budget_is_raised_only_with_a_reason_and_never_lowered(ledger: Ledger) -> None:
     raised = ledger.raise_population("people", epsilon=5.0, delta=1e-5, reason="agreed", actor="officer")
     assert (raised.epsilon, raised.delta) == (5.0, 1e-5)
