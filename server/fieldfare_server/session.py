@@ -39,6 +39,7 @@ from fieldfare_server.durable import replace_file
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, OpenRound, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
 from fieldfare_server.roster import Indices
 from fieldfare_server.selection import Selector
@@ -85,10 +86,12 @@ class Session:
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
+        self._autocovariance: tuple[float, ...] = ()
         if cost is not None:
             self._charge = cost.realised()
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
+            self._autocovariance = autocovariance(cost.mechanism)
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -248,7 +251,7 @@ class Session:
     def _info(self) -> StepInfo:
         t = self.next_round
         std = self.noise_multiplier * self.clipping.joint_bound * float(self._row_norms[t]) / self.plan.run.cohort
-        return StepInfo(t, self.plan.run.rounds, std * self._rescale())
+        return StepInfo(t, self.plan.run.rounds, std * self._rescale(), self._autocovariance)
 
     def _rescale(self) -> float:
         return self.clip if getattr(self.clipping, "rescale", False) else 1.0

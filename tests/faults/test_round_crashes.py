@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,10 +57,10 @@ def released(where: Home) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tensor]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
     where = home(tmp_path_factory.mktemp("whole"))
     assert live(where, "") == 0
-    yield released(where)
+    return released(where)
 
 
 @pytest.mark.timeout(200)

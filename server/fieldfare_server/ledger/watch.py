@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, select, text
 
 from fieldfare_server.ledger import chain, migrate, models, views
 from fieldfare_server.ledger.audit import read_head
@@ -140,7 +140,8 @@ class RoundCounts:
     def _advance(self, connection: Connection, counted: _Counted, run_id: str | None) -> None:
         c = models.rounds.c
         # A round that is open now closes later, with a number below newer ones: stop before the oldest of those.
-        open_ = connection.execute(select(func.min(c.id)).where(c.state == "open")).scalar_one()
+        # Written out: SQLite uses the small index of open rounds only for a literal, and would else read every round.
+        open_ = min(connection.execute(select(c.id).where(text("rounds.state = 'open'"))).scalars(), default=None)
         newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
         end = newest if open_ is None else open_ - 1
         # Under add_remove a count of replies is a count of users, and those are the secret.
