@@ -50,6 +50,8 @@ class PrivacyLoss:
         return self.mu_squared / 2
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
+        if not isinstance(other, PrivacyLoss):
+            return NotImplemented
         return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled)
 
     def without_amplification(self) -> PrivacyLoss:
