@@ -8,7 +8,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long clean
+.PHONY: install demo test check test-long bench-mechanisms clean
 
 install: $(VENV)/.installed
 
@@ -31,6 +31,9 @@ test: check
 
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
+
+bench-mechanisms: install
+	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,7 +54,7 @@ def start(ledger: Ledger, name: str, rounds: int = 16, source: str = "secure") -
         holder="test",
         run_id=name,
     )
-    handle.register_users(np.arange(USERS, dtype=np.uint64))
+    handle.register_users(np.arange(max(USERS, 50 * (rounds // 4)), dtype=np.uint64))
     return handle
 
 
@@ -69,7 +69,13 @@ def commit(handle: RunHandle, *, late: int = 2) -> None:
         cohort[late:],
         PrivacyLoss(mu_squared=done / SIGMA**2),
         hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest(),
-        {"score": 0.6 + t / 100, "score_name": "AUC", "noise_std": SIGMA / 50},
+        {
+            "score": 0.6 + t / 100,
+            "score_name": "AUC",
+            "noise_std": SIGMA / 50,
+            "noise_norm": 0.8,
+            "released_norm": 1.0,
+        },
         {"late": late} if late else {},
         reports=50 - late,
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -197,3 +198,12 @@ def test_the_network_needs_tls(store: FakeStore) -> None:
     with pytest.raises(BadInput, match="certificate and its key"):
         config(app, "0.0.0.0", certificate=Path("server.pem"))
     assert config(app, "0.0.0.0", plaintext_network=True).host == "0.0.0.0"
+
+
+def test_an_open_stream_does_not_hold_a_shutdown_up(store: FakeStore, settings: Settings) -> None:
+    with contextlib.ExitStack() as stack:
+        with beside(config(build(store, settings), port=0)) as url:
+            stream = stack.enter_context(Client(url)).events()
+            next(stream)
+        # The service has ended the stream properly, not cut it: a cut raises `ServiceError`.
+        assert list(stream) == []

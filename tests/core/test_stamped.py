@@ -1,5 +1,6 @@
 """Restarting any kind of mechanism: block-diagonal matrices, fresh noise in every block, sensitivity across blocks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ KINDS: list[dict[str, Any]] = [
     {"kind": "banded", "bands": 3},
     {"kind": "banded", "bands": 3, "column_normalised": True},
     {"kind": "fft"},
+    {"kind": "blt", "buffers": 2},
+    {"kind": "momentum-tree"},
 ]
 
 
@@ -104,6 +107,36 @@ def test_non_increasing_blocks_are_exact(tail: list[float], n: int, b: int, k: i
     claimed = mechanism.sensitivity(participation)
     assert claimed.bound == "exact"
     assert claimed == pytest.approx(truth, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(5, 14), st.integers(3, 6), st.integers(1, 4), st.integers(2, 3), st.floats(0, 0.9))
+def test_capped_fixed_orders_across_blocks(n: int, r: int, period: int, k: int, nu: float) -> None:
+    """A tight pattern may change its residue at a restart, which a fixed order forbids: then it is only a bound."""
+    mechanism = mechanisms.build({"kind": "anti-pgd", "nu": nu, "restart_every": r}, n)
+    dense = mechanism.strategy_matrix(n)
+    truth = max(float(np.linalg.norm(dense[:, list(p)].sum(axis=1))) for p in FixedOrder(period, k).patterns(n))
+    claimed = mechanism.sensitivity(FixedOrder(period, k))
+    assert claimed >= truth * (1 - 1e-12)
+    if claimed.bound == "exact":
+        assert claimed == pytest.approx(truth, rel=1e-12)
+
+
+def test_a_set_of_patterns_of_ones_own_gets_a_bound() -> None:
+    """Only `separation_and_count` is known of it, so nothing is called exact that it may not allow."""
+
+    class EvenRoundsAfterTheFirst(Participation):
+        def separation_and_count(self, rounds: int) -> tuple[int, int]:
+            return 2, -(-rounds // 2)
+
+        def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+            return all(t > 0 and t % 2 == 0 for t in pattern)
+
+    for spec in ({"kind": "nu", "nu": 0.1}, {"kind": "nu", "nu": 0.1, "restart_every": 4}, {"kind": "fft"}):
+        mechanism = mechanisms.build(spec, 9)
+        claimed = mechanism.sensitivity(EvenRoundsAfterTheFirst())
+        assert claimed.bound == "upper bound"
+        assert claimed >= mechanism.pattern_norms([(2, 4, 6, 8)])[0]
 
 
 def test_a_block_of_another_length_is_refused() -> None:

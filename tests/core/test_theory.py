@@ -224,6 +224,29 @@ def test_exact_error_and_its_bounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "nu", "anti-pgd"])
+def test_integral_forms_of_the_bounds(name: str) -> None:
+    beta, g = NOISES[name], FOUR["rows"][name]["gamma_squared"]
+    power = {"sgd": lambda w: 1.0, "nu": lambda w: distance(w, 0.005), "anti-pgd": lambda w: distance(w, 0.05) ** 2}[
+        name
+    ]
+    integral = circle(lambda w: power(w) * float(spectra.response(np.array([w]), PROBLEM.eigenvalues, PROBLEM.eta)[0]))
+    noise = PROBLEM.eta**2 * PROBLEM.noise_variance(g) / (2 * np.pi) * integral
+    sgd = 0.5 * PROBLEM.eta * 0.25 * 1.8
+    low, high = PROBLEM.integral_lower_bound(beta, g), PROBLEM.integral_upper_bound(beta, g)
+    assert low == pytest.approx(sgd + noise, rel=1e-6)
+    assert PROBLEM.lower_bound(beta, g) <= low <= PROBLEM.exact(beta, g) <= 2 * PROBLEM.upper_bound(beta, g) <= 2 * high
+    assert Regression((1.0,), 0.5).integral_upper_bound(ONE, 1.0) == np.inf
+
+
+def test_quadratic_forms_are_bounded_by_the_norm() -> None:
+    """Lemma F.17: q <= (1 + c)/(1 - c) ||beta||_2^2."""
+    for decay in (0.1, 0.5, 0.9, 0.99):
+        for _ in range(20):
+            beta = rng.normal(size=30)
+            assert quadratic_form(beta, decay) <= (1 + decay) / (1 - decay) * float(beta @ beta) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["sgd", "nu", "anti-pgd"])
 def test_exact_error_against_simulation(name: str) -> None:
     """1500 chains of 400 steps from the optimum against the exact second moments at that time; 5 standard errors."""
     beta, g = NOISES[name][:400], FOUR["rows"][name]["gamma_squared"]

@@ -28,7 +28,7 @@ from fieldfare_client.users import UserTable
 Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
-CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 2**30}
+CHUNK_BYTES = {"cpu": 8 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
 LOOP_USERS = 4
 """How many users the loop trains between two clippings."""
@@ -117,7 +117,7 @@ class Trainer:
         users = np.asarray(users, np.int64)
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
-        steps = steps_of(table.sizes[users], self.client)
+        steps = steps_of(table.sizes_of(users), self.client)
         users = users[np.argsort(-steps, kind="stable")]
         shape = _bucket(len(users)), _bucket(float(steps.mean()) if len(steps) else 0)
         if shape not in self._choices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -56,15 +57,26 @@ def config(
     )
 
 
+class Server(uvicorn.Server):
+    """Ends the event streams before it waits for connections to close: an open page must not hold a shutdown up."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams, then what uvicorn does."""
+        app = self.config.app
+        if isinstance(app, FastAPI):
+            await app.state.broker.stop()
+        await super().shutdown(sockets)
+
+
 def serve(settings: uvicorn.Config) -> None:
     """Serve until a signal ends it."""
-    uvicorn.Server(settings).run()
+    Server(settings).run()
 
 
 @contextmanager
 def beside(settings: uvicorn.Config) -> Iterator[str]:
     """Serve in a thread for as long as the block runs; gives the URL. Raises `BadInput` if the port is taken."""
-    server = uvicorn.Server(settings)
+    server = Server(settings)
     thread = threading.Thread(target=_quietly, args=(server,), daemon=True, name="fieldfare-service")
     thread.start()
     try:

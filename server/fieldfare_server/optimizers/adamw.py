@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 
+from fieldfare_server.optimizers import second_moment
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
 from fieldfare_server.optimizers.registry import register
 
@@ -23,7 +24,6 @@ class AdamWSpec(SteppedSpec):
     epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     noise_correction: bool = Field(default=False, description="take the noise's known variance out of v")
-    floor: float = Field(default=1e-8, gt=0, description="least corrected second moment (gamma' of DP-AdamBC)")
 
     def build(self) -> AdamW:
         return AdamW(self)
@@ -33,22 +33,17 @@ class AdamWSpec(SteppedSpec):
 class AdamW(ServerOptimizer):
     """Loshchilov and Hutter 2019: m_hat, v_hat as in Adam; x <- (1 - lr wd) x + lr m_hat / (sqrt(v_hat) + epsilon).
 
-    With `noise_correction`, v_hat becomes max(v_hat - s_hat, floor), s_hat the same debiased average of the noise's
-    real variance per coordinate: E[v_hat - s_hat] is the second moment of the un-noised update (Tang et al. 2024,
-    there with a constant variance). State: `momentum`, `second` float32 (d,); `noise` float64 (): the
-    average of sigma_t^2; `steps` int64 ().
+    With `noise_correction`, the noise's part is taken out of v_hat (see `second_moment`), so that its mean is the
+    second moment of the un-noised update. State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0
+    uncorrected; `steps` int64 ().
     """
 
     spec: AdamWSpec
     kind: ClassVar[str] = "adamw"
 
     def init(self, params: torch.Tensor) -> State:
-        return {
-            "momentum": torch.zeros_like(params),
-            "second": torch.zeros_like(params),
-            "noise": torch.zeros((), dtype=torch.float64),
-            "steps": torch.zeros((), dtype=torch.int64),
-        }
+        moments = {"momentum": torch.zeros_like(params), "second": torch.zeros_like(params)}
+        return moments | second_moment.fresh() | {"steps": torch.zeros((), dtype=torch.int64)}
 
     def step(
         self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
@@ -56,16 +51,10 @@ class AdamW(ServerOptimizer):
         spec, rate, steps = self.spec, self.spec.rate(info), int(state["steps"]) + 1
         momentum = state["momentum"] * spec.beta1 + update * (1.0 - spec.beta1)
         second = state["second"] * spec.beta2 + update.square() * (1.0 - spec.beta2)
-        noise = float(state["noise"]) * spec.beta2 + info.noise_std**2 * (1.0 - spec.beta2)
-        debias = 1.0 - spec.beta2**steps
-        squares = second / debias
-        if spec.noise_correction:
-            squares = (squares - noise / debias).clamp_(min=spec.floor)
-        direction = momentum / (squares.sqrt() + spec.epsilon) / (1.0 - spec.beta1**steps)
-        new = {
-            "momentum": momentum,
-            "second": second,
-            "noise": torch.tensor(noise, dtype=torch.float64),
-            "steps": torch.tensor(steps),
-        }
+        noise = second_moment.averaged(
+            state, info.noise_std if spec.noise_correction else 0.0, spec.beta2, 1.0 - spec.beta2
+        )
+        squares = second_moment.corrected(second, noise, 1.0 - spec.beta2**steps)
+        direction = momentum / (squares.sqrt_() + spec.epsilon) / (1.0 - spec.beta1**steps)
+        new = {"momentum": momentum, "second": second, "steps": torch.tensor(steps)} | noise
         return params * (1.0 - rate * spec.weight_decay) + direction * rate, new

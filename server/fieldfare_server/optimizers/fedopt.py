@@ -5,10 +5,8 @@ With u the privatised update, m <- beta1 m + (1 - beta1) u, a second moment v st
     x <- x + lr m / (sqrt(v) + adaptivity).
 
 u carries noise of a known variance sigma_t^2 per coordinate, and v counts it as if it were signal, which flattens all
-steps to lr / sigma. `noise_correction` removes it (DP-AdamBC, Tang et al. 2024): v is built from u^2 and from sigma_t^2
-alike and the difference, floored at 0, is used; `adaptivity` then is the floor of the denominator and should not be far
-below the noise. sigma_t is the mechanism's real std of the round, also where it differs from round to round (trees),
-and DiSK hands on the std behind its filter.
+steps to lr / sigma. `noise_correction` takes it out (see `second_moment`). sigma_t is the mechanism's real std of the
+round, also where it differs from round to round (trees), and DiSK hands on the std behind its filter.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 
+from fieldfare_server.optimizers import second_moment
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
 from fieldfare_server.optimizers.registry import register
 
@@ -37,22 +36,18 @@ class _FedOpt:
     spec: _FedOptSpec
 
     def init(self, params: torch.Tensor) -> State:
-        return {
-            "momentum": torch.zeros_like(params),
-            "second": torch.full_like(params, self.spec.adaptivity**2),
-            "noise": torch.zeros((), dtype=torch.float64),
-        }
+        moments = {"momentum": torch.zeros_like(params), "second": torch.full_like(params, self.spec.adaptivity**2)}
+        return moments | second_moment.fresh()
 
     def move(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, second: torch.Tensor, noise: float, rate: float
+        self, state: State, params: torch.Tensor, update: torch.Tensor, second: torch.Tensor, noise: State, rate: float
     ) -> tuple[torch.Tensor, State]:
         momentum = state["momentum"] * self.spec.beta1 + update * (1.0 - self.spec.beta1)
-        signal = (second - noise).clamp_(min=0.0)
-        new = {"momentum": momentum, "second": second, "noise": torch.tensor(noise, dtype=torch.float64)}
-        return params + momentum / (signal.sqrt_() + self.spec.adaptivity) * rate, new
+        scale = second_moment.corrected(second, noise).sqrt_() + self.spec.adaptivity
+        return params + momentum / scale * rate, {"momentum": momentum, "second": second} | noise
 
-    def variance(self, info: StepInfo) -> float:
-        return info.noise_std**2 if self.spec.noise_correction else 0.0
+    def std(self, info: StepInfo) -> float:
+        return info.noise_std if self.spec.noise_correction else 0.0
 
 
 @register
@@ -70,7 +65,7 @@ class FedAdamSpec(_FedOptSpec):
 class FedAdam(ServerOptimizer):
     """v <- beta2 v + (1 - beta2) u^2.
 
-    State: `momentum`, `second` float32 (d,); `noise` float64 (): the same average of sigma_t^2, 0 uncorrected.
+    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 uncorrected.
     """
 
     spec: FedAdamSpec
@@ -84,7 +79,7 @@ class FedAdam(ServerOptimizer):
     ) -> tuple[torch.Tensor, State]:
         shared, keep = _FedOpt(self.spec), self.spec.beta2
         second = state["second"] * keep + update.square() * (1.0 - keep)
-        noise = float(state["noise"]) * keep + shared.variance(info) * (1.0 - keep)
+        noise = second_moment.averaged(state, shared.std(info), keep, 1.0 - keep)
         return shared.move(state, params, update, second, noise, self.spec.rate(info))
 
 
@@ -103,7 +98,7 @@ class FedAdagradSpec(_FedOptSpec):
 class FedAdagrad(ServerOptimizer):
     """v <- v + u^2.
 
-    State: `momentum`, `second` float32 (d,); `noise` float64 (): the same sum of sigma_t^2, 0 uncorrected.
+    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 uncorrected.
     """
 
     spec: FedAdagradSpec
@@ -116,7 +111,7 @@ class FedAdagrad(ServerOptimizer):
         self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
     ) -> tuple[torch.Tensor, State]:
         shared = _FedOpt(self.spec)
-        noise = float(state["noise"]) + shared.variance(info)
+        noise = second_moment.averaged(state, shared.std(info), 1.0, 1.0)
         return shared.move(state, params, update, state["second"] + update.square(), noise, self.spec.rate(info))
 
 
@@ -136,8 +131,9 @@ class FedYogi(ServerOptimizer):
     """v <- v - (1 - beta2) s sign(v - s), s = u^2.
 
     v is not linear in s, so the correction enters before it: s = u^2 - sigma_t^2, which may be negative; |s| then is
-    the step, towards s, and v stops at 0. For s >= 0 that is the published rule.
-    State: `momentum`, `second` float32 (d,); `noise` float64 (), always 0.
+    the step, towards s, and v stops at 0. For s >= 0 that is the published rule. The floor is
+    that of FedAdam's average.
+    State: `momentum`, `second` float32 (d,); `noise` (always 0), `chance` float64 ().
     """
 
     spec: FedYogiSpec
@@ -150,6 +146,8 @@ class FedYogi(ServerOptimizer):
         self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
     ) -> tuple[torch.Tensor, State]:
         shared = _FedOpt(self.spec)
-        square, second = update.square() - shared.variance(info), state["second"]
-        moved = second - square.abs() * torch.sign(second - square) * (1.0 - self.spec.beta2)
-        return shared.move(state, params, update, moved.clamp_(min=0.0), 0.0, self.spec.rate(info))
+        std, keep, second = shared.std(info), self.spec.beta2, state["second"]
+        square = update.square() - std**2
+        moved = (second - square.abs() * torch.sign(second - square) * (1.0 - keep)).clamp_(min=0.0)
+        noise = second_moment.averaged(state, std, keep, 1.0 - keep) | {"noise": state["noise"]}
+        return shared.move(state, params, update, moved, noise, self.spec.rate(info))

@@ -81,7 +81,8 @@ def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensiti
         beyond = np.maximum.accumulate(np.abs(lags)[::-1])[::-1]
         bound = k * x[0] + 2.0 * float((k - m) @ beyond[m * step])
         how = "evenly spaced pattern" if bound <= evenly * (1 + _CLOSE) else "largest inner product beyond each lag"
-    return Sensitivity(float(np.sqrt(bound)), "exact" if bound <= evenly * (1 + _CLOSE) else "upper bound", how)
+    exact = bound <= evenly * (1 + _CLOSE) and participation.allows(range(0, k * b, b), rounds)
+    return Sensitivity(float(np.sqrt(bound)), "exact" if exact else "upper bound", how)
 
 
 class FftMechanism(Mechanism):

@@ -11,7 +11,8 @@ sum_s ||sum_{t in P, t in block s} C_t||^2, and prefix errors of finished blocks
   (participations used, last participation).
 - *Any other block: upper bound.* The sum of squared block sensitivities over the best split of the k participations
   into blocks; the separation across a restart is forgotten, which only adds patterns.
-- *Uncapped fixed orders: every offset is evaluated*, from the block's own pattern norms.
+- *Uncapped fixed orders: every offset is evaluated*, from the block's own pattern norms: exact where no inner product
+  of the block's columns is negative, claimed so for the Toeplitz blocks of the first case.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import Drawer, SecureNoise
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation
+from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,15 +114,19 @@ class Stamped(Mechanism):
         n = sum(lengths)
         b, k = participation.separation_and_count(n)
         k = min(k, -(-n // b))
-        if isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-n // b):
-            return self._fixed_order(b, n)
         block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
+        if isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-n // b):
+            return self._fixed_order(b, n, exact=k == 1 or block is not None)
+        # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
+        free = isinstance(participation, Single | MinSeparation | Poisson)
         if block is not None and k > 1 and block.rounds % b:
-            exact = self._tight(block, lengths, b, k)
-            if exact is not None:
-                return Sensitivity(exact, "exact", "tight patterns over blocks, by dynamic programming")
+            value = self._tight(block, lengths, b, k)
+            if value is not None:
+                how = "tight patterns over blocks, by dynamic programming"
+                return Sensitivity(value, "exact" if free else "upper bound", how)
         # When b divides the block, tight patterns of neighbouring blocks never exclude each other.
-        return self._split(lengths, b, k, joint=k == 1 or (block is not None and block.rounds % b == 0))
+        joint = k == 1 or (free and block is not None and block.rounds % b == 0)
+        return self._split(lengths, b, k, joint=joint)
 
     def stream(
         self,
@@ -143,10 +148,10 @@ class Stamped(Mechanism):
         whole, rest = divmod(n, self.block.rounds)
         return [self.block.rounds] * whole + ([rest] if rest else [])
 
-    def _fixed_order(self, period: int, n: int) -> Sensitivity:
+    def _fixed_order(self, period: int, n: int, *, exact: bool) -> Sensitivity:
         patterns = [range(start, n, period) for start in range(min(period, n))]
         value = float(self.pattern_norms(patterns, n).max())
-        return Sensitivity(value, "exact", "every offset of the fixed order")
+        return Sensitivity(value, "exact" if exact else "upper bound", "every offset of the fixed order")
 
     def _split(self, lengths: list[int], b: int, k: int, joint: bool) -> Sensitivity:
         """The best split into blocks; attained (exact) when `joint`: the blocks' worst patterns go together."""

@@ -141,10 +141,10 @@ def sensitivity(c: Vector, participation: Participation) -> Sensitivity:
     if k <= 1:
         return Sensitivity(float(np.linalg.norm(c)), "exact", "norm of the first column, the largest")
     spaced = evenly_spaced_norm(c, b, k)
+    allowed = participation.allows(range(0, k * b, b), n)  # else it is only a bound: fewer patterns than assumed
     if is_monotone(c):
-        return Sensitivity(
-            spaced, "exact", "evenly spaced pattern; coefficients checked non-negative and non-increasing"
-        )
+        how = "evenly spaced pattern; coefficients checked non-negative and non-increasing"
+        return Sensitivity(spaced, "exact" if allowed else "upper bound", how)
     in_step = isinstance(participation, FixedOrder | CyclicPoisson)
     if in_step and k == -(-n // b):
         return _fixed_order(c, b, k)
@@ -152,7 +152,7 @@ def sensitivity(c: Vector, participation: Participation) -> Sensitivity:
     if k * k <= _TABLE:
         bounds.append((_spaced_bound(c, b, k, b if in_step else 1), "largest inner product at each lag and row"))
     value, how = min(bounds)
-    if value <= spaced * (1 + _CLOSE):
+    if allowed and value <= spaced * (1 + _CLOSE):
         return Sensitivity(max(value, spaced), "exact", f"{how}, attained by the evenly spaced pattern")
     return Sensitivity(value, "upper bound", how)
 

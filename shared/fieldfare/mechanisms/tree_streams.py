@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.compose import height_of, node_count
@@ -68,10 +69,11 @@ class ReadNodesStream(ChunkedStream):
                 self._noise.normal_(self._buffers[height], row=self._row_of(last))
         self.round = t
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         height = height_of(t + 1)
+        out[:] = z
         if height < self.slots:
-            ops.copy(buffers[height], out)
+            buffers[height] = z
         if self._scale[height] != 1.0:
             out *= float(self._scale[height])
         for below in range(height):
@@ -107,17 +109,20 @@ class OnlineTreeStream(ChunkedStream):
         leaf, height = self._row_of(t), height_of(t + 1)
         self._above = [self._noise.drawer("z", leaf + h, 0, self.numel) for h in range(1, height + 1)]
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         height = len(self._above)
-        node = ops.like(out) if height else out
+        out[:] = z
         for h, draw in enumerate(self._above, start=1):
             weight = own_weight(h)
-            ops.draw(draw, node, lo)
             out += buffers[h - 1]
             out *= 1.0 - weight
-            ops.axpy(out, weight, node)
+            if isinstance(z, torch.Tensor):
+                draw.to_device(z, lo)
+            else:
+                draw.into(z, lo)
+            ops.axpy(out, weight, z)
         if height < self.slots:
-            ops.copy(buffers[height], out)
+            buffers[height] = out
         for below in range(height):
             out -= buffers[below]
 

@@ -89,6 +89,10 @@ class Regression:
         noise = self.noise_variance(gamma_squared) * float(self.quadratic_forms(beta).sum())
         return 0.5 * self.eta * (self.sgd_noise**2 * float(self.spectrum.sum()) + noise)
 
+    def integral_lower_bound(self, beta: Vector, gamma_squared: float) -> float:
+        """Theorem C.18, first form: eta sigma_sgd^2 Tr H / 2 + eta^2 sigma^2/(2 pi) integral |B|^2 h (by C.4)."""
+        return 0.5 * self.eta * self.sgd_noise**2 * float(self.spectrum.sum()) + self._integral(beta, gamma_squared)
+
     def universal_lower_bound(self) -> float:
         """(2 eta sigma_sgd^2 + eta^2 G^2/(2 rho)) Tr H / 4: no beta does better (C.18, last line)."""
         sgd, private = 2 * self.eta * self.sgd_noise**2, self.eta**2 * self.clip**2 / (2 * self.rho)
@@ -109,6 +113,20 @@ class Regression:
         growth = (1 - math.sqrt(self.eta * r2)) ** -2
         noise = self.eta * self.noise_variance(gamma_squared) * float(self.quadratic_forms(beta).sum())
         return (1 + growth) * self.eta * r2 * self.sgd_noise**2 + (1 + 3 * growth) * noise
+
+    def integral_upper_bound(self, beta: Vector, gamma_squared: float) -> float:
+        """Theorem C.15 for F - F*: C.14 with 2 x eta^2 sigma^2/(2 pi) integral |B|^2 h; infinite unless eta < 1/R^2."""
+        r2 = 3.0 * float(self.spectrum.sum())
+        if self.eta * r2 >= 1:
+            return math.inf
+        growth = (1 - math.sqrt(self.eta * r2)) ** -2
+        sgd = (1 + growth) * self.eta * r2 * self.sgd_noise**2
+        return sgd + (1 + 3 * growth) * 2 * self._integral(beta, gamma_squared)
+
+    def _integral(self, beta: Vector, gamma_squared: float) -> float:
+        """eta^2 sigma^2/(2 pi) integral |B|^2 h = eta sigma^2 sum_j q_j/(2 - eta lambda_j)."""
+        per_direction = self.quadratic_forms(beta) / (2 - self.eta * self.spectrum)
+        return self.eta * self.noise_variance(gamma_squared) * float(per_direction.sum())
 
     def trajectory(self, beta: Vector, gamma_squared: float, start: ArrayLike, steps: int) -> Vector:
         """Second moments S_t of theta_t - theta* in H's eigenbasis (diagonals), t = 0..steps: shape (steps + 1, d).

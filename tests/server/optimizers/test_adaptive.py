@@ -93,3 +93,22 @@ def test_correction_follows_a_noise_that_differs_from_round_to_round() -> None:
     for t, std in enumerate([1.0, 2.0, 3.0]):
         params, state = optimizer.step(state, params, torch.ones(2), StepInfo(t, 3, std))
     assert float(state["noise"]) == 0.5 * 9 + 0.25 * 4 + 0.125 * 1
+
+
+@pytest.mark.parametrize("kind", ["fedadam", "fedadagrad", "fedyogi", "adamw"])
+def test_pure_noise_does_not_make_enormous_steps(kind: str) -> None:
+    """Without signal v - noise is negative half of the time; a constant floor would make such steps explode."""
+    updates = noise(300, 400)
+    table = {"kind": kind, "learning_rate": 0.01} | ({} if kind == "adamw" else {"adaptivity": 1e-6})
+    start = torch.linspace(-1, 1, 400)
+    plain = float((run(table, updates, 1.0)[0] - start).norm())
+    corrected = float((run(table | {"noise_correction": True}, updates, 1.0)[0] - start).norm())
+    assert plain < corrected < 8 * plain
+
+
+def test_chance_is_the_spread_of_the_noise_in_the_second_moment() -> None:
+    """v of pure noise, over many coordinates: mean `noise`, variance `chance`."""
+    _, state = run({"kind": "fedadam", "noise_correction": True, "adaptivity": 1e-6}, 0.5 * noise(150, 20_000), 0.5)
+    v = state["second"].double()
+    assert float(v.mean()) == pytest.approx(float(state["noise"]), rel=0.01)
+    assert float(v.var()) == pytest.approx(float(state["chance"]), rel=0.05)

@@ -65,7 +65,7 @@ function picture(width, height, options, { tip, said, root, format, lines, rules
   }
   for (const rule of rules) {
     svg.append(s("line", { class: `rule c${rule.color} ${rule.solid ? "solid" : ""}`, x1: PAD.left, x2: width - PAD.right, y1: Y(rule.y), y2: Y(rule.y) }),
-      s("text", { class: `rule-name t${rule.color}`, x: width - PAD.right, y: Y(rule.y) - 5, "text-anchor": "end" }, rule.name));
+      s("text", { class: `rule-name t${rule.color}`, x: PAD.left + 6, y: Y(rule.y) - 5 }, rule.name));
   }
   const cross = s("line", { class: "cross", y1: PAD.top, y2: bottom, visibility: "hidden" });
   const dots = lines.map((line) => s("circle", { class: `f${line.color}`, r: 4.5, visibility: "hidden" }));

@@ -20,7 +20,7 @@ export function drawCohort(parent, run, series) {
   const high = Math.max(run.cohort, ...points.map(([, y]) => y)) * 1.12;
   lineChart(figure, {
     label: `Users counted a round, ${count(points.at(-1)[1])} in the last; ${count(run.cohort)} planned, at least ${count(run.min_reports)} needed.`,
-    xLabel: "rounds committed", xName: "Round", yLabel: "users", x: [0, series.rounds], y: [0, high], height: 200, format: count,
+    xLabel: "rounds committed", xName: "Round", yLabel: "users", x: [0, series.rounds], y: [0, high], height: 260, format: count,
     lines: [{ name: "counted", color: "1", points }], rules: [{ name: "fewest allowed", y: run.min_reports, color: "bad" }],
   });
 }

@@ -27,6 +27,6 @@ export function drawCurve(parent, series) {
   lineChart(figure, {
     label: `Epsilon against rounds: ${epsilon(last)} after round ${points.at(-1)[0]} of ${series.rounds}, committed plan ${epsilon(planned)}, limit ${number(limit)}.`,
     xLabel: "rounds committed", xName: "Round", yLabel: `ε at δ ${number(series.delta)}`, x: [0, series.rounds], y: [0, (far ? top : Math.max(top, limit)) * 1.12],
-    lines: [{ name: "if stopped: ε", color: "1", points, area: true }], rules, format: epsilon, height: 360,
+    lines: [{ name: "if stopped: ε", color: "1", points, area: true }], rules, format: epsilon, height: 440,
   });
 }

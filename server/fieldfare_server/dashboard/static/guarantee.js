@@ -1,8 +1,19 @@
 // Panel 4: what is promised, on which assumptions, and what is not.
 import { facts, h, show } from "./dom.js";
+import { download } from "./api.js";
 
 export function drawGuarantee(parent, run) {
   const { statement, facts: lines, not_covered: uncovered } = run.guarantee;
   show(parent, h("p", { class: "promise" }, statement), facts(lines.map((fact) => [fact.name, fact.value]), "card-facts"),
-    h("div", { class: "uncovered" }, h("h3", {}, "Not covered by this guarantee"), h("ul", {}, uncovered.map((text) => h("li", {}, text)))));
+    h("div", { class: "uncovered" }, h("h3", {}, "Not covered by this guarantee"), h("ul", {}, uncovered.map((text) => h("li", {}, text)))),
+    h("div", { class: "tools gap" }, save("Privacy statement", `report?format=html`, "html"), save("Registry entry", "registry-entry", "json")));
+
+  function save(name, part, kind) {
+    const said = h("span", { class: "small error", role: "alert" });
+    const button = h("button", {
+      type: "button", "data-key": part,
+      onclick: () => download(`/v1/runs/${encodeURIComponent(run.id)}/${part}`, `${run.id}-${name.toLowerCase().replace(" ", "-")}.${kind}`).catch((error) => { said.textContent = error.message; }),
+    }, name);
+    return [button, said];
+  }
 }

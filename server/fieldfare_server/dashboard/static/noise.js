@@ -8,7 +8,11 @@ export function drawNoise(parent, run, series) {
   const known = new Map(run.guarantee.facts.map((fact) => [fact.name, fact.value]));
   const pairs = [["Noise multiplier", known.get("Noise multiplier") || "—"], ["Clip norm", known.get("Clip norm") || "—"]];
   if (Number.isFinite(last.noise_std)) pairs.push(["Std a coordinate, last round", number(last.noise_std)]);
-  if (Number.isFinite(last.signal_to_noise)) pairs.push(["Signal to noise (released)", number(last.signal_to_noise)]);
+  if (Number.isFinite(last.noise_norm) && Number.isFinite(last.released_norm)) {
+    // Both are public or released already, so their ratio is too.
+    pairs.push(["Norm of the noise", number(last.noise_norm)], ["Norm of the released update", number(last.released_norm)]);
+    pairs.push(["Signal to noise, estimated", number(Math.sqrt(Math.max(0, last.released_norm ** 2 - last.noise_norm ** 2)) / last.noise_norm, 2)]);
+  }
   pairs.push(["Residual self-test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
   if (run.audit?.canaries) pairs.push(["Canaries: ε at least", `${number(run.audit.canaries.clopper_pearson_lower_bound, 3)} of ${number(run.audit.canaries.claimed, 3)} claimed`]);
   const figure = h("div", { class: "gap" });

@@ -1,0 +1,337 @@
+"""What one round of noise costs: time against `torch.randn` of that size in the same run, peak memory, and optimisers.
+
+Every measurement is a fresh process, and within it the things that are compared take turns, so that a busy machine
+slows both. Writes benchmarks/results/mechanisms.json and mechanisms.md.
+
+    make bench-mechanisms                                   sizes 1e5, 1e6, 1e7
+    make bench-mechanisms ARGS="--sizes 1e8 --threads 2"    any sizes
+    make bench-mechanisms ARGS="--long"                     the minutes-long optimisations too
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+KEY = b"a fixed key: benchmark use only!"
+ROUNDS = 2048
+
+# name, plan, largest ratio to torch.randn that the project aims at, how many rounds are averaged (trees are uneven)
+STREAMS: list[tuple[str, dict[str, Any], float, int]] = [
+    ("draw", {"kind": "independent"}, 1.2, 1),
+    ("blt, 3 buffers", {"kind": "blt", "buffers": 3}, 1.5, 1),
+    ("blt, 5 buffers", {"kind": "blt", "buffers": 5}, 2.0, 1),
+    ("banded, 16", {"kind": "banded", "bands": 16}, 2.0, 1),
+    ("banded, 64", {"kind": "banded", "bands": 64}, float("inf"), 1),
+    ("tree, plain", {"kind": "tree", "estimator": "plain"}, 1.6, 16),
+    ("tree, online", {"kind": "tree", "estimator": "online"}, 2.6, 16),
+    ("nu, fast", {"kind": "nu", "nu": 0.001}, 2.0, 1),
+]
+
+SIX = {"separation": 314, "max_participations": 6}
+# name, plan, rounds, participation, seconds aimed at, needs --long
+BUILDS: list[tuple[str, dict[str, Any], int, dict[str, int] | None, float, bool]] = [
+    *[(f"blt, {m} buffers", {"kind": "blt", "buffers": m}, 2048, None, 1.0, False) for m in (1, 3, 5, 8)],
+    ("blt, auto", {"kind": "blt"}, 2048, None, 1.0, False),
+    ("blt, 8 buffers, max", {"kind": "blt", "buffers": 8, "objective": "max"}, 2048, None, 1.0, False),
+    *[(f"blt, {m} buffers, k = 6", {"kind": "blt", "buffers": m}, 2000, SIX, 3.0, False) for m in (1, 3, 5, 8)],
+    ("blt, auto, max, k = 6", {"kind": "blt", "objective": "max"}, 2000, SIX, 3.0, False),
+    *[(f"banded, {p}", {"kind": "banded", "bands": p}, 2048, None, 0.1, False) for p in (16, 64, 512)],
+    ("nu, auto", {"kind": "nu", "nu": "auto"}, 2000, None, 0.2, False),
+    ("tree sensitivity, k = 6", {"kind": "tree", "estimator": "plain", "nodes": "all"}, 2000, SIX, 2.0, False),
+    ("dense", {"kind": "dense"}, 512, None, 20.0, False),
+    ("dense, 2 048", {"kind": "dense"}, 2048, None, 300.0, True),
+]
+
+# name, the peer's matrix, ours, how many times faster ours is meant to be
+PEERS: list[tuple[str, str, str, float]] = [
+    ("blt, 3 buffers", "blt3", "blt, 3 buffers", 6.0),
+    ("blt, 5 buffers", "blt5", "blt, 5 buffers", 6.0),
+    ("banded, 16", "band16", "banded, 16", 5.0),
+    ("banded, 64", "band64", "banded, 64", 6.0),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", type=lambda text: int(float(text)), default=[10**5, 10**6, 10**7])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--only", default="", help="measure only what has this in its name")
+    parser.add_argument("--no-builds", action="store_true", help="leave the optimisers out")
+    parser.add_argument("--long", action="store_true", help="the minutes-long optimisations too")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        request = json.loads(args.one)
+        print(json.dumps(CHILDREN[request.pop("what")](**request)))
+        return
+    report: dict[str, Any] = {"machine": machine(), "rounds": [], "builds": [], "peers": []}
+    measure_rounds(args, report)
+    if not args.no_builds:
+        measure_builds(args, report)
+    measure_peers(args, report)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "mechanisms.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    (RESULTS / "mechanisms.md").write_text(table(report))
+    print(table(report))
+
+
+def measure_rounds(args: argparse.Namespace, report: dict[str, Any]) -> None:
+    for size in args.sizes:
+        for threads in args.threads:
+            for name, plan, target, averaged in STREAMS:
+                if args.only not in name:
+                    continue
+                request = {"plan": plan, "size": size, "averaged": averaged, "repeats": args.repeats}
+                row = child("round", threads, device=args.device, **request)
+                if "skipped" not in row:
+                    row["target"] = None if target == float("inf") else target
+                report["rounds"].append({"name": name, "size": size, "threads": threads, **row})
+                progress(report["rounds"][-1])
+
+
+def measure_builds(args: argparse.Namespace, report: dict[str, Any]) -> None:
+    for name, plan, rounds, participation, target, is_long in BUILDS:
+        if args.only in name and (args.long or not is_long):
+            row = child("build", max(args.threads), plan=plan, rounds=rounds, participation=participation)
+            report["builds"].append({"name": name, "rounds": rounds, "target_s": target, **row})
+            progress(report["builds"][-1])
+
+
+def measure_peers(args: argparse.Namespace, report: dict[str, Any]) -> None:
+    size, threads = max(args.sizes), max(args.threads)
+    ours = {row["name"]: row for row in report["rounds"] if row["size"] == size and row["threads"] == threads}
+    for name, matrix, own, target in PEERS:
+        if args.only not in name:
+            continue
+        row = child("jax", threads, matrix=matrix, size=size, repeats=args.repeats)
+        if "ms" in row and "ms" in ours.get(own, {}):
+            row["times_faster"] = row["ms"] / ours[own]["ms"]
+            row["memory_ratio"] = ours[own]["peak_mb"] / row["peak_mb"]
+        report["peers"].append({"name": name, "size": size, "threads": threads, "target_times": target, **row})
+        progress(report["peers"][-1])
+        if "skipped" in row:
+            return
+
+
+def child(what: str, threads: int, **request: Any) -> dict[str, Any]:
+    """One measurement in a process of its own."""
+    here = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    call = [sys.executable, __file__, "--one", json.dumps({"what": what, "threads": threads, **request})]
+    done = subprocess.run(call, env=here, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return {"skipped": last[0]}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def one_round(
+    plan: dict[str, Any], size: int, averaged: int, repeats: int, threads: int, device: str
+) -> dict[str, Any]:
+    """Median time of `averaged` rounds over one `torch.randn`, both into new and into existing vectors."""
+    import torch
+
+    from fieldfare import mechanisms
+    from fieldfare.noise import SecureNoise
+
+    torch.set_num_threads(threads)
+    if plan["kind"] not in mechanisms.kinds():
+        return {"skipped": f"no mechanism of kind {plan['kind']!r} is installed"}
+    mechanism = mechanisms.build(plan, ROUNDS)
+    noise = SecureNoise(KEY, device)
+    mechanism.stream(1 << 18, noise, device=device).next()  # threads and scratch exist before memory is measured
+    before = resident("VmRSS")
+    reset_peak()
+    stream = mechanism.stream(size, noise, device=device)
+    out = torch.empty(size, device=device)
+    for _ in range(max(averaged, mechanism.buffers + 1)):
+        stream.next(out)
+    peak = resident("VmHWM") - before
+    wait: Callable[[], None] = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    turns: dict[str, list[float]] = {"randn": [], "normal_": [], "next": [], "next_into": []}
+    for _ in range(repeats):
+        for name, count, call in (
+            ("randn", 1, lambda: torch.randn(size, device=device)),
+            ("next", averaged, stream.next),
+            ("normal_", 1, out.normal_),
+            ("next_into", averaged, lambda: stream.next(out)),
+        ):
+            if stream.round + averaged > ROUNDS:
+                stream.skip(0)
+            wait()
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            wait()
+            turns[name].append((time.perf_counter() - start) / count)
+    ms = {name: 1e3 * statistics.median(seconds) for name, seconds in turns.items()}
+    vector = size * 4 / 1e6
+    return {
+        "ms": ms["next_into"],
+        "ms_new_vector": ms["next"],
+        "randn_ms": ms["normal_"],
+        "randn_ms_new_vector": ms["randn"],
+        "ratio": ms["next_into"] / ms["normal_"],
+        "ratio_new_vector": ms["next"] / ms["randn"],
+        "buffers": mechanism.buffers,
+        "peak_mb": peak,
+        "peak_vectors_beside_state": peak / vector - mechanism.buffers,
+    }
+
+
+def one_build(plan: dict[str, Any], rounds: int, participation: dict[str, int] | None, threads: int) -> dict[str, Any]:
+    """Seconds from the plan to the mechanism and its sensitivity, imports done."""
+    import torch
+
+    from fieldfare import mechanisms
+    from fieldfare.participation import MinSeparation, Single
+
+    torch.set_num_threads(threads)
+    if plan["kind"] not in mechanisms.kinds():
+        return {"skipped": f"no mechanism of kind {plan['kind']!r} is installed"}
+    who = Single() if participation is None else MinSeparation(**participation)
+    start = time.perf_counter()
+    mechanism = mechanisms.build(plan, rounds, who)
+    sensitivity = mechanism.sensitivity(who)
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "sensitivity": float(sensitivity),
+        "bound": sensitivity.bound,
+        "mean_loss": mechanism.mean_error(rounds, who) ** 2,
+        "max_loss": mechanism.max_error(rounds, who) ** 2,
+        "buffers": mechanism.buffers,
+    }
+
+
+def one_jax(matrix: str, size: int, repeats: int, threads: int) -> dict[str, Any]:
+    """jax-privacy's own noise step, compiled, on the same coefficients' shapes (values do not change its cost)."""
+    try:
+        import jax
+        import jax.numpy as jnp
+        from jax_privacy import noise_addition
+        from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+    except ImportError as error:
+        return {"skipped": f"{error}; `pip install jax-privacy` beside fieldfare to compare"}
+    if matrix.startswith("blt"):
+        count = int(matrix[3:])
+        decay = [0.999, 0.98, 0.9, 0.7, 0.4][:count]
+        strategy = buffered_toeplitz.BufferedToeplitz.build(buf_decay=decay, output_scale=[0.05] * count)
+        noising = strategy.inverse_as_streaming_matrix()
+    else:
+        bands = int(matrix[4:])
+        noising = toeplitz.inverse_as_streaming_matrix(jnp.asarray([0.9**i for i in range(bands)]))
+    privatizer = noise_addition.matrix_factorization_privatizer(
+        noising, stddev=1.0, prng_key=jax.random.key(0), dtype=jnp.float32
+    )
+    before = resident("VmRSS")
+    reset_peak()
+    gradient = jnp.zeros(size, jnp.float32)
+    state = privatizer.init(gradient)
+    update = jax.jit(privatizer.update)
+    seconds = []
+    for _ in range(repeats + 2):
+        start = time.perf_counter()
+        noisy, state = update(gradient, state)
+        jax.block_until_ready((noisy, state))
+        seconds.append(time.perf_counter() - start)
+    return {"ms": 1e3 * statistics.median(seconds[2:]), "peak_mb": resident("VmHWM") - before, "threads_asked": threads}
+
+
+CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {"round": one_round, "build": one_build, "jax": one_jax}
+
+
+def resident(field: str) -> float:
+    """VmRSS or VmHWM (its peak) of this process in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError(f"/proc/self/status has no {field}: memory is measured on Linux only")
+
+
+def reset_peak() -> None:
+    """Let VmHWM start again from the present size (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def machine() -> dict[str, Any]:
+    import numpy
+    import torch
+
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.processor(),
+    )
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def progress(row: dict[str, Any]) -> None:
+    told = row.get("skipped") or ", ".join(f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
+    print(f"{row['name']}: {told}", file=sys.stderr, flush=True)
+
+
+def table(report: dict[str, Any]) -> str:
+    lines = [
+        "# Mechanisms",
+        "",
+        ", ".join(f"{key} {value}" for key, value in report["machine"].items()),
+        "",
+        "One round, float32. Ratio: to `torch.randn` in turns, into existing vectors (in brackets: into new ones).",
+        "Peak: resident memory over the process before the stream, the vector filled included.",
+        "",
+        "| mechanism | elements | threads | ms | ratio | aim | buffers | peak beside state, vectors |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report["rounds"]:
+        what = f"| {row['name']} | {row['size']:.0e} | {row['threads']} "
+        if "skipped" in row:
+            lines.append(f"{what}| {row['skipped']} | | | | |")
+            continue
+        ratio = f"{row['ratio']:.2f} ({row['ratio_new_vector']:.2f})"
+        beside = f"{row['peak_vectors_beside_state']:.2f}"
+        lines.append(f"{what}| {row['ms']:.2f} | {ratio} | {row['target'] or ''} | {row['buffers']} | {beside} |")
+    lines += ["", "| optimising | rounds | seconds | aim | squared mean error | squared max error |", "|" + "---|" * 6]
+    for row in report["builds"]:
+        if "skipped" in row:
+            lines.append(f"| {row['name']} | {row['rounds']} | {row['skipped']} | | | |")
+            continue
+        losses = f"{row['mean_loss']:.6f} | {row['max_loss']:.6f}"
+        lines.append(f"| {row['name']} | {row['rounds']} | {row['seconds']:.3f} | {row['target_s']} | {losses} |")
+    lines += [
+        "",
+        "| jax-privacy | elements | ms | ours is faster by | aim | our memory / theirs |",
+        "|" + "---|" * 6,
+    ]
+    for row in report["peers"]:
+        if "skipped" in row:
+            lines.append(f"| {row['name']} | {row['size']:.0e} | not run: {row['skipped']} | | | |")
+            continue
+        faster, memory = row.get("times_faster"), row.get("memory_ratio")
+        gain, share = f"{faster:.1f}" if faster else "", f"{memory:.2f}" if memory else ""
+        what = f"| {row['name']} | {row['size']:.0e} | {row['ms']:.1f} "
+        lines.append(f"{what}| {gain} | {row['target_times']} | {share} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

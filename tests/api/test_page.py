@@ -1,0 +1,330 @@
+"""The page in a real Chromium, over a real ledger. Skipped, visibly, where Chromium or Playwright is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger_data
+import pytest
+
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.server import beside, config
+from fieldfare_server.ledger import Ledger, RunHandle
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+
+ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WAIT = 20_000  # a bound for a slow machine; what is measured is asserted apart
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with ledger_data.new_ledger(tmp_path / "ledger.sqlite3") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(ledger: Ledger) -> RunHandle:
+    done = ledger_data.start(ledger, "earlier")
+    for _ in range(6):
+        ledger_data.commit(done)
+    done.finish("stopped", "on request")
+    live = ledger_data.start(ledger, "live")
+    for _ in range(5):
+        ledger_data.commit(live)
+    return live
+
+
+@pytest.fixture
+def url(ledger: Ledger, tmp_path: Path) -> Iterator[str]:
+    with beside(config(create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", Settings()), port=0)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails its test on any script error or blocked resource."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    opened.set_default_timeout(WAIT)
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
+    yield opened
+    context.close()
+    assert faults == []
+
+
+def sign_in(page: Any, secret: str) -> None:
+    page.get_by_role("button", name="Sign in").first.click()
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+
+
+def headline(page: Any, text: str) -> None:
+    page.locator(".banner-state", has_text=text).wait_for()
+
+
+def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    headline(page, "Running, round 6 of 16")
+    titles = page.locator("main h2").all_inner_texts()
+    assert titles == [
+        "Budgets",
+        "Epsilon against rounds",
+        "Guarantee",
+        "Cohort",
+        "Noise",
+        "Utility",
+        "Participation",
+        "Ledger",
+        "Runs and comparison",
+    ]
+    page.locator("#participation .bars").wait_for()
+    assert page.locator(".skeleton").count() == 0
+    assert "Not covered by this guarantee" in page.locator("#guarantee").inner_text()
+    assert page.locator("#curve svg[role=img]").get_attribute("aria-label").startswith("Epsilon against rounds")
+    # Without a token nothing can be changed, so nothing offers to.
+    assert page.get_by_role("button", name="Stop…").count() == 0
+
+
+def test_a_commit_is_shown_within_two_seconds(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    headline(page, "round 6 of 16")
+    page.locator("#connection", has_text="Live").wait_for()
+    began = time.monotonic()
+    ledger_data.commit(run)
+    headline(page, "round 7 of 16")
+    # Reported, and bounded only loosely: the machine that runs the tests may be busy.
+    print(f"shown {time.monotonic() - began:.2f} s after the commit")
+    assert page.locator("#ledger tbody tr").first.inner_text().split("\t")[2] == "round.commit"
+
+
+def test_stopping_asks_first_and_reaches_the_coordinator(page: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    secret, _ = ledger.create_token("officer", ("read", "admin"), actor="test")
+    page.goto(url)
+    sign_in(page, secret)
+    page.get_by_role("button", name="Stop…").click()
+    dialog = page.get_by_role("dialog")
+    assert "cannot be continued" in dialog.inner_text()
+    assert dialog.get_by_role("button", name="Cancel").evaluate("e => e === document.activeElement")
+    page.keyboard.press("Escape")
+    assert run.request() is None
+    page.get_by_role("button", name="Stop…").click()
+    page.get_by_role("button", name="Stop the run").click()
+    headline(page, "stops at the next round boundary")
+    assert run.request() == "stop"
+    run.finish("stopped", "on request")
+    headline(page, "Stopped after 5 of 16 rounds")
+
+
+def test_pausing_and_resuming(page: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    secret, _ = ledger.create_token("officer", ("admin",), actor="test")
+    page.goto(url)
+    sign_in(page, secret)
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause the run").click()
+    headline(page, "Paused")
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Resume the run").click()
+    headline(page, "Running")
+    assert run.request() is None
+
+
+def test_a_caller_elsewhere_signs_in(browser: Any, ledger: Ledger, run: RunHandle, tmp_path: Path) -> None:
+    app = create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", Settings(anonymous_read=False))
+    secret, token = ledger.create_token("officer", ("read",), actor="test")
+    with beside(config(app, port=0)) as url:
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(WAIT)
+        page.goto(url)
+        headline(page, "Sign in to see the budget")
+        sign_in(page, "ff_wrong")
+        page.get_by_role("alert").filter(has_text="unknown, expired or revoked").wait_for()
+        page.get_by_label("Token").fill(secret)
+        page.keyboard.press("Enter")
+        headline(page, "round 6 of 16")
+        page.locator("#connection", has_text="Live").wait_for()
+        assert page.get_by_role("button", name="Stop…").count() == 0, "this token may only read"
+        stored = page.evaluate("[JSON.stringify(localStorage), document.cookie]")
+        assert secret not in stored[0] + stored[1]
+        ledger.revoke_token(token.id, actor="test")
+        ledger_data.commit(run)
+        headline(page, "Sign in to see the budget")
+        context.close()
+
+
+def test_an_empty_ledger_says_what_to_do(page: Any, url: str) -> None:
+    page.goto(url)
+    headline(page, "No run yet")
+    page.locator("#runs", has_text="No run has been started").wait_for()
+
+
+def test_losing_the_service_is_said_and_coming_back_is_noticed(
+    page: Any, ledger: Ledger, run: RunHandle, tmp_path: Path
+) -> None:
+    address = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    with beside(config(create_app(address), port=0)) as url:
+        page.goto(url)
+        page.locator("#connection", has_text="Live").wait_for()
+        headline(page, "round 6 of 16")
+    page.locator("#connection", has_text="Reconnecting").wait_for()
+    page.locator("#notice", has_text="Connection lost").wait_for()
+    ledger_data.commit(run)
+    with beside(config(create_app(address), port=int(url.rpartition(":")[2]))):
+        headline(page, "round 7 of 16")
+        page.locator("#connection", has_text="Live").wait_for()
+        assert page.locator("#notice").is_hidden()
+
+
+def test_verify_export_and_compare(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    page.get_by_role("button", name="Verify").click()
+    page.locator("#ledger", has_text="Chain whole").wait_for()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Export").click()
+    assert Path(started.value.path()).read_text().count("\n") >= 20
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Privacy statement").click()
+    assert "Privacy statement of run live" in Path(started.value.path()).read_text()
+    page.get_by_label("Compare live").check()
+    page.get_by_label("Compare earlier").check()
+    chart = page.locator("#runs svg[role=img]")
+    page.locator("#runs svg[aria-label*=earlier]").wait_for()
+    assert "live, earlier" in chart.get_attribute("aria-label")
+    page.get_by_role("button", name="earlier").click()
+    headline(page, "Stopped after 6 of 16 rounds")
+    assert page.url.endswith("#run=earlier")
+
+
+def test_the_keyboard_reaches_everything_and_reads_the_chart(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    headline(page, "round 6 of 16")
+    page.locator("#curve svg").wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the budget"
+    page.locator("#curve svg").focus()
+    page.keyboard.press("Home")
+    assert page.locator("#curve [role=status]").inner_text().startswith("Round 1: if stopped: ε")
+    page.keyboard.press("ArrowRight")
+    assert "Round 2" in page.locator("#curve [role=status]").inner_text()
+    page.locator("#curve summary").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#curve tbody tr").count() == 5
+    theme = page.get_by_role("button", name="Theme")
+    for wanted in ("light", "dark", "system"):
+        theme.focus()
+        page.keyboard.press("Enter")
+        assert wanted in theme.inner_text()
+
+
+def test_a_live_update_does_not_steal_the_focus(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    headline(page, "round 6 of 16")
+    page.get_by_label("Compare live").focus()
+    ledger_data.commit(run)
+    headline(page, "round 7 of 16")
+    page.locator("#runs", has_text="6 / 16").wait_for()
+    page.wait_for_function("document.activeElement.getAttribute('aria-label') === 'Compare live'")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1920])
+def test_no_width_scrolls_sideways(browser: Any, url: str, run: RunHandle, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    page.goto(url)
+    page.locator("#participation .bars").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_and_controls_have_names(browser: Any, url: str, run: RunHandle, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto(url)
+    page.locator("#participation .bars").wait_for()
+    faint = page.evaluate(CONTRAST)
+    assert faint == []
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('button, select, input, a, [role=region], svg[role=img]')].filter("
+        "e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML)"
+    )
+    assert nameless == []
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    context.close()
+
+
+CONTRAST = """() => {
+  const part = (v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
+  const lum = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const back = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const out = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.closest('.sr, .skip, option, :disabled')) continue;
+    const style = getComputedStyle(e);
+    const front = parse(e instanceof SVGElement ? style.fill : style.color).slice(0, 3);
+    const [a, b] = [lum(front), lum(back(e))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < 4.5) out.push(`${e.textContent.trim().slice(0, 40)} ${ratio.toFixed(2)}`);
+  }
+  return out;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, path: str) -> None:
+    """axe-core is not part of this repository: `npm pack axe-core` gives the file that FIELDFARE_AXE names."""
+    axe = os.environ.get("FIELDFARE_AXE")
+    if not axe:
+        pytest.skip("FIELDFARE_AXE does not name an axe.min.js")
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto(url + path)
+    page.locator("#participation .bars, .op").first.wait_for()
+    page.add_script_tag(path=axe)
+    found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 160))]))")
+    assert found == []
+    context.close()
+
+
+def test_the_api_reference_is_drawn_from_the_document(page: Any, url: str) -> None:
+    page.goto(f"{url}/docs")
+    page.get_by_text("/v1/populations/{name}").wait_for()
+    assert page.locator(".op").count() >= 18

@@ -1,0 +1,51 @@
+"""The benchmark itself runs: what it measures exists, and what is not installed is named rather than failed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fieldfare import mechanisms
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "mechanisms.py"
+    spec = importlib.util.spec_from_file_location("bench_mechanisms", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rounds_builds_and_table(bench: ModuleType) -> None:
+    plan = {"kind": "blt", "buffers": 2}
+    one = bench.one_round(plan=plan, size=10_000, averaged=1, repeats=2, threads=1, device="cpu")
+    assert one["buffers"] == 2
+    assert one["ms"] > 0
+    built = bench.one_build(plan={"kind": "banded", "bands": 4}, rounds=64, participation=None, threads=1)
+    assert built["bound"] == "exact"
+    absent = bench.one_round(plan={"kind": "absent"}, size=10, averaged=1, repeats=1, threads=1, device="cpu")
+    assert "absent" in absent["skipped"]
+    report = {
+        "machine": bench.machine(),
+        "rounds": [
+            {"name": "a", "size": 10_000, "threads": 1, "target": 1.5, **one},
+            {"name": "b", "size": 1, "threads": 1, **absent},
+        ],
+        "builds": [{"name": "c", "rounds": 64, "target_s": 0.1, **built}],
+        "peers": [{"name": "d", "size": 10, "skipped": "not installed"}],
+    }
+    text = bench.table(report)
+    for name in "abcd":
+        assert f"| {name} |" in text
+
+
+def test_every_measured_plan_is_valid(bench: ModuleType) -> None:
+    for _, plan, *_ in (*bench.STREAMS, *bench.BUILDS):
+        if plan["kind"] in mechanisms.kinds():
+            assert mechanisms.parse(plan).kind == plan["kind"]
