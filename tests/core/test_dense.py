@@ -56,7 +56,7 @@ def worst(c: np.ndarray, participation: Participation, rounds: int) -> float:
         pytest.param("dense_mean_n512_k4", 512, FixedOrder(128), 1, marks=pytest.mark.slow),
         pytest.param("dense_mean_n512_k16", 512, FixedOrder(32), 1, marks=pytest.mark.slow),
         pytest.param("bandmf_dense_b128_mean_n512", 512, MinSeparation(128, 4), 4, marks=pytest.mark.slow),
-        pytest.param("dense_mean_n2048", 2048, Single(), 1, marks=pytest.mark.slow),
+        pytest.param("dense_mean_n2048", 2048, Single(), 1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
 def test_mean_error_is_no_worse_than_the_reference(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Objective = Literal["mean", "max"]
 _MEMORY = 6
 _STEPS = 400
-_TOLERANCE = 1e-7
+_TOLERANCE = 3e-7
 """Relative gain of a step below which, three times in a row, the search ends."""
 _POWERS = (8.0, 32.0, 128.0, 512.0)
 
