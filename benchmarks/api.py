@@ -3,8 +3,8 @@
     python benchmarks/api.py [--runs 10000] [--rounds 200] [--clients 500]
 
 One ledger of runs x rounds committed rounds (written straight into the tables: this measures reading). Then, against
-one server process: latency of GET /v1/populations/{name} beside that of a bare route of the same framework; the
-page's own requests; commits while readers read; memory of many event streams.
+one server process: latency of GET /v1/populations/{name} beside that of a bare route of the same framework; the page's
+own requests; commits while readers read; memory of many event streams.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import argparse
 import json
 import resource
 import secrets
+import sqlite3
 import tempfile
 import time
 from pathlib import Path
@@ -100,8 +101,11 @@ def memory() -> float:
 
 
 def on_disk(path: Path) -> int:
-    """Bytes of the database and its log."""
-    return sum(file.stat().st_size for file in path.parent.glob(path.name + "*") if not file.name.endswith("-shm"))
+    """Bytes of the database, with its log moved into it."""
+    link = sqlite3.connect(path)
+    link.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    link.close()
+    return path.stat().st_size
 
 
 if __name__ == "__main__":

@@ -45,11 +45,6 @@ _PLAIN = (1e-6, 1e15)
 _CHUNK = 1 << 20
 """Elements that are widened to float64 at a time."""
 
-_RUN = 128
-_QUICK = 2.0**-17
-_USUAL = (1e-12, 1e15)
-"""Norms whose float32 square neither overflows nor loses much to underflow, and whose factor is a normal float32."""
-
 Layout = Sequence[slice]
 """Where each layer lies in the flat vector, in order and without gaps: `fieldfare.wire.Schema.slices()`."""
 
@@ -302,36 +297,6 @@ def _screen_(updates: torch.Tensor, spec: ClippingSpec) -> None:
         updates[bad] = 0.0
 
 
-def _quick_norms(block: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of each row, (users, d) -> float64 (users,), within a relative `_QUICK` where in `_USUAL`.
-
-    float32 sums of at most `_RUN` squares, then float64: each of the at most `_RUN` roundings is below 2^-24, and a
-    norm's relative error is half of its square's.
-    """
-    numel = block.shape[1]
-    even = numel - numel % _RUN
-    runs = torch.unflatten(block[:, :even], 1, (even // _RUN, _RUN))
-    parts = [torch.linalg.vector_norm(runs, dim=2), torch.linalg.vector_norm(block[:, even:], dim=1, keepdim=True)]
-    total: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1).to(torch.float64), dim=1)
-    return total
-
-
-def _clip_quickly_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> bool:
-    """`clip_` in float32 with norms rounded up, for usual updates; False, and nothing done, for any other."""
-    if updates.ndim != 2 or updates.dtype != torch.float32 or updates.shape[1] < _RUN:
-        return False
-    parts = spec.blocks(layout, updates.shape[1])
-    norms_of = [_quick_norms(updates[:, where]) for where, _ in parts]
-    least, most = _USUAL
-    if not all(bool(((n >= least) & (n <= most)).all()) for n in norms_of):
-        return False
-    for (where, part), found in zip(parts, norms_of, strict=True):
-        factors = part.factors(found * (1.0 + _QUICK)).to(torch.float32)
-        if not bool((factors == 1.0).all()):
-            updates[:, where].mul_(factors[:, None])
-    return True
-
-
 def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
     """Clip each row of `updates`, float32 (users, d), in place.
 
@@ -339,8 +304,6 @@ def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
     NaN or an infinity, or beyond `linf_filter`, becomes zero. Rows do not influence each other.
     Raises ValueError on another dtype or shape, or a layout that does not cover d.
     """
-    if spec.linf_filter is None and _clip_quickly_(updates, spec, layout):
-        return
     _screen_(updates, spec)
     for where, part in spec.blocks(layout, updates.shape[1]):
         _scale_(updates[:, where], part.factors(norms(updates[:, where])))

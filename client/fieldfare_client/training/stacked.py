@@ -162,6 +162,10 @@ class StackedEngine(Engine):
                 back.transpose(1, 2), values[place], beta=old, alpha=scale
             )
             if layer[1] is not None:
-                into[:, layer[1]].mul_(old).add_(back.sum(1), alpha=scale)
+                bias = into[:, layer[1]]
+                if gradient is None:
+                    bias.add_(back.sum(1), alpha=scale)
+                else:
+                    torch.sum(back, 1, out=bias)
             if below is not None:
                 back = below

@@ -70,7 +70,9 @@ class Trainer:
     def chunk_size(self, users: int) -> int:
         """How many users train at once in a batched engine, at most."""
         room = CHUNK_BYTES["cuda" if self.device.type == "cuda" else "cpu"]
-        return max(1, min(users, room // (4 * self.schema.numel)))
+        most = room // (4 * self.schema.numel)
+        # A few large models gain nothing from each other, and would only take memory.
+        return max(1, min(users, most)) if most >= 4 else 1
 
     def _candidates(self, users: int) -> Choice:
         most = self.chunk_size(users)
@@ -143,9 +145,10 @@ class Trainer:
                     torch.cuda.synchronize(self.device)
                 choice.record(picked, time.perf_counter() - began, int(chunk.schedule.steps.sum()))
             told = self.clip(updates)
-            total += updates.sum(0)
+            total.addmv_(updates.T, torch.ones(len(chunk), device=self.device))
             counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
             first += len(chunk)
+            del updates, chunk  # before the next ones are made, not after
         remember(choice, (*self._identity(), *shape))
         return CohortUpdate(total, len(users), tuple(counts))
 
