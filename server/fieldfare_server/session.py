@@ -43,6 +43,7 @@ from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
 from fieldfare_server.roster import Indices
 from fieldfare_server.selection import Selector
+from fieldfare_server.strategies import keep_strategies
 
 log = logging.getLogger("fieldfare.session")
 
@@ -102,6 +103,7 @@ class Session:
         """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused`, `LedgerError`, and leaves nothing."""
         check_plan(plan)
         require_identity(plan, identity_is_stable)
+        keep_strategies(home.root / "strategies")
         cost = cost_of(plan)
         load_task(plan.run.task)
         home.prepare()
@@ -150,6 +152,7 @@ class Session:
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
         plan = check_plan(Plan.parse(ledger.run(run_id).plan))
         require_identity(plan, identity_is_stable)
+        keep_strategies(home.root / "strategies")
         store = RunStore(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = store.key()
         handle = ledger.resume_run(
