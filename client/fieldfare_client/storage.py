@@ -74,7 +74,9 @@ def open_table(path: Path) -> UserTable:
         offsets, columns[name] = found, column
     if offsets is None:
         raise BadInput(str(path), "has no column beside 'user'.")
-    return UserTable(ids, offsets, columns)
+    opened = UserTable(ids, offsets, columns)
+    opened.source = path.resolve() if path.suffix == ".arrow" else None
+    return opened
 
 
 def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Column]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,6 +59,8 @@ class UserTable:
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
         self.columns: dict[str, Column] = dict(columns)
         self._selection: NDArray[np.int64] | None = None
+        self.source: Path | None = None
+        """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
         if np.unique(named).size != named.size:
             raise BadInput("users", "a user id occurs twice.")
         rows = int(self.offsets[-1]) if self.offsets.size else -1
@@ -103,6 +106,16 @@ class UserTable:
         sizes = np.diff(self.offsets)
         return sizes if self._selection is None else sizes[self._selection]
 
+    def sizes_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of some users (indices), shape (len(users),)."""
+        inside = self.positions(users)
+        return self.offsets[inside + 1] - self.offsets[inside]
+
+    def positions(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where users (indices) are in the table that this one was selected from, or in its file."""
+        inside = np.asarray(users, np.int64)
+        return inside if self._selection is None else self._selection[inside]
+
     def select(self, users: NDArray[np.int64]) -> UserTable:
         """Some of the users, by index; shares the data."""
         chosen = UserTable.__new__(UserTable)
@@ -128,9 +141,7 @@ class UserTable:
 
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
         """The rows of `users` (indices), copied to `device`."""
-        inside = np.asarray(users, np.int64)
-        if self._selection is not None:
-            inside = self._selection[inside]
+        inside = self.positions(users)
         starts, sizes = self.offsets[inside], self.offsets[inside + 1] - self.offsets[inside]
         first = np.cumsum(sizes) - sizes
         where = np.arange(int(sizes.sum())) + np.repeat(starts - first, sizes)

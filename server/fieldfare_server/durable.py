@@ -16,8 +16,11 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Make `content` the content of `path`: readers see the old file or the new one. Raises OSError."""
+def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool = True) -> None:
+    """Make `content` the content of `path`: readers see the old file or the new one. Raises OSError.
+
+    at_once: durable on return; else a power cut may bring the old content back, whole.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -28,4 +31,5 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if at_once:
+        sync_directory(path.parent)

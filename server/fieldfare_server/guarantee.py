@@ -19,6 +19,7 @@ from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 
@@ -143,7 +144,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         f"other runs charged to {run.population}: {up(population.committed_epsilon)} committed of "
         f"{population.epsilon:g}."
     )
-    private = run.noise_source == "secure"
+    private = run.noise_source != SEEDED
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
@@ -200,7 +201,7 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
         lines.insert(0, "An attacker who can predict the noise generator, which is not a cryptographic one.")
     if population.simulated:
         lines.insert(0, "Anybody: the population is marked as simulated.")
-    if run.noise_source != "secure":
+    if run.noise_source == SEEDED:
         lines.insert(0, "Anything at all: who knows the seed can take the noise away.")
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.insert(0, "The plan and the ledger disagree on whether node ids are trusted.")

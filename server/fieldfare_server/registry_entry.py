@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fieldfare.errors import BadInput
 from fieldfare_server.guarantee import ADJACENCY, accountant, guarantee, plan_facts
 from fieldfare_server.ledger import Ledger, views
+from fieldfare_server.ledger.models import SEEDED
 
 
 class Curator(BaseModel):
@@ -57,7 +58,7 @@ def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) 
 
 
 def _require_deployment(run: views.RunView) -> None:
-    if run.noise_source != "secure":
+    if run.noise_source == SEEDED:
         raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from fieldfare_server.guarantee import ADJACENCY, Guarantee, PlanFacts, accountant, guarantee, plan_facts, up
 from fieldfare_server.ledger import Ledger, notes, views, watch
+from fieldfare_server.ledger.models import SEEDED
 
 Row = tuple[str, str]
 
@@ -105,7 +106,7 @@ def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
     counts = ledger.participation_histogram(run_id)
     others = _other_runs(ledger, run)
     audit = watch.newest_row(ledger.database, run_id, notes.RUN_AUDIT)
-    private = run.noise_source == "secure"
+    private = run.noise_source != SEEDED
     sections = (
         _setting(run, population),
         _formal(run, population),
@@ -241,7 +242,7 @@ def _data(
     return {
         "run": run.id,
         "population": population.name,
-        "private": run.noise_source == "secure",
+        "private": run.noise_source != SEEDED,
         "simulated": population.simulated,
         "statement": card.statement,
         "unit": population.unit,

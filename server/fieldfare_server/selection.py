@@ -81,22 +81,22 @@ class Selector:
         over_selection: float = 1.0,
         *,
         order: np.random.Generator | None = None,
-        fewest: int = 1,
+        fewest: int = 0,
         availability: Availability | None = None,
     ) -> None:
         """cohort: users wanted a round (for Poisson schemes only the mean's denominator, not a target).
 
         over_selection: users asked per user wanted. order: a generator that depends on the run's key alone, needed by
-        fixed order and cyclic Poisson to place users. fewest: refuse to open a round with fewer eligible users.
+        fixed order and cyclic Poisson to place users. fewest: refuse a cohort of fewer users (0: never).
         Raises `BadInput` for what cannot be enforced.
         """
         if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
             raise BadInput(f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation")
-        for name, value in (("rounds", rounds), ("cohort", cohort), ("fewest", fewest)):
+        for name, value in (("rounds", rounds), ("cohort", cohort)):
             if value < 1:
                 raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
-        if fewest > cohort:
-            raise BadInput(f"fewest = {fewest}", f"is above cohort = {cohort}.", str(cohort))
+        if not 0 <= fewest <= cohort:
+            raise BadInput(f"fewest = {fewest}", f"must be in [0, cohort = {cohort}].", str(cohort))
         if not 1 <= over_selection < math.inf:
             raise BadInput(f"over_selection = {over_selection}", "must be a finite number of at least 1.", "1.0")
         if isinstance(participation, Poisson | CyclicPoisson) and over_selection != 1:

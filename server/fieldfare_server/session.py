@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 import secrets
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +37,9 @@ from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
 from fieldfare_server.durable import replace_file
 from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, OpenRound
+from fieldfare_server.ledger import Ledger, OpenRound, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
 from fieldfare_server.roster import Indices
 from fieldfare_server.selection import Selector
@@ -87,10 +86,12 @@ class Session:
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
+        self._autocovariance: tuple[float, ...] = ()
         if cost is not None:
             self._charge = cost.realised()
             self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
+            self._autocovariance = autocovariance(cost.mechanism)
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class Session:
                 noise_source="seeded" if fixed else plan.privacy.noise_source,
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                holder=f"{actor}@{socket.gethostname()}:{os.getpid()}",
+                holder=f"{actor}@{this_process()}",
                 run_id=run_id,
             )
         except BaseException:
@@ -151,8 +152,12 @@ class Session:
         require_identity(plan, identity_is_stable)
         store = RunStore(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = store.key()
-        holder = f"{actor}@{socket.gethostname()}:{os.getpid()}"
-        handle = ledger.resume_run(run_id, key_commitment=key_commitment(key), holder=holder, wait=home.lease_patience)
+        handle = ledger.resume_run(
+            run_id,
+            key_commitment=key_commitment(key),
+            holder=f"{actor}@{this_process()}",
+            wait=home.lease_patience,
+        )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
             session._settle_open_round(handle.open_round_pending())
@@ -246,7 +251,7 @@ class Session:
     def _info(self) -> StepInfo:
         t = self.next_round
         std = self.noise_multiplier * self.clipping.joint_bound * float(self._row_norms[t]) / self.plan.run.cohort
-        return StepInfo(t, self.plan.run.rounds, std * self._rescale())
+        return StepInfo(t, self.plan.run.rounds, std * self._rescale(), self._autocovariance)
 
     def _rescale(self) -> float:
         return self.clip if getattr(self.clipping, "rescale", False) else 1.0

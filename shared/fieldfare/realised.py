@@ -51,112 +51,7 @@ _PLANNED_POINTS = 64
 """For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
 
 
-class _Running:
-    """Equation (1), given the largest realised norm after each round."""
-
-    def __init__(
-        self, mechanism: Mechanism, participation: Participation, noise_multiplier: float, adjacency: Adjacency
-    ) -> None:
-        self.mechanism, self.participation = mechanism, participation
-        self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
-        self.planned = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
-        """What the run reserves: the most that `spent` ever becomes."""
-        self.rounds = 0
-        """Rounds charged so far are below this."""
-        self._realised = adjacency != "add_remove"
-        self._products = _products(mechanism)
-        fast = self._products is not None
-        self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
-        self._planned_at, self._planned_value = 0, PrivacyLoss()
-        self._spent = PrivacyLoss()
-        self._largest = 0.0
-
-    @property
-    def spent(self) -> PrivacyLoss:
-        """The charge of the rounds added so far, equation (1)."""
-        return self._spent
-
-    @property
-    def largest_norm(self) -> float:
-        """Max over users of the realised norm, all rows of C, clip norm 1, before the adjacency's factor."""
-        return float(np.sqrt(self._largest))
-
-    def _require_next(self, round: int) -> None:
-        if not self.rounds <= round < self.mechanism.rounds:
-            raise BadInput(
-                f"round {round}", f"must be in [{self.rounds}, {self.mechanism.rounds}) now.", str(self.rounds)
-            )
-
-    def _advance(self, round: int) -> PrivacyLoss:
-        self.rounds = round + 1
-        self._spent = self._charge()
-        return self._spent
-
-    def _charge(self) -> PrivacyLoss:
-        if not self._realised:
-            return self._planned_for(self.rounds)
-        norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
-        realised = norm * norm
-        # planned(t) does not fall with t: what is below an earlier planned(t) is below today's.
-        if realised <= self._planned_value.mu_squared:
-            charge = realised
-        else:
-            charge = min(realised, self._planned_for(self.rounds).mu_squared)
-        return PrivacyLoss(max(self._spent.mu_squared, min(charge, self.planned.mu_squared)))
-
-    def _planned_for(self, rounds: int) -> PrivacyLoss:
-        at = min(-(-rounds // self._planned_every) * self._planned_every, self.mechanism.rounds)
-        if at != self._planned_at:
-            self._planned_value = charge_for(
-                self.mechanism, self.participation, self.noise_multiplier, at, self.adjacency
-            )
-            self._planned_at = at
-        return self._planned_value
-
-
-class PatternCharge(_Running):
-    """The same charge from patterns instead of users: for who checks a ledger and has no need to know the users."""
-
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        participation: Participation,
-        noise_multiplier: float,
-        adjacency: Adjacency = "zero_out",
-    ) -> None:
-        """Raises as `charge_for`."""
-        super().__init__(mechanism, participation, noise_multiplier, adjacency)
-        self._squares: dict[tuple[int, ...], float] = {(): 0.0}
-
-    def after(self, round: int, patterns: Iterable[Sequence[int]]) -> PrivacyLoss:
-        """The loss after `round`, whose participants have the given distinct patterns, `round` being the last of each.
-
-        Call for every committed round in order; remembers patterns, which start with patterns seen before. Raises
-        `BadInput` for rounds out of order, a pattern that does not end in `round` or is not allowed.
-        """
-        self._require_next(round)
-        distinct = {tuple(int(t) for t in pattern) for pattern in patterns}
-        for pattern in distinct:
-            if not pattern or pattern[-1] != round or not self.participation.allows(pattern, self.mechanism.rounds):
-                raise BadInput(f"pattern {pattern} in round {round}", f"is not allowed by {self.participation}.")
-        if self._realised and distinct:
-            self._largest = max(self._largest, max(self._norms(round, list(distinct))))
-        return self._advance(round)
-
-    def _norms(self, round: int, patterns: list[tuple[int, ...]]) -> list[float]:
-        if self._products is None:
-            return [float(square) for square in np.square(self.mechanism.pattern_norms(patterns))]
-        energy, products = self._products(round)
-        for pattern in patterns:
-            earlier = pattern[:-1]
-            if earlier not in self._squares:
-                self._squares[earlier] = float(self.mechanism.pattern_norms([earlier])[0]) ** 2
-            inner = sum(float(products[t]) for t in earlier) if products.size else 0.0
-            self._squares[pattern] = self._squares[earlier] + energy + 2 * inner
-        return [self._squares[pattern] for pattern in patterns]
-
-
-class RealisedCharge(_Running):
+class RealisedCharge:
     """The running charge of one run. `add` takes a committed round's participants and returns what is spent by then.
 
     O(cohort x participations) a round for independent and Toeplitz mechanisms; others ask `pattern_norms` for the
@@ -173,13 +68,35 @@ class RealisedCharge(_Running):
         users: int = 0,
     ) -> None:
         """users: how many indices to make room for now; more are added as they come. Raises as `charge_for`."""
-        super().__init__(mechanism, participation, noise_multiplier, adjacency)
+        self.mechanism, self.participation = mechanism, participation
+        self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
+        self.planned = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
+        """What the run reserves: the most that `spent` ever becomes."""
+        self.rounds = 0
+        """Rounds charged so far are below this."""
+        self._realised = adjacency != "add_remove"
+        self._products = _products(mechanism)
+        fast = self._products is not None
+        self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
+        self._planned_at, self._planned_value = 0, PrivacyLoss()
+        self._spent = PrivacyLoss()
+        self._largest = 0.0
         self._head = np.full(users, -1, dtype=np.int32)
         self._count = np.zeros(users, dtype=np.int32)
         self._squared = np.zeros(users)
         self._round = np.empty(1024, dtype=np.int32)
         self._previous = np.empty(1024, dtype=np.int32)
         self._entries = 0
+
+    @property
+    def spent(self) -> PrivacyLoss:
+        """The charge of the rounds added so far, equation (1)."""
+        return self._spent
+
+    @property
+    def largest_norm(self) -> float:
+        """Max over users of the realised norm, all rows of C, clip norm 1, before the adjacency's factor."""
+        return float(np.sqrt(self._largest))
 
     def add(self, round: int, users: Users) -> PrivacyLoss:
         """Count `users` (distinct indices, shape (m,); those whose updates were summed) as participants of `round`.
@@ -270,6 +187,38 @@ class RealisedCharge(_Running):
         for round in range(rounds):
             charge.add(round, users[order[starts[round] : starts[round + 1]]])
         return charge
+
+    def _require_next(self, round: int) -> None:
+        if not self.rounds <= round < self.mechanism.rounds:
+            raise BadInput(
+                f"round {round}", f"must be in [{self.rounds}, {self.mechanism.rounds}) now.", str(self.rounds)
+            )
+
+    def _advance(self, round: int) -> PrivacyLoss:
+        self.rounds = round + 1
+        self._spent = self._charge()
+        return self._spent
+
+    def _charge(self) -> PrivacyLoss:
+        if not self._realised:
+            return self._planned_for(self.rounds)
+        norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
+        realised = norm * norm
+        # planned(t) does not fall with t: what is below an earlier planned(t) is below today's.
+        if realised <= self._planned_value.mu_squared:
+            charge = realised
+        else:
+            charge = min(realised, self._planned_for(self.rounds).mu_squared)
+        return PrivacyLoss(max(self._spent.mu_squared, min(charge, self.planned.mu_squared)))
+
+    def _planned_for(self, rounds: int) -> PrivacyLoss:
+        at = min(-(-rounds // self._planned_every) * self._planned_every, self.mechanism.rounds)
+        if at != self._planned_at:
+            self._planned_value = charge_for(
+                self.mechanism, self.participation, self.noise_multiplier, at, self.adjacency
+            )
+            self._planned_at = at
+        return self._planned_value
 
     def _grow(self, users: int) -> None:
         more = users - self._head.size

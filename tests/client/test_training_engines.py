@@ -16,6 +16,7 @@ from fieldfare.wire import Schema
 from fieldfare_client.training import KeyedDropout, Trainer
 from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.training.dropout import set_keys
+from fieldfare_client.training.gram import pays
 from fieldfare_client.users import UserTable
 
 SETTINGS: list[dict[str, Any]] = [
@@ -64,6 +65,8 @@ def convolutional() -> nn.Module:
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Linear(6, 3)),
+    "wide": lambda: nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 3)),
+    "wide without bias": lambda: nn.Sequential(nn.Linear(6, 40, bias=False)),
     "no bias": lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
     "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)),
     "activation last": lambda: nn.Sequential(nn.Linear(6, 5), nn.Sigmoid(), nn.Linear(5, 3), nn.Tanh()),
@@ -174,7 +177,7 @@ def one_by_one(task: Task, users: list[int], client: ClientSpec) -> torch.Tensor
 CASES = [
     (model, settings)
     for model in MODELS
-    for settings in (SETTINGS if model in ("linear", "mlp") else [SETTINGS[0], SETTINGS[2], SETTINGS[-1]])
+    for settings in (SETTINGS if model in ("linear", "mlp", "wide") else [SETTINGS[0], SETTINGS[2], SETTINGS[-1]])
     if not model.startswith("dropout")
 ]
 
@@ -187,7 +190,13 @@ def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[st
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["mlp", "dropout"])
+@pytest.fixture(autouse=True)
+def _wide_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of wide first layers, for the layers that are called wide here: the real ones are too slow for tests."""
+    monkeypatch.setattr("fieldfare_client.training.stacked.pays", lambda rows, inputs, outputs: outputs == 40)
+
+
+@pytest.mark.parametrize("model", ["mlp", "dropout", "wide"])
 @pytest.mark.parametrize("engine", ["batched", "loop"])
 def test_chunks_and_the_order_of_users_do_not_matter(engine: str, model: str) -> None:
     task, settings = Toy(model), {"engine": engine, "epochs": 2, "batch_size": 4}
@@ -214,10 +223,11 @@ def test_users_without_rows_count_and_add_nothing(engine: str) -> None:
     assert not summed(Toy(), [], engine=engine).any()
 
 
+@pytest.mark.parametrize("model", ["mlp", "wide", "tied"])
 @pytest.mark.parametrize("engine", ["batched", "loop"])
-def test_one_users_poison_does_not_touch_another(engine: str) -> None:
+def test_one_users_poison_does_not_touch_another(engine: str, model: str) -> None:
     """Padding repeats a user's own rows: a NaN row of user 3 must not reach the updates of the others."""
-    task = Toy()
+    task = Toy(model)
     table = task.users()
     poisoned = dict(table.columns)
     poisoned["x"] = table.columns["x"].copy()
@@ -363,3 +373,9 @@ def test_auto_says_what_it_chose_and_remembers_it() -> None:
     assert stacked.explain() == [
         "9 users at once: a stack of linear layers, for which one batched product serves all users"
     ]
+
+
+def test_wide_first_layers_are_told_from_narrow_ones() -> None:
+    assert pays(50, 3072, 64)
+    assert not pays(50, 89, 16), "as many inputs as rows"
+    assert not pays(50, 3072, 1), "few outputs"

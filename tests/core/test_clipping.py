@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from scipy.special import erf, erfinv
 from fieldfare.clipping import AdaptiveQuantile, Normalised, clip_, clippings, count_over, norms, parse
 from fieldfare.errors import BadInput
 
+REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "adaptive_clip.json").read_text())
 LAYOUT = (slice(0, 3), slice(3, 3), slice(3, 7), slice(7, 8))
 KINDS: list[dict[str, Any]] = [
     {"kind": "flat"},
@@ -38,7 +41,7 @@ def test_every_kind_is_covered_here() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows=matrices, exponent=st.integers(-15, 15))
 def test_no_vector_leaves_with_more_than_the_bound(
     kind: dict[str, Any], rows: list[list[float]], exponent: int
@@ -58,6 +61,52 @@ def test_no_vector_leaves_with_more_than_the_bound(
         assert torch.equal(row, single[0]), "users influence each other"
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    scales=st.lists(st.sampled_from([0.0, 1e-42, 1e-19, 1e-6, 1e-3, 1.0, 1e8, 1e16, 1e37]), min_size=1, max_size=5),
+    spread=st.sampled_from([0.0, 3.0, 30.0]),
+    exponent=st.integers(-12, 12),
+)
+def test_long_vectors_of_any_scale_stay_within_the_bound(
+    kind: dict[str, Any], seed: int, scales: list[float], spread: float, exponent: int
+) -> None:
+    """Past one block of float32 sums, rows of different scale side by side, coordinates over 30 decades."""
+    spec, d = parse(kind | {"norm": 10.0**exponent}), 700
+    layout = (slice(0, 129), slice(129, 130), slice(130, 700))
+    generator = np.random.default_rng(seed)
+    rows = [generator.normal(size=d) * 10.0 ** (-spread * generator.random(d)) * scale for scale in scales]
+    updates = torch.from_numpy(np.array(rows)).to(torch.float32)
+    alone = [updates[i : i + 1].clone() for i in range(len(scales))]
+    exact = np.sqrt((updates.numpy().astype(np.float64) ** 2).sum(axis=1))
+    np.testing.assert_allclose(norms(updates).numpy(), exact, rtol=2.0**-17.9)
+    clip_(updates, spec, layout)
+    assert (np.sqrt((updates.numpy().astype(np.float64) ** 2).sum(axis=1)) <= spec.bound).all()
+    for row, single in zip(updates, alone, strict=True):
+        clip_(single, spec, layout)
+        assert torch.equal(row, single[0]), "users influence each other"
+
+
+def test_worst_case_for_float32_sums_stays_within_the_bound() -> None:
+    """A million equal coordinates, where float32 adds one after the other, and a layer that is no block's multiple."""
+    updates = torch.full((2, 1_000_003), 0.1)
+    updates[1] = 1e-4
+    clip_(updates, parse({"kind": "per-layer"}), (slice(0, 500_001), slice(500_001, 1_000_003)))
+    lengths = np.sqrt((updates.numpy().astype(np.float64) ** 2).sum(axis=1))
+    assert (lengths <= 1.0).all()
+    assert lengths[0] >= 1.0 - 2e-5
+
+
+def test_columns_that_are_not_next_to_each_other_are_clipped_too() -> None:
+    updates = torch.randn(300, 3, generator=torch.Generator().manual_seed(0)).T
+    expected = updates.clone().contiguous()
+    clip_(updates, parse({"kind": "flat"}), (slice(0, 300),))
+    clip_(expected, parse({"kind": "flat"}), (slice(0, 300),))
+    torch.testing.assert_close(updates, expected)
+    assert float(norms(updates).max()) <= 1.0
+
+
 @given(rows=matrices)
 @settings(max_examples=100, deadline=None)
 def test_float64_sum_of_many_clipped_users_stays_below_users_times_norm(rows: list[list[float]]) -> None:
@@ -71,25 +120,25 @@ def test_small_vectors_pass_flat_clipping_untouched() -> None:
     updates = torch.tensor([[0.3, -0.4], [0.0, 0.0], [3.0, 4.0]])
     clip_(updates, parse({"kind": "flat", "norm": 1.0}), (slice(0, 2),))
     assert torch.equal(updates[:2], torch.tensor([[0.3, -0.4], [0.0, 0.0]]))
-    torch.testing.assert_close(updates[2], torch.tensor([0.6, 0.8]), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(updates[2], torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0.0)
 
 
 def test_huge_vector_keeps_its_direction() -> None:
     updates = torch.tensor([[3e38, -3e38, 0.0, 1.5e38]])
     clip_(updates, parse({"kind": "flat", "norm": 1e-10}), (slice(0, 4),))
-    torch.testing.assert_close(updates * 1e10, torch.tensor([[2 / 3, -2 / 3, 0.0, 1 / 3]]), rtol=2e-6, atol=0.0)
+    torch.testing.assert_close(updates * 1e10, torch.tensor([[2 / 3, -2 / 3, 0.0, 1 / 3]]), rtol=1e-5, atol=0.0)
 
 
 def test_denormal_vector_is_normalised_to_full_length() -> None:
     updates = torch.tensor([[1e-44, 0.0], [0.0, 0.0]])
     clip_(updates, parse({"kind": "automatic", "stabiliser": 0.0, "norm": 2.0}), (slice(0, 2),))
-    torch.testing.assert_close(updates, torch.tensor([[2.0, 0.0], [0.0, 0.0]]), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(updates, torch.tensor([[2.0, 0.0], [0.0, 0.0]]), rtol=1e-5, atol=0.0)
 
 
 def test_automatic_is_v_norm_over_norm_plus_stabiliser() -> None:
     updates = torch.tensor([[3.0, 4.0]])
     clip_(updates, parse({"kind": "automatic", "norm": 2.0, "stabiliser": 5.0}), (slice(0, 2),))
-    torch.testing.assert_close(updates, torch.tensor([[0.6, 0.8]]), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(updates, torch.tensor([[0.6, 0.8]]), rtol=1e-5, atol=0.0)
 
 
 def test_normalised_does_not_let_the_norm_set_the_step() -> None:
@@ -98,8 +147,8 @@ def test_normalised_does_not_let_the_norm_set_the_step() -> None:
         updates = torch.tensor([[30.0, 40.0], [0.15, 0.2]])
         clip_(updates, spec, (slice(0, 2),))
         assert spec.bound == 1.0
-        torch.testing.assert_close(updates[0], torch.tensor([0.6, 0.8]), rtol=1e-6, atol=0.0)
-        torch.testing.assert_close(updates[1], torch.tensor([0.15, 0.2]) / norm, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(updates[0], torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0.0)
+        torch.testing.assert_close(updates[1], torch.tensor([0.15, 0.2]) / norm, rtol=1e-5, atol=0.0)
 
 
 @pytest.mark.parametrize(("weighting", "shares"), [("equal", [1 / 3] * 3), ("size", [3 / 8, 4 / 8, 1 / 8])])
@@ -108,7 +157,7 @@ def test_layers_are_clipped_each_to_its_share(weighting: str, shares: list[float
     updates[0, 7] = 1e-3
     clip_(updates, parse({"kind": "per-layer", "norm": 2.0, "weighting": weighting}), LAYOUT)
     lengths = [float(updates[0, where].norm()) for where in (slice(0, 3), slice(3, 7))]
-    np.testing.assert_allclose(lengths, [2.0 * math.sqrt(share) for share in shares[:2]], rtol=1e-6)
+    np.testing.assert_allclose(lengths, [2.0 * math.sqrt(share) for share in shares[:2]], rtol=1e-5)
     assert updates[0, 7] == torch.tensor(1e-3)
 
 
@@ -212,13 +261,22 @@ def test_joint_bound_is_reached() -> None:
     update = torch.tensor([[5.0, 0.0]])
     over = count_over(update, spec)
     clip_(update, spec, (slice(0, 2),))
-    assert math.hypot(float(norms(update)[0]), 0.3 * over) == pytest.approx(spec.joint_bound, rel=1e-6)
+    assert math.hypot(float(norms(update)[0]), 0.3 * over) == pytest.approx(spec.joint_bound, rel=1e-5)
 
 
 def test_split_says_what_each_part_would_need_alone() -> None:
     updates, counts = AdaptiveQuantile(count_weight=0.1).split(1.5)
     assert updates**-2 + counts**-2 == pytest.approx(1.5**-2)
     assert counts == pytest.approx(10 * updates)
+
+
+@pytest.mark.parametrize("row", REFERENCE, ids=lambda row: row["id"])
+def test_split_is_theorem_1_of_andrew_et_al(row: dict[str, Any]) -> None:
+    """Their count is centred (sensitivity 1/2), ours is not (a zero update counts as zero): 2 sigma_b is our z_counts.
+    At the weight that gives their counting noise, the updates' multiplier is theirs."""
+    z_updates, sigma_b = row["value"]
+    spec = AdaptiveQuantile(count_weight=z_updates / (2 * sigma_b))
+    assert spec.split(row["params"]["z"]) == pytest.approx((z_updates, 2 * sigma_b), rel=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.7])
@@ -246,3 +304,17 @@ def test_at_tells_the_nodes_this_rounds_norm_and_nothing_else() -> None:
     assert spec.at(3.5) == AdaptiveQuantile(norm=3.5, quantile=0.3)
     assert parse(spec.at(3.5).model_dump()) == spec.at(3.5)
     assert isinstance(parse(Normalised(norm=2.0).model_dump()), Normalised)
+
+
+def test_a_users_result_is_the_same_beside_usual_and_unusual_users() -> None:
+    """A batch must not choose its arithmetic by what one user holds: every other user's vector would then move by
+    rounding, and one user would move the sum by more than the clip norm."""
+    generator = torch.Generator().manual_seed(1)
+    usual = torch.randn(4, 1000, generator=generator)
+    for other in (0.0, 1e-30, 1e30, math.nan):
+        beside = usual.clone()
+        beside[3] *= other
+        reference = usual.clone()
+        for updates in (beside, reference):
+            clip_(updates, parse({"kind": "flat"}), (slice(0, 1000),))
+        assert torch.equal(beside[:3], reference[:3])

@@ -19,7 +19,7 @@ from fieldfare.mechanisms.base import HorizonError, Mechanism
 from fieldfare.mechanisms.compose import closing, compose, node_count, nodes
 from fieldfare.mechanisms.tree import read_rows, tree_matrix, tree_sensitivity
 from fieldfare.mechanisms.tree_patterns import largest_square_sum, node_norms
-from fieldfare.noise import SecureNoise
+from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
 KEY = b"a fixed key for tests, 32 bytes!"
@@ -224,6 +224,23 @@ def test_resume_and_skip_at_every_round_bit_for_bit(estimator: str, nodes: str) 
         jumping.skip(n + 1)
     with pytest.raises(BadInput, match="another key"):
         mechanism.stream(5, SecureNoise(bytes(32))).load_state_dict(states[3])
+
+
+@pytest.mark.parametrize("estimator", ["plain", "online"])
+def test_neither_threads_nor_chunks_nor_the_branch_for_accelerators_change_the_noise(estimator: str) -> None:
+    numel = 2 * CHUNK + 4099
+    mechanism = build(estimator, 8)
+    one = mechanism.stream(numel, SecureNoise(KEY, threads=1))
+    two = mechanism.stream(numel, SecureNoise(KEY, threads=2))
+    tensors = mechanism.stream(numel, SecureNoise(KEY, threads=1))
+    tensors._on_host = False  # type: ignore[attr-defined]  # the same code as on CUDA
+    tail = SecureNoise(KEY)
+    for t in range(8):
+        row = one.next()
+        assert torch.equal(row, two.next())
+        torch.testing.assert_close(tensors.next(), row, rtol=1e-5, atol=1e-5)
+        if estimator == "plain" and t % 2 == 0:
+            assert torch.equal(row[-9:], tail.standard_normal(9, row=t, offset=numel - 9))
 
 
 def test_plain_and_online_keep_log2_vectors() -> None:

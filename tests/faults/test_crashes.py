@@ -64,6 +64,8 @@ def models(place: Place) -> list[list[float]]:
 def test_killed_at_each_step_the_run_ends_as_if_uninterrupted(
     place: Place, uninterrupted: list[list[float]], point: str
 ) -> None:
+    if place.url.startswith("postgresql") and not point.startswith("ledger."):
+        return  # between the ledger's own steps it does not matter which database it is on
     prepare(place)
     statuses = [fork_and_live(place, f"{point}:kill:{nth}") for nth in (1, 3)]
     assert statuses[0] == -signal.SIGKILL, "the point was never passed"
@@ -92,7 +94,7 @@ def test_errors_at_each_step_leave_a_run_that_can_go_on(
 lives = st.lists(
     st.tuples(st.sampled_from(POINTS), st.sampled_from(("kill", "kill", "raise", "enospc", "eio")), st.integers(1, 9)),
     min_size=1,
-    max_size=6,
+    max_size=4,
 )
 
 

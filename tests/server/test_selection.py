@@ -54,7 +54,7 @@ def test_no_schedule_of_dropouts_and_absences_breaks_a_constraint(
 ) -> None:
     rng, taken = np.random.default_rng(seed), ParticipationState(users)
     sampled = isinstance(scheme, Poisson | CyclicPoisson)
-    chooser = selector(scheme, rounds, cohort, 1.0 if sampled else over, seed=seed)
+    chooser = selector(scheme, rounds, cohort, 1.0 if sampled else over, seed=seed, fewest=1)
     for t in range(rounds):
         available = np.flatnonzero(rng.random(users) >= gone)
         try:

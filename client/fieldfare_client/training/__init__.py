@@ -3,7 +3,8 @@
 `Trainer` is the way in. Engines differ in speed, never in the result: see `engines`.
 """
 
+from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.dropout import KeyedDropout
 from fieldfare_client.training.trainer import Clip, CohortUpdate, Trainer
 
-__all__ = ["Clip", "CohortUpdate", "KeyedDropout", "Trainer"]
+__all__ = ["Clip", "CohortUpdate", "KeyedDropout", "Trainer", "clip_with"]

@@ -28,7 +28,7 @@ from fieldfare_client.users import UserTable
 Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
-CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 2**30}
+CHUNK_BYTES = {"cpu": 8 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
 LOOP_USERS = 4
 """How many users the loop trains between two clippings."""
@@ -70,7 +70,9 @@ class Trainer:
     def chunk_size(self, users: int) -> int:
         """How many users train at once in a batched engine, at most."""
         room = CHUNK_BYTES["cuda" if self.device.type == "cuda" else "cpu"]
-        return max(1, min(users, room // (4 * self.schema.numel)))
+        most = room // (4 * self.schema.numel)
+        # A few large models gain nothing from each other, and would only take memory.
+        return max(1, min(users, most)) if most >= 4 else 1
 
     def _candidates(self, users: int) -> Choice:
         most = self.chunk_size(users)
@@ -117,7 +119,7 @@ class Trainer:
         users = np.asarray(users, np.int64)
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
-        steps = steps_of(table.sizes[users], self.client)
+        steps = steps_of(table.sizes_of(users), self.client)
         users = users[np.argsort(-steps, kind="stable")]
         shape = _bucket(len(users)), _bucket(float(steps.mean()) if len(steps) else 0)
         if shape not in self._choices:
@@ -143,9 +145,10 @@ class Trainer:
                     torch.cuda.synchronize(self.device)
                 choice.record(picked, time.perf_counter() - began, int(chunk.schedule.steps.sum()))
             told = self.clip(updates)
-            total += updates.sum(0)
+            total.addmv_(updates.T, torch.ones(len(chunk), device=self.device))
             counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
             first += len(chunk)
+            del updates, chunk  # before the next ones are made, not after
         remember(choice, (*self._identity(), *shape))
         return CohortUpdate(total, len(users), tuple(counts))
 

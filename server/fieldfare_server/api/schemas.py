@@ -76,7 +76,7 @@ class Population(_Answer):
     committed: Loss = Field(description="what will be spent if the runs under way run to their end")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
-    users: int = Field(description="users seen so far")
+    users: int | None = Field(description="users seen so far; not shown under add_remove")
     runs: int
     active_run: str | None = None
     rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
@@ -165,7 +165,7 @@ class Round(_Answer):
     state: Literal["open", "committed", "void"]
     opened_at: datetime
     closed_at: datetime | None = None
-    cohort: int = Field(description="users asked")
+    cohort: int | None = Field(description="users asked; not shown under add_remove")
     reports: int | None = Field(default=None, description="users whose update is in the sum")
     rejects: dict[str, int] = Field(default_factory=dict)
     reason: str | None = Field(default=None, description="why a round was void")
@@ -180,7 +180,7 @@ class Point(_Answer):
     round: int
     at: datetime
     epsilon: float | None = Field(description="epsilon if the run stopped after this round")
-    cohort: int
+    cohort: int | None
     reports: int | None = None
     statistics: dict[str, float] = Field(default_factory=dict)
 

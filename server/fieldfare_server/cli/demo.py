@@ -27,8 +27,8 @@ PLAN: dict[str, Any] = {
     "run": {"task": "flights", "rounds": 64, "cohort": 202, "min_reports": 150},
     "participation": {"scheme": "min-separation", "separation": 16, "max_participations": 4},
     "mechanism": {"kind": "nu", "nu": "auto"},
-    "clipping": {"kind": "flat", "norm": 1.0},
-    "server_optimizer": {"kind": "sgd", "learning_rate": 1.0, "momentum": 0.9},
+    "clipping": {"kind": "flat", "norm": 0.3},
+    "server_optimizer": {"kind": "sgd", "learning_rate": 0.3, "momentum": 0.9},
     "client": {"epochs": 1, "batch_size": 16, "learning_rate": 0.5},
 }
 """The plan that README prints; `deploy/plans/flights.toml` is the same."""

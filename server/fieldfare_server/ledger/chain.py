@@ -68,13 +68,13 @@ class HeadFile:
             ) from None
 
     def write(self, head: Head) -> None:
-        """Hold `head`, durably and atomically. Never moves backwards."""
+        """Hold `head`, atomically; never moves backwards. After a power cut an older one may be held, which is safe."""
         held = self.read()
         if held is not None and held.ledger == head.ledger and held.count > head.count:
             return
         content = canonical({"ledger": head.ledger, "count": head.count, "hash": head.hash}) + os.linesep
         try:
-            replace_file(self.path, content.encode())
+            replace_file(self.path, content.encode(), at_once=False)
         except OSError as error:
             raise LedgerError(
                 f"ledger head {self.path}",

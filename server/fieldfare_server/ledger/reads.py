@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
@@ -61,10 +62,11 @@ class Reader:
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""
         with self.database.read() as connection:
-            seq = run_row(connection, run_id).seq
+            run = run_row(connection, run_id)
+            seq, hide = run.seq, run.population_id in _secretive(connection)
             query = select(models.rounds).where(models.rounds.c.run_seq == seq, models.rounds.c.id > (cursor or 0))
             rows = connection.execute(query.order_by(models.rounds.c.id).limit(_limit(limit) + 1)).all()
-        items = tuple(_round(row, run_id) for row in rows[:limit])
+        items = tuple(_round(row, run_id, hide) for row in rows[:limit])
         return views.RoundPage(items=items, next=items[-1].id if len(rows) > limit else None)
 
     def round_series(self, run_id: str, points: int = 200) -> tuple[views.SeriesPoint, ...]:
@@ -84,14 +86,18 @@ class Reader:
                 .order_by(c.index)
             )
             rows = connection.execute(query).mappings().all()
-        return tuple(views.SeriesPoint(**{**row, "statistics": json.loads(row["statistics"])}) for row in rows)
+            hidden = dict.fromkeys(_COUNTS) if run.population_id in _secretive(connection) else {}
+        return tuple(
+            views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in rows
+        )
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.EventView, ...]:
         """What happened after event `after_id`, oldest first."""
         with self.database.read() as connection:
             query = select(models.audit).where(models.audit.c.id > after_id).order_by(models.audit.c.id)
             rows = connection.execute(query.limit(_limit(limit))).mappings().all()
-        return tuple(views.EventView(**_event(row)) for row in rows)
+            hide = secretive_names(connection)
+        return tuple(views.EventView(**event_values(row, hide)) for row in rows)
 
     def audit_log(
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
@@ -106,13 +112,17 @@ class Reader:
             if population is not None:
                 query = query.where(models.audit.c.population == population)
             rows = connection.execute(query).mappings().all()
-        items = tuple(views.AuditView(**_event(row)) for row in rows[:limit])
+            hide = secretive_names(connection)
+        items = tuple(views.AuditView(**event_values(row, hide)) for row in rows[:limit])
         return views.AuditPage(items=items, next=items[-1].id if len(rows) > limit else None)
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
-        """How many users took part how many times in this run, from once up."""
+        """How many users took part how many times in this run, from once up; {} under `add_remove`."""
         with self.database.read() as connection:
-            return participation(connection, run_row(connection, run_id).seq).histogram()
+            run = run_row(connection, run_id)
+            if run.population_id in _secretive(connection):
+                return {}
+            return participation(connection, run.seq).histogram()
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""
@@ -146,7 +156,7 @@ class Reader:
             unit=row.unit,
             simulated=row.simulated,
             state=row.state,
-            users=row.users,
+            users=None if row.adjacency == "add_remove" else row.users,
             spent=spent,
             spent_epsilon=spent_epsilon,
             committed=committed,
@@ -244,7 +254,7 @@ def _runs() -> Select[Any]:
     )
 
 
-def _round(row: Any, run_id: str) -> views.RoundView:
+def _round(row: Any, run_id: str, hide: bool) -> views.RoundView:
     return views.RoundView(
         id=row.id,
         run=run_id,
@@ -252,22 +262,44 @@ def _round(row: Any, run_id: str) -> views.RoundView:
         attempt=row.attempt,
         noise_row=row.noise_row,
         state=row.state,
-        cohort_size=row.cohort_size,
-        reports=row.reports,
-        participants=row.participants,
+        cohort_size=None if hide else row.cohort_size,
+        reports=None if hide else row.reports,
+        participants=None if hide else row.participants,
         spent=None if row.spent is None else PrivacyLoss.from_json(row.spent),
         epsilon=row.epsilon,
         checkpoint=row.checkpoint,
         statistics=json.loads(row.statistics),
-        rejects=json.loads(row.rejects),
-        reason=row.reason,
+        rejects={} if hide else json.loads(row.rejects),
+        reason="" if hide else row.reason,
         opened_at=row.opened_at,
         closed_at=row.closed_at,
     )
 
 
-def _event(row: Any) -> dict[str, Any]:
-    return {**row, "body": json.loads(row["body"])}
+def event_values(row: Any, hide: Set[str]) -> dict[str, Any]:
+    """The fields of an event's view. hide: populations whose counts are not shown (`secretive_names`)."""
+    body = json.loads(row["body"])
+    if row["population"] in hide:
+        secret = _SECRET | {"reason"} if row["action"] == "round.void" else _SECRET
+        body = {name: value for name, value in body.items() if name not in secret}
+    return {**row, "body": body}
+
+
+def secretive_names(connection: Connection) -> set[str]:
+    """Names of the populations where a user's presence is the secret, and with it every count of users."""
+    c = models.populations.c
+    return set(connection.execute(select(c.name).where(c.adjacency == "add_remove")).scalars())
+
+
+def _secretive(connection: Connection) -> set[int]:
+    c = models.populations.c
+    return set(connection.execute(select(c.id).where(c.adjacency == "add_remove")).scalars())
+
+
+_COUNTS = ("participants", "cohort_size", "reports")
+_SECRET = frozenset(
+    ("cohort_size", "cohort", "participants", "participant_count", "reports", "rejects", "first", "count", "hashes")
+)
 
 
 def _limit(limit: int) -> int:

@@ -26,6 +26,8 @@ from fieldfare_server.ledger.audit import Entry, Journal, clean
 from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
 from fieldfare_server.ledger.views import EndState, Request
 
+_CHUNK = 1 << 17
+"""Users registered in one transaction: bounds memory, and what a crash repeats."""
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -125,6 +127,12 @@ class RunHandle:
         ids: uint64 pseudonyms. Raises ValueError on other arrays. Known users cost no transaction.
         """
         wanted = pseudonyms(ids)
+        found = np.empty(wanted.shape, dtype=np.int64)
+        for at in range(0, wanted.size, _CHUNK):
+            found[at : at + _CHUNK] = self._register(wanted[at : at + _CHUNK])
+        return found
+
+    def _register(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
         found = self._by_pseudonym.get(wanted)
         if (found >= 0).all():
             return found
@@ -356,21 +364,18 @@ class RunHandle:
             return np.empty(0, dtype=np.int64)
         if not np.issubdtype(array.dtype, np.integer) or array.min() < 0 or array.max() >= self._users_known:
             raise BadInput("user indices", f"must be integers in [0, {self._users_known}), from register_users.")
-        return array.astype(np.int64)
+        return array.astype(np.int64, copy=False)
 
     def _load_users(self, connection: Connection) -> None:
         c = models.users.c
         where = (c.population_id == self._population_id, c.first >= self._users_loaded)
         query = select(c.first, c.hashes).where(*where).order_by(c.first)
-        parts = []
         for first, hashes in connection.execute(query):
             if first != self._users_loaded:
                 raise LedgerError(f"users of population {self.population}", f"user {self._users_loaded} is missing.")
-            parts.append(np.frombuffer(hashes, dtype="<u8").astype(np.uint64))
-            self._users_loaded += parts[-1].size
-        if parts:
-            new = np.concatenate(parts)
-            self._by_hash.add(new, np.arange(self._users_loaded - new.size, self._users_loaded))
+            new = np.frombuffer(hashes, dtype="<u8").astype(np.uint64)
+            self._by_hash.add(new, np.arange(first, first + new.size))
+            self._users_loaded += new.size
         self._users_known = self._users_loaded
 
     def _add_users(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64]) -> None:

@@ -56,7 +56,8 @@ class SortedIndex:
 
     def add(self, keys: NDArray[np.uint64], values: NDArray[np.int64]) -> None:
         """Add entries; a key that is there already keeps its value, so does the first of equal keys."""
-        all_keys = np.concatenate([self._keys, keys])
-        all_values = np.concatenate([self._values, values.astype(np.int32)])
-        self._keys, first = np.unique(all_keys, return_index=True)
-        self._values = all_values[first]
+        new, first = np.unique(keys, return_index=True)
+        fresh = self.get(new) < 0
+        new, kept = new[fresh], values[first[fresh]].astype(np.int32)
+        place = np.searchsorted(self._keys, new)
+        self._keys, self._values = np.insert(self._keys, place, new), np.insert(self._values, place, kept)

@@ -1,6 +1,7 @@
 """What the ledger shows: frozen values, safe for the API, the page and the command line.
 
-No user, no node and no key is in any of them; counts of users are public under the adjacency that the plan states.
+No user, no node and no key is in any of them. Counts of users are public, except where the adjacency is `add_remove`:
+there a user's very presence is the secret, so they are None (or empty), here and in the bodies of events.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PopulationView(View):
     simulated: bool
     """Not people: only such a population may be charged by a run with a fixed noise seed."""
     state: Literal["open", "closed"]
-    users: int
+    users: int | None
     """Users known so far."""
     spent: PrivacyLoss
     """Of everything released so far."""
@@ -97,9 +98,9 @@ class RoundView(View):
     attempt: int
     noise_row: int
     state: RoundState
-    cohort_size: int
-    reports: int
-    participants: int
+    cohort_size: int | None
+    reports: int | None
+    participants: int | None
     spent: PrivacyLoss | None
     """The run's cumulative loss after this round."""
     epsilon: float | None
@@ -118,9 +119,9 @@ class SeriesPoint(View):
 
     index: int
     epsilon: float
-    participants: int
-    cohort_size: int
-    reports: int
+    participants: int | None
+    cohort_size: int | None
+    reports: int | None
     opened_at: float
     closed_at: float
     statistics: dict[str, Any]

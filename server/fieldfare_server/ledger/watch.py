@@ -19,7 +19,7 @@ from sqlalchemy import Connection, and_, func, select, text
 from fieldfare_server.ledger import chain, migrate, models, views
 from fieldfare_server.ledger.audit import read_head
 from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.reads import run_row
+from fieldfare_server.ledger.reads import event_values, run_row, secretive_names
 
 _BATCH = 2000
 
@@ -41,7 +41,8 @@ def audit_after(database: Database, after: int, limit: int) -> tuple[views.Audit
     """Audit rows after row `after`, oldest first, with their hashes."""
     with database.read() as connection:
         rows = _audit_rows(connection, after, limit)
-    return tuple(views.AuditView(**{**row, "body": json.loads(row["body"])}) for row in rows)
+        hide = secretive_names(connection)
+    return tuple(views.AuditView(**event_values(row, hide)) for row in rows)
 
 
 def newest_row(database: Database, run_id: str, action: str) -> views.EventView | None:
@@ -143,7 +144,12 @@ class RoundCounts:
         open_ = min(connection.execute(select(c.id).where(text("rounds.state = 'open'"))).scalars(), default=None)
         newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
         end = newest if open_ is None else open_ - 1
-        query = select(c.state, c.rejects, func.count()).where(c.id > counted.upto, c.id <= end)
+        # Under add_remove a count of replies is a count of users, and those are the secret.
+        p = models.populations.c
+        secretive = select(models.runs.c.seq).join(models.populations).where(p.adjacency == "add_remove")
+        query = select(c.state, c.rejects, func.count()).where(
+            c.id > counted.upto, c.id <= end, c.run_seq.not_in(secretive)
+        )
         if run_id is not None:
             query = query.where(c.run_seq == run_row(connection, run_id).seq)
         for state, rejects, count in connection.execute(query.group_by(c.state, c.rejects)):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+
+from scipy.optimize import brentq
 
 from fieldfare.accounting.charge import amplification, charge_for, require_valid
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.accounting.sampled import SMALLEST_DELTA, refusal
+from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
@@ -45,10 +46,14 @@ def calibrate(
             f"epsilon = {epsilon:g} at delta = {delta:g}", f"{before.epsilon(delta):.6g} of it is spent already."
         )
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
+    far = 1e3 * epsilon
 
     def cost(sigma: float) -> float:
-        loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
-        return (before + loss).epsilon(delta)
+        try:
+            loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
+        except BadInput:  # too little noise to compose numerically: far above any target
+            return far
+        return min(far, (before + loss).epsilon(delta))
 
     if not amplified and not before.sampled:
         sigma = sensitivity / math.sqrt(most - before.mu_squared)
@@ -71,25 +76,9 @@ def calibrate(
     low = high
     while cost(low) <= epsilon:
         high, low = low, low / 2
-        reason = refusal(0.0, charge_for(mechanism, participation, low, mechanism.rounds, adjacency).sampled)
-        if amplified and reason is not None:
-            break
-    return _search(cost, epsilon, low, high)
-
-
-def _search(cost: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
-    """Between a noise that is too small and one that is enough: interpolation of log epsilon over log sigma."""
-    at_low, at_high = math.log(cost(low) / epsilon), math.log(cost(high) / epsilon)
-    stuck = 0
-    while high > low * (1 + _RELATIVE):
-        share = at_low / (at_low - at_high) if at_high < 0 else 1.0
-        # Aim a little to the safe side, so that one more step closes the bracket from there; bisect when it lags.
-        share = min(max(share, 0.02), 0.98) if stuck < 2 else 0.5
-        middle = low * (high / low) ** share
-        value = math.log(cost(middle) / epsilon)
-        stuck = stuck + 1 if (high / low) ** 0.5 < max(high / middle, middle / low) else 0
-        if value > 0:
-            low, at_low = middle, value
-        else:
-            high, at_high = middle, value
-    return high
+    # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough noise.
+    found = brentq(lambda at: math.log(cost(math.exp(at)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4)
+    sigma = math.exp(float(found))
+    while cost(sigma) > epsilon:
+        sigma *= 1 + _RELATIVE / 4
+    return sigma

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.accounting.sampled import SampledGaussian, refusal
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.independent import Independent
@@ -95,7 +95,8 @@ def charge_for(
 
     noise_multiplier: std of z over the clip norm. Monotone in `rounds`; `rounds = 0` costs nothing. The selector must
     enforce `participation`; see the module for when sampling amplifies. Raises `BadInput` for `add_remove` without
-    Poisson sampling and for values out of range.
+    Poisson sampling, for values out of range, and - before it is tried - for sampled rounds with so little noise that
+    composing them numerically would exhaust memory.
     """
     if not 0 < noise_multiplier < math.inf:
         raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
@@ -110,9 +111,14 @@ def charge_for(
     if amplified.holds:
         column = float(mechanism.sensitivity(Single()))
         count = -(-rounds // amplified.groups)
-        return PrivacyLoss(sampled=(SampledGaussian(amplified.rate, noise_multiplier / column, count),))
+        events = (SampledGaussian(amplified.rate, noise_multiplier / column, count),)
+        reason = refusal(0.0, events)
+        if reason is not None:
+            raise BadInput(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")
+        return PrivacyLoss(sampled=events)
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation, rounds))
-    return PrivacyLoss((sensitivity / noise_multiplier) ** 2)
+    mu = sensitivity / noise_multiplier
+    return PrivacyLoss(mu * mu)
 
 
 def require_valid(adjacency: Adjacency, participation: Participation) -> None:

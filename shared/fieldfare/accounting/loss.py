@@ -50,11 +50,14 @@ class PrivacyLoss:
         return self.mu_squared / 2
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
+        if not isinstance(other, PrivacyLoss):
+            return NotImplemented
         return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled)
 
     def without_amplification(self) -> PrivacyLoss:
         """The same releases with every sampling rate 1: a plain Gaussian that this loss never exceeds."""
-        extra = math.fsum(event.count / event.noise_multiplier**2 for event in self.sampled)
+        inverses = ((event.count, 1 / event.noise_multiplier) for event in self.sampled)
+        extra = math.fsum(count * inverse * inverse for count, inverse in inverses)
         return PrivacyLoss(self.mu_squared + extra)
 
     def epsilon(self, delta: float) -> float:

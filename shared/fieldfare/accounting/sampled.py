@@ -7,7 +7,8 @@ one user changes at most 1. For a user that is there or not, the dominating pair
 
 (Zhu, Dong and Wang 2022, Theorem 11), and dominating pairs compose, also adaptively. Each order's privacy loss
 distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022), self-composed by FFT, and the worse
-order counts: `dp_accounting`'s implementation, imported only when a sampled event is there to be judged.
+order counts. Distributions are those of `dp_accounting`, imported only when a sampled event is there to be judged; the
+points to connect are computed here, all at once and to full relative precision.
 
 A grid is chosen before `dp_accounting` is called, so a request cannot exhaust memory or time (tiny epsilon, tiny sigma,
 huge counts): at most `MOST_POINTS` points, else there is no grid and callers fall back on the bound without
@@ -19,9 +20,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import erfcx, ndtr
 
 from fieldfare.errors import BadInput
 
@@ -56,7 +60,8 @@ class SampledGaussian:
             raise BadInput(f"count = {self.count}", "must be at least 0.", "0")
 
 
-Events = tuple[SampledGaussian, ...]
+Events: TypeAlias = tuple[SampledGaussian, ...]
+Vector: TypeAlias = NDArray[np.float64]
 
 
 def grid_for(mu_squared: float, events: Events) -> float | None:
@@ -67,7 +72,7 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
     """
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
-        reach = _TAIL / event.noise_multiplier + 0.5 / event.noise_multiplier**2
+        reach = _reach(event.noise_multiplier)
         spread = _spread(event)
         widest = max(widest, reach)
         rounds = 1 << max(0, event.count - 1).bit_length()
@@ -84,8 +89,14 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
 
 def _spread(event: SampledGaussian) -> float:
     """About the standard deviation of one event's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
-    exponent = min(1 / event.noise_multiplier**2, 700.0)
-    return min(event.rate * math.sqrt(math.expm1(exponent)), 1 / event.noise_multiplier)
+    inverse = 1 / event.noise_multiplier
+    return min(event.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
+
+
+def _reach(noise_multiplier: float) -> float:
+    """The largest loss of one event at rate 1, but for negligible mass; inf for noise that is next to none."""
+    inverse = 1 / noise_multiplier
+    return _TAIL * inverse + 0.5 * inverse * inverse
 
 
 def refusal(mu_squared: float, events: Events) -> str | None:
@@ -150,8 +161,59 @@ def _self_composed(event: SampledGaussian, step: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _base(rate: float, noise_multiplier: float, step: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution
+    """One event's distribution in both orders, on multiples of `step`."""
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        standard_deviation=noise_multiplier, sampling_prob=rate, value_discretization_interval=step
+    reach = _reach(noise_multiplier)
+    # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
+    high = math.ceil(float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + reach)) / step)
+    low = math.floor(float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) - reach)) / step)
+    grid = np.arange(low, high + 1, dtype=np.float64) * step
+    with_user = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        step, low, high, _deltas_with_user(grid, rate, noise_multiplier)
     )
+    if rate == 1:
+        return privacy_loss_distribution.PrivacyLossDistribution(with_user)
+    grid = np.arange(-high, -low + 1, dtype=np.float64) * step
+    without_user = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        step, -high, -low, _deltas_without_user(grid, rate, noise_multiplier)
+    )
+    return privacy_loss_distribution.PrivacyLossDistribution(with_user, without_user)
+
+
+def _deltas_with_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
+    """H of (1 - q) P + q Q over P: q times that of Q over P at log((e^epsilon - 1 + q) / q)."""
+    moderate = np.minimum(epsilons, 1.0)
+    above = np.expm1(moderate) + rate
+    inside = above > 0
+    # Large epsilon: without e^epsilon, which would overflow.
+    beyond = epsilons[inside] + np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilons[inside], 1.0)))
+    shifted = np.where(epsilons[inside] > 1, beyond, np.log(above[inside]))
+    out = -np.expm1(moderate)  # below log(1 - q) the whole of the difference is positive
+    out[inside] = rate * _gaussian_deltas(shifted - math.log(rate), 1 / noise_multiplier)
+    return np.clip(out, 0.0, 1.0)
+
+
+def _deltas_without_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
+    """H of P over (1 - q) P + q Q: w times that of P over Q at log(q e^epsilon / w), w = 1 - (1 - q) e^epsilon > 0."""
+    left = 1 - (1 - rate) * np.exp(np.minimum(epsilons, 700.0))
+    inside = left > 0
+    out = np.zeros_like(epsilons)
+    shifted = math.log(rate) + epsilons[inside] - np.log(left[inside])
+    out[inside] = left[inside] * _gaussian_deltas(shifted, 1 / noise_multiplier)
+    return np.clip(out, 0.0, 1.0)
+
+
+def _gaussian_deltas(epsilons: Vector, mu: float) -> Vector:
+    """Equation (2) of `gaussian` for an array; negative epsilons by symmetry: delta(-e) = 1 - e^-e (1 - delta(e))."""
+    size = np.abs(epsilons)
+    x = np.clip(size / mu - mu / 2, -1e8, 1e8)
+    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    out = ndtr(-x) - density * _mills(x + mu)
+    far = x > 0
+    out[far] = density[far] * (_mills(x[far]) - _mills(x[far] + mu))
+    return np.asarray(np.where(epsilons >= 0, out, 1 - np.exp(-size) * (1 - out)), dtype=np.float64)
+
+
+def _mills(s: Vector) -> Vector:
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(s / math.sqrt(2)), dtype=np.float64)

@@ -170,31 +170,22 @@ class ChunkedStream(Stream):
         self.round = t + 1
 
     def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """Elements [lo, lo + len(out)) of round t: drawn, and turned into those of B z."""
-        ops.draw(draw, out, lo)
-        self._chunk(t, age, out, buffers, ops, lo)
-
-    def _before(self, t: int, age: int) -> None:
-        """Whatever a round needs once, before its chunks."""
-
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """`out` holds elements [lo, lo + len) of row t of z: turn them into row t of B z and update `buffers`."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither _chunk nor _piece")
-
-
-class CombiningStream(ChunkedStream):
-    """A stream that adds a fixed combination of its buffers to z, one pass over each while the step is in the cache."""
-
-    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """Elements [lo, lo + len(out)) of round t: drawn, and turned into those of B z while they are in the cache."""
         z = ops.like(out)
         ops.draw(draw, z, lo)
         for at in range(0, len(z), ops.step):
             end = at + ops.step
-            self._combine(t, age, out[at:end], z[at:end], buffers[:, at:end], ops)
+            self._chunk(t, age, out[at:end], z[at:end], buffers[:, at:end], ops, lo + at)
+
+    def _before(self, t: int, age: int) -> None:
+        """Whatever a round needs once, before its chunks."""
 
     @abstractmethod
-    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
-        """Given a piece of row t of z, write that of row t of B z to `out` and update `buffers`; keep z as it is."""
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        """Given elements [lo, lo + len) of row t of z, write those of row t of B z to `out` and update `buffers`.
+
+        `z` is scratch and may be overwritten.
+        """
 
 
 class Ops:
@@ -218,12 +209,6 @@ class Ops:
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
         """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
         raise NotImplementedError
-
-    def keep(self, x: Span) -> Span:
-        """A copy of x that lives until the chunk is done."""
-        copy = self.like(x)
-        copy[:] = x
-        return copy
 
     def copy(self, y: Span, x: Span) -> None:
         """y = x"""
@@ -289,11 +274,14 @@ class IndependentStream(ChunkedStream):
     def _replay_from(self, t: int) -> int:
         return t
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        pass
+    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.draw(draw, out, lo)  # no detour: what is drawn is the result
+
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.copy(out, z)
 
 
-class WindowStream(CombiningStream):
+class WindowStream(ChunkedStream):
     """Banded B: row t is sum_{i < p} beta_i z_{t-i}, `beta` shape (p,). Keeps the last p - 1 rows of z in a ring."""
 
     name = "window"
@@ -311,7 +299,7 @@ class WindowStream(CombiningStream):
     def _before(self, t: int, age: int) -> None:
         self._by_slot = _by_slot(self._beta, t)
 
-    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         if self.slots == 0:
             out[:] = z
             out *= float(self._beta[0])
@@ -324,7 +312,7 @@ class WindowStream(CombiningStream):
         buffers[t % self.slots] = z
 
 
-class InverseBandStream(CombiningStream):
+class InverseBandStream(ChunkedStream):
     """B = C^-1 for banded C, `c` shape (p,): solves C y = z row by row, y_t = (z_t - sum_{0<i<p} c_i y_{t-i}) / c_0.
 
     Keeps the last p - 1 rows of y. With `column_norms`, shape (horizon,), C's columns are divided by those numbers
@@ -356,7 +344,7 @@ class InverseBandStream(CombiningStream):
     def _before(self, t: int, age: int) -> None:
         self._by_slot = -_by_slot(self._c, t)
 
-    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         if self.slots:
             ops.combine(out, z, self._by_slot, buffers)
         else:
@@ -369,7 +357,7 @@ class InverseBandStream(CombiningStream):
             out *= float(self._norms[age])
 
 
-class BufferStream(CombiningStream):
+class BufferStream(ChunkedStream):
     """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m buffers.
 
     Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham, McMahan,
@@ -393,7 +381,7 @@ class BufferStream(CombiningStream):
         self.slots = len(self._omega)
         super().__init__(numel, noise, horizon, coefficients=self._omega.tobytes() + self._theta.tobytes(), **settings)
 
-    def _combine(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         if self.slots == 0:
             out[:] = z
             return
@@ -429,8 +417,9 @@ class MemoryStream(ChunkedStream):
     def _before(self, t: int, age: int) -> None:
         self._row = _row(self._rows, age)
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        ops.copy(buffers[age], out)
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.copy(buffers[age], z)
+        ops.copy(out, z)
         out *= float(self._row[age])
         for i in range(age - 1, -1, -1):
             if self._row[i] != 0:
@@ -468,12 +457,12 @@ class ReplayStream(ChunkedStream):
         used = [i for i in range(age - 1, -1, -1) if self._row[i] != 0]
         self._past = [(float(self._row[i]), self._noise.drawer("z", t - age + i, 0, self.numel)) for i in used]
 
-    def _chunk(self, t: int, age: int, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
+    def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
+        ops.copy(out, z)
         out *= float(self._row[age])
-        again = ops.like(out)
         for weight, draw in self._past:
-            ops.draw(draw, again, lo)
-            ops.axpy(out, weight, again)
+            ops.draw(draw, z, lo)
+            ops.axpy(out, weight, z)
 
 
 def _by_slot(coefficients: NDArray[np.float64], t: int) -> NDArray[np.float64]:

@@ -1,0 +1,92 @@
+"""kill -9 at every named point of the real round; afterwards `resume` goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fieldfare_server import faults
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger, verify
+from fieldfare_server.recharge import recharge
+from fieldfare_server.session import Session
+from fieldfare_server.strategy import FieldfareStrategy
+from support.federation import LyingGrid, home, plan
+
+RUN = "crashing"
+NEVER = {"ledger.round.voiding", "ledger.round.voided", "checkpoint.pruned"}
+"""Not passed in a run of three rounds without voids."""
+POINTS = tuple(point for point in faults.POINTS if point not in NEVER)
+
+
+def live(where: Home, fault: str) -> int:
+    """One life of a coordinator in a child process; its exit status, negative for a signal."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            signal.alarm(100)
+            torch.set_num_threads(1)
+            faults.load({faults.VARIABLE: fault})
+            with Ledger.open(where.ledger) as ledger:
+                known = any(run.id == RUN for run in ledger.runs().items)
+                over = known and ledger.run(RUN).state == "done"
+            if not over:
+                session = (
+                    Session.resume(where, RUN, identity_is_stable=True)
+                    if known
+                    else Session.begin(where, plan(run__rounds=3), identity_is_stable=True, run_id=RUN)
+                )
+                with session:
+                    FieldfareStrategy(session).start(LyingGrid(2))
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def released(where: Home) -> torch.Tensor:
+    return torch.cat([t.reshape(-1) for t in load_file(where.root / RUN / "model.safetensors").values()])
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    where = home(tmp_path_factory.mktemp("whole"))
+    assert live(where, "") == 0
+    return released(where)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at(point: str, nth: int, uninterrupted: torch.Tensor, tmp_path: Path) -> None:
+    where = home(tmp_path)
+    status = live(where, f"{point}:kill:{nth}")
+    if status == 0:
+        assert nth > 1  # passed only once in a run
+    else:
+        assert status == -signal.SIGKILL
+        leftover = where.root / RUN
+        if leftover.exists() and not any(run.id == RUN for run in _runs(where)):
+            # Killed between making the key and reserving: nothing was charged, the next start uses a new directory.
+            shutil.rmtree(leftover)
+        assert live(where, "") == 0
+    torch.testing.assert_close(released(where), uninterrupted, rtol=0, atol=0)
+    with Ledger.open(where.ledger, head_file=where.head_file) as ledger:
+        told = ledger.run(RUN)
+        rows = [r.noise_row for r in ledger.rounds(RUN).items if r.state == "committed"]
+        report = verify(ledger, where.root, recompute=recharge)
+    assert (told.state, told.next_round, rows) == ("done", 3, [0, 1, 2])
+    assert report.ok, str(report.fault)
+
+
+def _runs(where: Home) -> tuple[object, ...]:
+    with Ledger.open(where.ledger) as ledger:
+        return ledger.runs().items

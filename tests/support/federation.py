@@ -1,0 +1,105 @@
+"""A tiny federation in this process: a task of a few users, a home, and nodes that may lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from flwr.app import Message
+
+from fieldfare.plan import Plan
+from fieldfare.task import Task, seeded
+from fieldfare_client.app import app
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_client.users import UserTable
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+
+USERS = 24
+
+
+class TinyTask(Task):
+    """Linear regression on 24 made-up users with 6 rows each."""
+
+    name: ClassVar[str] = "tiny"
+    score_name: ClassVar[str] = "r"
+    held_out: ClassVar[str] = "Made-up rows that belong to nobody."
+
+    def build_model(self) -> torch.nn.Module:
+        with seeded(self.seed):
+            return torch.nn.Sequential(torch.nn.Linear(3, 1))
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (outputs[:, 0] - targets) ** 2
+
+    def users(self) -> UserTable:
+        generator = np.random.default_rng(5)
+        x = generator.normal(size=(USERS * 6, 3)).astype(np.float32)
+        y = (x @ np.array([1.0, -2.0, 0.5], np.float32)).astype(np.float32)
+        return UserTable.grouped(np.repeat([f"user-{i:02d}" for i in range(USERS)], 6), {"x": x, "y": y})
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        generator = np.random.default_rng(6)
+        x = torch.from_numpy(generator.normal(size=(50, 3)).astype(np.float32))
+        with torch.no_grad():
+            error = model(x)[:, 0] - x @ torch.tensor([1.0, -2.0, 0.5])
+        return {"r": -float(error.square().mean())}
+
+
+def plan(**changes: Any) -> Plan:
+    """The plan of these tests; `section__field=value` changes it, `section={...}` replaces a table."""
+    table: dict[str, Any] = {
+        "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5},
+        "run": {
+            "task": "support.federation:TinyTask",
+            "rounds": 6,
+            "cohort": 6,
+            "min_reports": 4,
+            "noise_seed": 11,
+            "round_timeout": 5.0,
+        },
+        "participation": {"scheme": "min-separation", "separation": 3, "max_participations": 2},
+        "mechanism": {"kind": "nu", "nu": 0.1},
+        "client": {"epochs": 1, "batch_size": 3, "learning_rate": 0.1},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            table.setdefault(section, {})[name] = value
+        else:
+            table[section] = value
+    return Plan.parse(table)
+
+
+def home(root: Path, epsilon: float = 50.0, simulated: bool = True) -> Home:
+    """A home with the population `people`."""
+    made = Home(root / "home", f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
+    made.prepare()
+    with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
+        ledger.create_population("people", epsilon, 1e-5, simulated=simulated, actor="test")
+    return made
+
+
+Lie = Callable[[Message, Message], Message]
+"""(instruction, honest reply) -> what the node sends instead."""
+
+
+class LyingGrid(LocalGrid):
+    """Nodes of which some rewrite their honest train replies. `lies`: node id -> Lie."""
+
+    def __init__(self, nodes: int, lies: dict[int, Lie] | None = None) -> None:
+        super().__init__(app, nodes, {"task": "support.federation:TinyTask"})
+        self.lies = lies or {}
+        self.seen: list[Message] = []
+
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
+        if message.metadata.message_type == "train":
+            self.seen.append(message)
+            lie = self.lies.get(message.metadata.dst_node_id)
+            if lie is not None:
+                return lie(message, reply)
+        return reply
