@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
@@ -51,12 +52,11 @@ class Place:
 def charge(plan_json: str):  # type: ignore[no-untyped-def]
     """mu^2 = 0.04 x the most that anybody has taken part so far: `verify` recomputes by it."""
     assert plan_json == PLAN
-    most = 0
+    times: Counter[int] = Counter()
 
-    def cumulative(index: int, patterns: Sequence[tuple[int, ...]]) -> PrivacyLoss:
-        nonlocal most
-        most = max([most, *map(len, patterns)])
-        return PrivacyLoss(mu_squared=0.04 * most, sampled=())
+    def cumulative(index: int, users: NDArray[np.int64]) -> PrivacyLoss:
+        times.update(users.tolist())
+        return PrivacyLoss(mu_squared=0.04 * max(times.values()), sampled=())
 
     return cumulative
 
