@@ -242,8 +242,9 @@ class FieldfareStrategy(Strategy):
                 continue
             if attempt.sum.add(reply.content, sent=int(node[1].size)):
                 attempt.reported.append(node[1])
-            if attempt.sum.users >= self.session.plan.run.cohort:
-                # Over-selection: who comes later is neither summed nor counted as a participant.
+            if not self.session.plan.samples and attempt.sum.users >= self.session.plan.run.cohort:
+                # Over-selection: who comes later is neither summed nor counted as a participant. A Poisson cohort is
+                # never cut: one user's presence would then decide whether another one is summed.
                 return
 
     def configure_evaluate(
