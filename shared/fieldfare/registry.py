@@ -33,6 +33,13 @@ class Registry(Generic[S]):
         """The registered kinds, sorted."""
         return tuple(sorted(self._specs))
 
+    def spec(self, kind: object) -> type[S]:
+        """The class of a kind. Raises `BadInput` for an unknown one, naming the nearest."""
+        if not isinstance(kind, str) or kind not in self._specs:
+            near = difflib.get_close_matches(str(kind), self.kinds(), n=1) or [", ".join(self.kinds())]
+            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", near[0])
+        return self._specs[kind]
+
     def parse(self, spec: S | Mapping[str, Any]) -> S:
         """Validate a mapping such as {"kind": "nu", "nu": 0.01}.
 
@@ -40,11 +47,7 @@ class Registry(Generic[S]):
         """
         if isinstance(spec, BaseModel):
             return spec
-        kind = spec.get("kind")
-        if not isinstance(kind, str) or kind not in self._specs:
-            near = difflib.get_close_matches(str(kind), self.kinds(), n=1) or [", ".join(self.kinds())]
-            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", near[0])
-        model = self._specs[kind]
+        model = self.spec(spec.get("kind"))
         try:
             return model.model_validate(dict(spec))
         except ValidationError as error:

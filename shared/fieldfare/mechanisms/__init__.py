@@ -3,20 +3,22 @@
 import importlib
 import pkgutil
 
-from fieldfare.mechanisms.base import HorizonError, Mechanism, MechanismSpec, Sensitivity, Stream
-from fieldfare.mechanisms.registry import build, kinds, parse, register
+from fieldfare.mechanisms.base import About, HorizonError, Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.registry import build, describe, kinds, parse, register
 
 # Every file in this folder is imported, so that its specs register: to add a mechanism, add a file.
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
+    "About",
     "HorizonError",
     "Mechanism",
     "MechanismSpec",
     "Sensitivity",
     "Stream",
     "build",
+    "describe",
     "kinds",
     "parse",
     "register",

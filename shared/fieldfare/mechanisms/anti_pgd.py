@@ -8,12 +8,12 @@ long runs. One vector of state: the previous z.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 class AntiPGDSpec(MechanismSpec):
     """`nu`: damping in [0, 1]; 0 is plain anti-PGD, 1 independent noise."""
 
+    about: ClassVar[About] = About(
+        source="Orvieto et al. 2022",
+        memory="1",
+        cost="1 draw, 1 pass",
+        anytime=True,
+        slow=False,
+        example={"kind": "anti-pgd", "nu": 0.05},
+    )
     kind: Literal["anti-pgd"] = "anti-pgd"
     nu: float = Field(default=0.0, ge=0, le=1)
 

@@ -24,7 +24,7 @@ from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import toeplitz
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
 from fieldfare.mechanisms.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
@@ -243,6 +243,14 @@ def _best_spaced(weights: Vector, separation: int, count: int) -> float:
 class BandedSpec(MechanismSpec):
     """`bands` diagonals, optimised for the plan's rounds and participation."""
 
+    about: ClassVar[About] = About(
+        source="Choquette-Choo et al. 2023a; McKenna 2024",
+        memory="bands - 1",
+        cost="1 draw, 1 pass a band",
+        anytime=False,
+        slow=False,
+        example={"kind": "banded", "bands": 64},
+    )
     kind: Literal["banded"] = "banded"
     bands: int = Field(ge=1, description="diagonals of C; at most the rounds, best at most the separation")
     objective: Objective = Field(default="mean", description="which prefix error to minimise")

@@ -9,7 +9,8 @@ releases x_t + (B z)_t, so the released sequence is post-processing of the one G
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -37,9 +38,28 @@ class Sensitivity(float):
         return self
 
 
+@dataclass(frozen=True)
+class About:
+    """What a table of mechanisms says about a kind. Vectors are of model size; m, p, T as in the kind's own file."""
+
+    source: str
+    """The paper."""
+    memory: str
+    """Vectors that the stream keeps."""
+    cost: str
+    """Work a round: draws and passes over vectors."""
+    anytime: bool
+    """Whether some setting of it serves an unknown number of rounds at a finite sensitivity for one participation."""
+    slow: bool
+    """Whether optimising for 2 000 rounds takes more than about ten seconds."""
+    example: Mapping[str, Any]
+    """A spec of this kind: what tables and tests build."""
+
+
 class MechanismSpec(BaseModel):
     """The `[mechanism]` part of a plan. One subclass a kind, in the mechanism's own file."""
 
+    about: ClassVar[About]
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str

@@ -23,7 +23,7 @@ so one correlation serves all decays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Stream
 from fieldfare.mechanisms.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
@@ -225,6 +225,14 @@ def _powers(weights: Vector, one_minus: Vector, n: int) -> Vector:
 class BltSpec(MechanismSpec):
     """Up to 8 buffers, optimised for the plan's rounds and participation."""
 
+    about: ClassVar[About] = About(
+        source="Dvijotham et al. 2024; McMahan, Xu, Zhang 2024",
+        memory="buffers (1 to 8)",
+        cost="1 draw, 2 passes a buffer",
+        anytime=False,
+        slow=False,
+        example={"kind": "blt"},
+    )
     kind: Literal["blt"] = "blt"
     buffers: Literal["auto"] | int = Field(default="auto", description='1 to 8, or "auto": as many as pay')
     objective: Objective = Field(default="mean", description="which prefix error to minimise")

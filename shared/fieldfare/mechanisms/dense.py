@@ -17,14 +17,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import gram
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds, factor
@@ -44,6 +44,14 @@ _MAGIC: Final = b"fieldfare dense 1\n"
 class DenseSpec(MechanismSpec):
     """`kind = "dense"`."""
 
+    about: ClassVar[About] = About(
+        source="Denisov et al. 2022; Choquette-Choo et al. 2023b",
+        memory="0, or T",
+        cost="t draws, or t passes",
+        anytime=False,
+        slow=True,
+        example={"kind": "dense"},
+    )
     kind: Literal["dense"] = "dense"
     objective: gram.Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")

@@ -33,7 +33,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
@@ -177,6 +177,14 @@ class FftMechanism(Mechanism):
 class FftSpec(MechanismSpec):
     """`engine`: replay (draw past noise again) or memory (keep it)."""
 
+    about: ClassVar[About] = About(
+        source="Choquette-Choo et al. 2023b",
+        memory="0, or T",
+        cost="t draws, or t passes",
+        anytime=False,
+        slow=False,
+        example={"kind": "fft"},
+    )
     kind: Literal["fft"] = "fft"
     engine: Literal["replay", "memory"] = "replay"
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.streams import IndependentStream
 
@@ -77,6 +77,14 @@ class Independent(Mechanism):
 
 @register
 class IndependentSpec(MechanismSpec):
+    about: ClassVar[About] = About(
+        source="Abadi et al. 2016; McMahan et al. 2018",
+        memory="0",
+        cost="1 draw",
+        anytime=True,
+        slow=False,
+        example={"kind": "independent"},
+    )
     kind: Literal["independent"] = "independent"
 
     def build(self, rounds: int, participation: Participation | None) -> Independent:

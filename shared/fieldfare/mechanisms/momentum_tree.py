@@ -36,7 +36,7 @@ import torch
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
 from fieldfare.mechanisms.compose import height_of
 from fieldfare.mechanisms.few_patterns import few_patterns
 from fieldfare.mechanisms.registry import register
@@ -57,6 +57,14 @@ if TYPE_CHECKING:
 class MomentumTreeSpec(MechanismSpec):
     """`kind = "momentum-tree"`."""
 
+    about: ClassVar[About] = About(
+        source="Tran, Cutkosky 2022",
+        memory="log2 T",
+        cost="1 draw, 2 passes on average",
+        anytime=False,
+        slow=False,
+        example={"kind": "momentum-tree", "momentum": 0.9},
+    )
     kind: Literal["momentum-tree"] = "momentum-tree"
     momentum: float = Field(default=0.9, ge=0, lt=1, description="the server's momentum 1 - a")
     variant: Literal["flat", "proportional", "three-tree"] = Field(

@@ -8,8 +8,9 @@ inverse square root (BISR).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fieldfare.mechanisms.base import About
 from fieldfare.mechanisms.nu import SquareRootSpec
 from fieldfare.mechanisms.registry import register
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 class OptimalCCSpec(SquareRootSpec):
     """Optimal continual counting; `engine`, `window` and `tolerance` as for `nu`."""
 
+    about: ClassVar[About] = About(
+        source="Fichtenberger, Henzinger, Upadhyay 2023",
+        memory="3 to 16 (fast)",
+        cost="1 draw, 2 passes a buffer",
+        anytime=False,
+        slow=False,
+        example={"kind": "optimal-cc"},
+    )
     kind: Literal["optimal-cc"] = "optimal-cc"
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:

@@ -11,14 +11,14 @@ Optimal for that error and one participation only; under other participations it
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import rational
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, row_stream, window_stream
@@ -30,6 +30,14 @@ from fieldfare.theory.spectra import optimal_coefficients
 class SpectralSpec(MechanismSpec):
     """`eigenvalues` of the Hessian (> 0), `learning_rate` of the server (< 1 / largest eigenvalue)."""
 
+    about: ClassVar[About] = About(
+        source="Choquette-Choo et al. 2023, C.18",
+        memory="3 to 16 (fast)",
+        cost="1 draw, 2 passes a buffer",
+        anytime=True,
+        slow=False,
+        example={"kind": "spectral", "eigenvalues": [1.0, 0.1, 0.01], "learning_rate": 0.1},
+    )
     kind: Literal["spectral"] = "spectral"
     eigenvalues: tuple[float, ...] = Field(min_length=1)
     learning_rate: float = Field(gt=0)

@@ -33,7 +33,7 @@ import torch
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
 from fieldfare.mechanisms.compose import height_of, node_count, nodes
 from fieldfare.mechanisms.few_patterns import in_step_patterns
 from fieldfare.mechanisms.registry import register
@@ -55,6 +55,14 @@ if TYPE_CHECKING:
 class TreeSpec(MechanismSpec):
     """`kind = "tree"`."""
 
+    about: ClassVar[About] = About(
+        source="Dwork et al. 2010; Honaker 2015; Kairouz et al. 2021",
+        memory="log2 T",
+        cost="2 draws, 4 passes on average",
+        anytime=False,
+        slow=False,
+        example={"kind": "tree", "estimator": "online"},
+    )
     kind: Literal["tree"] = "tree"
     estimator: Literal["plain", "online", "full"] = Field(default="online", description="how prefixes are decoded")
     nodes: Literal["read", "all"] = Field(
