@@ -42,7 +42,9 @@ def live(where: Home, fault: str) -> int:
                 session = (
                     Session.resume(where, RUN, identity_is_stable=True)
                     if known
-                    else Session.begin(where, plan(run__rounds=3, participation__separation=2), identity_is_stable=True, run_id=RUN)
+                    else Session.begin(
+                        where, plan(run__rounds=3, participation__separation=2), identity_is_stable=True, run_id=RUN
+                    )
                 )
                 with session:
                     FieldfareStrategy(session).start(LyingGrid(2))
