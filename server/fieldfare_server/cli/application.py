@@ -17,7 +17,7 @@ from fieldfare_server.cli.migrate import migrate
 from fieldfare_server.cli.plan import plan
 from fieldfare_server.cli.population import population
 from fieldfare_server.cli.run import run
-from fieldfare_server.cli.runs import runs, verify
+from fieldfare_server.cli.runs import audit, report, runs, verify
 from fieldfare_server.cli.serve import serve
 from fieldfare_server.cli.simulate import simulate
 from fieldfare_server.cli.token import token
@@ -39,6 +39,8 @@ for command in (
     serve,
     budget,
     runs,
+    report,
+    audit,
     verify,
     migrate,
     certificates,

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
+from fieldfare_server.api.server import config
+from fieldfare_server.api.server import serve as run_service
+from fieldfare_server.api.settings import LOOPBACK_HOSTS
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import err, refusals
 from fieldfare_server.home import Home
@@ -25,6 +26,9 @@ def serve(
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM)")] = None,
     key: Annotated[Path | None, typer.Option(help="TLS private key (PEM)")] = None,
     wait: Annotated[bool, typer.Option(help="wait for the ledger instead of failing while it is not there")] = False,
+    plaintext_network: Annotated[
+        bool, typer.Option("--plaintext-network", help="no TLS beyond this machine: the network is closed otherwise")
+    ] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -35,17 +39,16 @@ def serve(
         where = Home.of(home, ledger)
         _ledger_is_there(where, wait)
         settings = Settings(hosts=(*LOOPBACK_HOSTS, *(name or ())), hsts=certificate is not None)
-        if not is_loopback(host):
-            err.print(f"Binding {host}: reachable from other machines, which need a token (fieldfare token create).")
-        uvicorn.run(
+        service = config(
             create_app(where.ledger, settings),
-            host=host,
-            port=port,
-            ssl_certfile=str(certificate) if certificate else None,
-            ssl_keyfile=str(key) if key else None,
-            log_level="warning",
-            server_header=False,
+            host,
+            port,
+            certificate=certificate,
+            key=key,
+            plaintext_network=plaintext_network,
         )
+        err.print(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
+        run_service(service)
 
 
 def _ledger_is_there(where: Home, wait: bool, patience: float = 600.0) -> None:
