@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fieldfare.accounting import PrivacyLoss, calibrate, charge_for, zcdp_epsilon
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
@@ -37,11 +39,16 @@ class Cost:
         return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
 
     def to_json(self) -> dict[str, Any]:
-        """What `fieldfare plan --json` prints."""
+        """What `fieldfare plan --json` prints.
+
+        `max_error`, `mean_error`: noise in a prefix sum at sigma = sensitivity, to compare mechanisms at equal privacy;
+        `prefix_noise_max`, `prefix_noise_rms`: the same at this plan's noise multiplier. Both for clip norm 1.
+        """
         rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
         exact = self.mechanism.sensitivity(self.participation)
         amplified = bool(self.loss.sampled)
         factor = adjacency_factor(self.plan.privacy.adjacency)
+        noise = self.noise_multiplier * self.mechanism.prefix_row_norms(rounds)
         return {
             "mechanism": self.mechanism.kind,
             "rounds": rounds,
@@ -58,6 +65,8 @@ class Cost:
             "amplified_by_sampling": amplified,
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
+            "prefix_noise_max": float(noise.max()),
+            "prefix_noise_rms": float(np.sqrt(np.mean(np.square(noise)))),
             "buffers": self.mechanism.buffers,
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),

@@ -24,10 +24,10 @@ from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Pa
 
 KEY = b"a fixed key for tests, 32 bytes!"
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "tree.json").read_text())["rows"]
-VARIANTS = [("plain", "read"), ("plain", "all"), ("online", "read"), ("full", "read")]
+VARIANTS = [("plain", "read"), ("plain", "all"), ("online", "all"), ("full", "all")]
 
 
-def build(estimator: str, rounds: int, nodes: str = "read") -> Mechanism:
+def build(estimator: str, rounds: int, nodes: str | None = None) -> Mechanism:
     return mechanisms.build({"kind": "tree", "estimator": estimator, "nodes": nodes}, rounds=rounds)
 
 

@@ -81,7 +81,10 @@ def _show(cost: Cost) -> None:
             ("epsilon by zCDP (looser)", f"{said['epsilon_zcdp']:.6g}"),
         ]
     rows += [
-        ("noise in a prefix sum", f"max {said['max_error']:.6g}, root mean {said['mean_error']:.6g} (sigma 1, clip 1)"),
+        (
+            "noise in a prefix sum",
+            f"max {said['prefix_noise_max']:.6g}, root mean {said['prefix_noise_rms']:.6g} (clip 1)",
+        ),
         ("buffers of model size", str(said["buffers"])),
     ]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)

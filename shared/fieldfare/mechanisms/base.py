@@ -3,7 +3,8 @@
 Notation: A = all-ones lower triangle (prefix sums); C = strategy matrix (encodes, its columns under participation
 give the sensitivity); B = noising matrix, B C = I on the released rounds; z has i.i.d. standard normal rows. Round t
 releases x_t + (B z)_t, so the released sequence is post-processing of the one Gaussian mechanism C x + z
-(Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything here is for clip norm 1 and noise multiplier 1.
+(Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything here is for clip norm 1 and unit z. With noise multiplier
+sigma the noise is sigma times the norms of rows, and the cost is zCDP with rho = (sensitivity / sigma)^2 / 2.
 """
 
 from __future__ import annotations
@@ -161,9 +162,12 @@ class Mechanism(ABC):
         """Vectors of model size that the stream keeps."""
 
     def max_error(self, n: int, participation: Participation) -> float:
-        """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at noise multiplier 1."""
+        """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at equal privacy.
+
+        That is at sigma = sensitivity (mu = 1, rho = 1/2); at another sigma it is this times sigma / sensitivity.
+        """
         return float(self.sensitivity(participation, n)) * float(self.prefix_row_norms(n).max())
 
     def mean_error(self, n: int, participation: Participation) -> float:
-        """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at noise multiplier 1."""
+        """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at sigma = sensitivity."""
         return float(self.sensitivity(participation, n)) * float(np.sqrt(np.mean(self.prefix_row_norms(n) ** 2)))

@@ -65,12 +65,17 @@ class TreeSpec(MechanismSpec):
     )
     kind: Literal["tree"] = "tree"
     estimator: Literal["plain", "online", "full"] = Field(default="online", description="how prefixes are decoded")
-    nodes: Literal["read", "all"] = Field(
-        default="read", description="nodes that are charged: those that the estimator reads, or the whole tree"
+    nodes: Literal["read", "all"] | None = Field(
+        default=None,
+        description="nodes that are charged: those that are read (plain's default) or the whole tree (all the others)",
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """The tree of `rounds` rounds (of each block, with `restart_every`); no part of it is optimised."""
+        if self.nodes == "read" and self.estimator != "plain":
+            raise BadInput(
+                f"mechanism.nodes = 'read' with estimator = {self.estimator!r}", "reads every node.", "nodes = 'all'"
+            )
         block = block_rounds(self.restart_every, rounds)
         tree: Mechanism
         if self.estimator == "plain":

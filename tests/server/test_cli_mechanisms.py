@@ -1,0 +1,36 @@
+"""`fieldfare mechanisms`: every kind has a row, and the slow ones are left out unless asked for."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare import mechanisms
+from fieldfare_server.cli.application import application
+
+
+def rows(*options: str) -> dict[str, dict[str, Any]]:
+    said = CliRunner().invoke(application, ["mechanisms", "--json", *options])
+    assert said.exit_code == 0, said.output
+    return {row["kind"]: row for row in json.loads(said.stdout)}
+
+
+def test_every_kind_has_a_row_and_only_slow_ones_have_no_error() -> None:
+    found = rows("--rounds", "128", "--separation", "32", "--max-participations", "4")
+    assert tuple(found) == mechanisms.kinds()
+    assert [kind for kind, row in found.items() if row["mean_error"] is None] == ["dense"]
+    assert found["independent"]["mean_error"] == pytest.approx((4 * 129 / 2) ** 0.5)
+    worst = found["independent"]["mean_error"]
+    assert all(row["mean_error"] <= worst for kind, row in found.items() if kind != "dense")
+
+
+def test_slow_kinds_are_optimised_on_request_and_are_the_best() -> None:
+    found = rows("--slow", "--rounds", "64", "--separation", "16", "--max-participations", "4")
+    assert min(found, key=lambda kind: found[kind]["mean_error"]) == "dense"
+
+
+def test_a_horizon_that_an_example_does_not_fit_leaves_its_error_out() -> None:
+    found = rows("--rounds", "10", "--separation", "5", "--max-participations", "2")
+    assert found["banded"]["mean_error"] is None
+    assert found["blt"]["mean_error"] is not None
