@@ -71,6 +71,11 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
     return Hosted(task, table, Schema.of(task.build_model()), order)
 
 
+def user_count(name: str) -> int:
+    """How many users the task called `name` brings in all. Reads its data, which nodes of this process then share."""
+    return len(_hosted(name, 0, 1).table)
+
+
 def hosted(context: Context) -> Hosted:
     """What this node hosts. Raises `BadInput` where nothing says which task."""
     own, run = context.node_config, context.run_config

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.running import local_grid, run_here
+from fieldfare_server.cli.running import local_grid, require_users, run_here
 from fieldfare_server.flower import run_flower_simulation
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
@@ -41,10 +42,15 @@ def simulate(
                 load_plan(path)
             run_id = run_flower_simulation(where, path, resume, nodes)
         else:
-            session = Session.begin(where, load_plan(path), True) if path else Session.resume(where, resume, True)
+            session = _begin(where, load_plan(path)) if path else Session.resume(where, resume, True)
             trace = run_here(session, local_grid(session.plan, nodes), f"run {session.account.id}", quiet=json_)
             run_id = trace.run
         _tell(where, run_id, json_)
+
+
+def _begin(where: Home, plan: Plan) -> Session:
+    require_users(plan)
+    return Session.begin(where, plan, identity_is_stable=True)
 
 
 def _tell(where: Home, run_id: str, as_json: bool) -> None:
