@@ -81,7 +81,7 @@ class SecureNoise:
         BadInput: the key is not 32 bytes, or the source is unknown.
     """
 
-    __slots__ = ("_aes_keys", "_key", "_lock", "device", "source", "threads")
+    __slots__ = ("_aes_keys", "_first", "_key", "_lock", "device", "source", "threads")
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class SecureNoise:
         if threads is not None and threads < 1:
             raise BadInput(f"threads = {threads}", "must be at least 1.", "1")
         self._key = key
+        self._first = 0
         self._aes_keys: dict[str, _Bytes] = {}
         self._lock = threading.Lock()
         self.device = torch.device(device)
@@ -113,6 +114,16 @@ class SecureNoise:
     def derive(self, label: str) -> SecureNoise:
         """An independent source for another purpose, with a key of its own that does not reveal this one."""
         return SecureNoise(self._subkey("derive", label), self.device, source=self.source, threads=self.threads)
+
+    def from_row(self, first: int) -> SecureNoise:
+        """The same source with the rows of "z" counted from `first`: its row r is row first + r here.
+
+        Every other stream, and everything else, is the same. Raises `BadInput` for a negative `first`.
+        """
+        _check(first, 0, 0)
+        view = SecureNoise(self._key, self.device, source=self.source, threads=self.threads)
+        view._first = self._first + first
+        return view
 
     def fingerprint(self) -> str:
         """32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output)."""
@@ -176,6 +187,9 @@ class SecureNoise:
     def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
         """What draws pieces of one row inside a caller's own chunk loop; `in_chunks` gives the loop."""
         _check(row, offset, n)
+        if stream == "z":
+            row += self._first
+            _check(row, offset, n)
         if self.source == "philox-4x32-10":
             from fieldfare.philox import PhiloxDrawer
 

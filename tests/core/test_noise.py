@@ -195,6 +195,22 @@ def test_rows_streams_keys_and_sub_keys_are_unrelated() -> None:
             assert abs(float((draws[a].double() * draws[b].double()).mean())) * np.sqrt(n) < bound, (a, b)
 
 
+def test_a_view_from_a_row_is_the_same_matrix_further_down() -> None:
+    noise = SecureNoise(KEY)
+    view = noise.from_row(5).from_row(2)
+    assert torch.equal(view.standard_normal(5000, row=3, offset=7), noise.standard_normal(5000, row=10, offset=7))
+    same = {"row": 3, "stream": "init"}
+    assert torch.equal(view.standard_normal(9, **same), noise.standard_normal(9, **same))
+    assert view.bytes(9, row=3, stream="release") == noise.bytes(9, row=3, stream="release")
+    assert view.fingerprint() == noise.fingerprint()
+    assert torch.equal(view.derive("x").standard_normal(9, row=0), noise.derive("x").standard_normal(9, row=0))
+    for first in (-1, 1 << 62):
+        with pytest.raises(BadInput, match=f"row = {first}"):
+            noise.from_row(first)
+    with pytest.raises(BadInput, match="row = -1"):
+        view.standard_normal(1, row=-1)
+
+
 def test_purposes_cannot_be_confused_by_their_names() -> None:
     noise = SecureNoise(KEY)
     keys = {

@@ -39,7 +39,8 @@ class AntiPGDSpec(MechanismSpec):
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
-        beta = np.array([1.0, self.nu - 1.0])[: 1 if self.nu == 1 else n]
-        c = (1.0 - self.nu) ** np.arange(n)
+        decay = float(np.float32(1.0 - self.nu))  # what a float32 stream multiplies by is what is charged
+        beta = np.array([1.0, -decay])[: 1 if decay == 0 else n]
+        c = decay ** np.arange(n)
         block = ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=len(beta) - 1)
         return stamped(block, self.restart_every, rounds)

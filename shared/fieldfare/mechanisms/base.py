@@ -153,8 +153,8 @@ class Mechanism(ABC):
 
     @property
     def noise_rows(self) -> int:
-        """Rows of z that the whole horizon uses. Overridden where C need not be built to know."""
-        return int(self.strategy_matrix(self.rounds).shape[0])
+        """Rows of z that the whole horizon uses: as many as C has. Trees of all nodes have more than rounds."""
+        return self.rounds
 
     @property
     @abstractmethod

@@ -18,6 +18,9 @@ which is accurate even where decays nearly coincide; the gradient with respect t
     dC/dt = x / (1 - t x) C,    dC/dh = -x / (1 - h x) C,    and the opposite signs for B,
 
 so one correlation serves all decays.
+
+What runs is the optimum rounded to float32 (`Blt.rounded`) and charged as rounded. A decay near 1 that is charged in
+double precision and applied in single would be another mechanism: (1 - 6e-8)^T apart after T rounds.
 """
 
 from __future__ import annotations
@@ -26,24 +29,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.objective import Objective, PrefixLoss
+from fieldfare.mechanisms.rational import Exponentials, towards_zero
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.streams import BufferStream
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fieldfare.noise import SecureNoise
     from fieldfare.participation import Participation
 
     Vector = NDArray[np.float64]
@@ -83,20 +84,20 @@ class Blt:
     def h(self) -> Vector:
         return np.asarray(1.0 - self.one_minus_h)
 
-    def strategy_coefs(self, n: int) -> Vector:
-        """c_0 = 1, c_t = sum_i o_i t_i^(t-1): shape (n,), non-negative and non-increasing, also after rounding."""
-        weights = _residues(self.one_minus_t, self.one_minus_h)
-        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
-        return np.minimum.accumulate(_powers(weights, self.one_minus_t, n))
-
-    def noising_coefs(self, n: int) -> Vector:
-        """b_0 = 1, b_t = sum_j w_j h_j^(t-1): shape (n,), what the stream applies."""
-        return _powers(self.omega, self.one_minus_h, n)
-
     @property
     def omega(self) -> Vector:
         """w_j, the (negative) weights of the stream's buffers, shape (m,)."""
         return _residues(self.one_minus_h, self.one_minus_t)
+
+    def rounded(self) -> Exponentials:
+        """The nearest B whose h_j and w_j a float32 stream holds exactly; its own C is what is charged.
+
+        h is rounded first, the w follow for the same t and are rounded towards zero: then B(1) does not fall, so C's
+        largest decay stays below 1. A pair that rounding makes coincide has no weight left and is dropped.
+        """
+        h = towards_zero(self.h)
+        omega = towards_zero(_residues(1.0 - h, self.one_minus_t))
+        return Exponentials(omega=omega[omega < 0], theta=h[omega < 0])
 
     def without_idle(self, loss: PrefixLoss) -> Blt:
         """The same without the pairs t_i, h_i that cancel: dropped while that costs less than 1e-7 of the loss."""
@@ -214,13 +215,6 @@ def _residues(poles: Vector, zeros: Vector) -> Vector:
     return np.asarray(np.prod(ratio, axis=1))
 
 
-def _powers(weights: Vector, one_minus: Vector, n: int) -> Vector:
-    """1, sum_i w_i, sum_i w_i p_i, sum_i w_i p_i^2, ...: shape (n,)."""
-    out = np.ones(n)
-    out[1:] = weights @ np.exp(np.arange(n - 1) * np.log1p(-one_minus)[:, None])
-    return out
-
-
 @register
 class BltSpec(MechanismSpec):
     """Up to 8 buffers, optimised for the plan's rounds and participation."""
@@ -247,10 +241,7 @@ class BltSpec(MechanismSpec):
 
 
 def mechanism(blt: Blt, rounds: int) -> ToeplitzMechanism:
-    """The mechanism of a given BLT for `rounds` rounds: its own C is charged, its own B applied."""
-
-    def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return BufferStream(numel, noise, rounds, blt.omega, blt.h, dtype=dtype, device=device)
-
-    coefficients = blt.strategy_coefs(rounds), blt.noising_coefs(rounds)
-    return ToeplitzMechanism("blt", rounds, *coefficients, stream, buffers=len(blt.h))
+    """The mechanism of a given BLT for `rounds` rounds, its decays and weights rounded to float32 before charging."""
+    run = blt.rounded()
+    coefficients = run.strategy(rounds), run.coefficients(rounds)
+    return ToeplitzMechanism("blt", rounds, *coefficients, run.stream(rounds), buffers=len(run.theta))

@@ -75,7 +75,8 @@ class Exponentials:
         u = np.sqrt(-self.omega)
         eta, vectors = np.linalg.eigh(np.diag(self.theta) + np.outer(u, u))
         powers = np.power(eta[:, None], np.arange(max(n - 1, 0)))
-        return np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n]
+        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
+        return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 
 def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
@@ -133,6 +134,13 @@ def _softmax(logits: Vector) -> Vector:
 def _basis(times: NDArray[np.int64], rate: Vector) -> Vector:
     """Column 0 is the constant, column i is exp(-rate_i t): shape (len(times), m + 1)."""
     return np.asarray(np.exp(-times[:, None] * np.concatenate([[0.0], rate])))
+
+
+def towards_zero(x: Vector) -> Vector:
+    """x rounded to float32 values of no larger size, as float64; a decay below 1 stays below 1."""
+    near = x.astype(np.float32)
+    low = np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near)
+    return low.astype(np.float64)
 
 
 def _float32(x: Vector) -> Vector:

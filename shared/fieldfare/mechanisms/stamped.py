@@ -27,11 +27,12 @@ from scipy.linalg import block_diag
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
-from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fieldfare.noise import SecureNoise
 
     Vector = NDArray[np.float64]
 
@@ -211,19 +212,6 @@ class Stamped(Mechanism):
         return float(np.sqrt(max(float(values.max()) for values in best.values())))
 
 
-class _FromRow(SecureNoise):
-    """The same source with its z rows counted from `first`: row r of a block is row first + r of the run."""
-
-    __slots__ = ("_first", "_source")
-
-    def __init__(self, source: SecureNoise, first: int) -> None:
-        super().__init__(source._key, source.device, source=source.source, threads=source.threads)
-        self._first = first
-
-    def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
-        return super().drawer(stream, row + self._first if stream == "z" else row, offset, n)
-
-
 class StampedStream(Stream):
     """Runs the block's own stream; at every restart a new one whose noise rows go on where the last block's ended.
 
@@ -296,5 +284,5 @@ class StampedStream(Stream):
             self._block = block
 
     def _start(self, block: int) -> Stream:
-        noise = _FromRow(self._noise, block * self._rows) if block else self._noise
+        noise = self._noise.from_row(block * self._rows)
         return self._mechanism.block.stream(self.numel, noise, dtype=self.dtype, device=self._device)

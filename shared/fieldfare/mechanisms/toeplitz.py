@@ -330,10 +330,6 @@ class ToeplitzMechanism(Mechanism):
     def buffers(self) -> int:
         return self._buffers
 
-    @property
-    def noise_rows(self) -> int:
-        return self.rounds
-
     def strategy_matrix(self, n: int) -> Vector:
         return matrix(self.strategy_coefs, self._released(n))
 
