@@ -235,6 +235,7 @@ def test_the_keyboard_reaches_everything_and_reads_the_chart(page: Any, url: str
     assert "Round 2" in page.locator("#curve [role=status]").inner_text()
     page.locator("#curve summary").focus()
     page.keyboard.press("Enter")
+    page.locator("#curve tbody tr").nth(4).wait_for()  # drawn by the toggle event, which comes after the key
     assert page.locator("#curve tbody tr").count() == 5
     theme = page.get_by_role("button", name="Theme")
     for wanted in ("light", "dark", "system"):
