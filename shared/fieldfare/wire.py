@@ -240,6 +240,8 @@ class TrainReply:
         if set(content.array_records) != {UPDATE} or set(content.metric_records) != {REPORT}:
             raise BadReply("schema", "other records than an update and a report")
         report = content.metric_records[REPORT]
+        if set(report) != {"users", "counts"}:
+            raise BadReply("schema", "another report than users and counts")
         users = report.get("users")
         if type(users) is not int or not 0 <= users <= sent:
             raise BadReply("users", "claims other users than it was asked for")
