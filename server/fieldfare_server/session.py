@@ -84,6 +84,7 @@ class Session:
             order=self.noise.generator("order", 0),
             fewest=max(1, plan.report_goal),
         )
+        self._ledger: Ledger | None = None
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
@@ -131,7 +132,9 @@ class Session:
             store.remove()
             ledger.close()
             raise
-        return cls(plan, cost, handle, store, key)
+        session = cls(plan, cost, handle, store, key)
+        session._ledger = ledger
+        return session
 
     @classmethod
     def rehearse(cls, plan: Plan, *, noise: bool) -> Self:
@@ -163,6 +166,7 @@ class Session:
         )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
+            session._ledger = ledger
             session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:
                 session._restore(*store.latest_committed(handle.checkpoint), handle.next_round)
@@ -284,7 +288,8 @@ class Session:
         faults.point("strategy.stepped")
         clip = self._next_clip(raw[d:], total.users)
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
-        score = self.task.evaluate(self._as_model(params))
+        last, every = opened.index + 1 == self.plan.run.rounds, self.plan.run.evaluate_every
+        score = self.task.evaluate(self._as_model(params)) if last or (opened.index + 1) % every == 0 else {}
         statistics = {
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
@@ -382,7 +387,11 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.account.__exit__(kind, error, trace)
+        try:
+            self.account.__exit__(kind, error, trace)
+        finally:
+            if self._ledger is not None:
+                self._ledger.close()
 
 
 def require_identity(plan: Plan, stable: bool) -> None:

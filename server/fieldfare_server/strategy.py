@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import flwr.app
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fieldfare.errors import BudgetRefused, Interrupted
+from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.wire import TRAIN, Occasion, TrainInstruction
 from fieldfare_server import faults
 from fieldfare_server.aggregation import Aggregate
@@ -119,6 +120,14 @@ class FieldfareStrategy(Strategy):
                     time.sleep(PAUSE_POLL)
                     continue
                 voids = 0 if self._round(grid) else voids + 1
+                if not bool(torch.isfinite(s.params).all()):
+                    # It is released and charged; training on would only spend more.
+                    s.finish("failed", f"the model was not finite any more after round {s.next_round - 1}")
+                    raise BadInput(
+                        f"server_optimizer and client learning rates of run {s.account.id}",
+                        f"the released model diverged: it is not finite after round {s.next_round - 1}.",
+                        "smaller learning rates",
+                    )
                 if voids >= MOST_VOIDS:
                     raise Interrupted(
                         f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.report_goal} reports; "

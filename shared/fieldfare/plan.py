@@ -51,6 +51,7 @@ class RunSpec(_Table):
     min_available: int | None = Field(default=None, ge=1, description="users that must be there; default cohort")
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
+    evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")

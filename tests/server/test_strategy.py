@@ -320,3 +320,22 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path) -> None:
     unamplified = session.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
     whole(where)
+
+
+def test_a_model_that_diverges_ends_the_run_after_its_charge(tmp_path: Path) -> None:
+    where = home(tmp_path)
+    session = Session.begin(
+        where, plan(server_optimizer={"kind": "sgd", "learning_rate": 1e40}), identity_is_stable=True
+    )
+    with pytest.raises(BadInput, match="diverged"), session:
+        FieldfareStrategy(session).start(LyingGrid(2))
+    with Ledger.open(where.ledger) as ledger:
+        told = ledger.run(session.account.id)
+    assert told.state == "failed"
+    assert told.next_round >= 1
+    assert told.spent_epsilon > 0
+
+
+def test_scores_may_be_taken_less_often(tmp_path: Path) -> None:
+    _, reports = run(home(tmp_path), plan(run__evaluate_every=4), LyingGrid(2))
+    assert [report.score is not None for report in reports] == [False, False, False, True, False, True]
