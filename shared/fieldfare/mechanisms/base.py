@@ -153,7 +153,7 @@ class Mechanism(ABC):
 
     @property
     def noise_rows(self) -> int:
-        """Rows of z that the whole horizon uses: as many as C has. Trees of all nodes have more than rounds."""
+        """Rows of z that the horizon may use (none at or after this): C's. Trees of all nodes have more than rounds."""
         return self.rounds
 
     @property

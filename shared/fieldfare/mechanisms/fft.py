@@ -111,10 +111,6 @@ class FftMechanism(Mechanism):
     def buffers(self) -> int:
         return self.rounds if self.engine == "memory" else 0
 
-    @property
-    def noise_rows(self) -> int:
-        return self.rounds
-
     def strategy_matrix(self, n: int) -> Vector:
         return self._c[: self._released(n), :n].copy()
 
