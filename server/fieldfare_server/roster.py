@@ -102,6 +102,10 @@ class Roster:
             self._available = order[online[order]]
         return self._available
 
+    def names(self, users: Indices) -> NDArray[np.uint64]:
+        """Pseudonyms of users (indices), shape (len(users),)."""
+        return self._name[users]
+
     def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
         """For each node that hosts some of `cohort`: their indices and their names on the wire."""
         owners = self._owner[cohort]

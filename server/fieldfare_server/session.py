@@ -35,6 +35,7 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.account import Account, Rehearsal
 from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
+from fieldfare_server.crowd import Crowd
 from fieldfare_server.durable import replace_file
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, OpenRound, this_process
@@ -76,6 +77,8 @@ class Session:
         """Per coordinate of the newest released mean update."""
         self.voids = 0
         """Attempts at the next round, in this process, that too few users answered."""
+        self.crowd = Crowd.of(plan)
+        """How simulated users behave; None where the plan does not say, and on every real federation."""
         self._selector = Selector(
             plan.participation.build(),
             plan.run.rounds,
@@ -83,6 +86,7 @@ class Session:
             plan.run.over_selection,
             order=self.noise.generator("order", 0),
             fewest=max(1, plan.report_goal),
+            availability=self.crowd,
         )
         self._ledger: Ledger | None = None
         self._charge: RealisedCharge | None = None
@@ -241,6 +245,10 @@ class Session:
         a round that too few users answered is drawn anew, for the same users might not answer again.
         """
         generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
+        if self.crowd is not None:
+            return self.crowd.wait(
+                lambda: self._selector.select(self.next_round, available, self.account.participation, generator)
+            )
         return self._selector.select(self.next_round, available, self.account.participation, generator)
 
     def points(self) -> Points:

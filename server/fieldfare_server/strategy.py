@@ -25,6 +25,7 @@ from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.wire import TRAIN, Occasion, TrainInstruction
 from fieldfare_server import faults
 from fieldfare_server.aggregation import Aggregate
+from fieldfare_server.crowd import require_simulated
 from fieldfare_server.roster import Indices, Roster, replies_as_they_come
 from fieldfare_server.session import Session
 
@@ -108,6 +109,9 @@ class FieldfareStrategy(Strategy):
         interruption (Ctrl-C, vanished nodes) raises `Interrupted` and leaves a run that can be resumed.
         """
         s, voids = self.session, 0
+        require_simulated(s.plan, grid)
+        if s.crowd is not None:
+            s.crowd.names = self._roster.names
         self.summary()
         try:
             while s.next_round < s.plan.run.rounds:
@@ -170,7 +174,8 @@ class FieldfareStrategy(Strategy):
         # Built once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
         self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
-        for node, (indices, names) in self._roster.by_node(cohort).items():
+        answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
+        for node, (indices, names) in self._roster.by_node(answering).items():
             instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
             message = Message(
                 instruction.write(flwr.app),
