@@ -136,7 +136,13 @@ class Session:
             store.remove()
             ledger.close()
             raise
-        session = cls(plan, cost, handle, store, key)
+        try:
+            session = cls(plan, cost, handle, store, key)
+        except BaseException as error:
+            # Nothing was sent or released: what was reserved returns at once.
+            handle.finish("failed", str(error))
+            ledger.close()
+            raise
         session._ledger = ledger
         return session
 
