@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
-from fieldfare.wire import TRAIN, Occasion, TrainInstruction
+from fieldfare.wire import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_server import faults
 from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.crowd import require_simulated
@@ -171,14 +171,15 @@ class FieldfareStrategy(Strategy):
         opened = s.account.open_round(cohort)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
         points, weights = s.points()
-        # Built once, shared by all messages: a message costs one reference, not one model.
+        # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
+        encoded = write_points(flwr.app, point_arrays)
         self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
         answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
         for node, (indices, names) in self._roster.by_node(answering).items():
             instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
             message = Message(
-                instruction.write(flwr.app),
+                instruction.write(flwr.app, encoded),
                 node,
                 TRAIN,
                 group_id=str(opened.index),
