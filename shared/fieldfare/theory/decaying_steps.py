@@ -73,4 +73,4 @@ class DecayingSteps:
         order = 1.0 + self.power
         k = self.pull / order
         shapes = ((self.spread, 2.0 - 1.0 / order), (self.private, 2.0 * self.power / order))
-        return self.start * math.exp(-k) + sum(w / order * k**-s * float(gamma(s)) for w, s in shapes)
+        return self.start * math.exp(-k) + math.fsum(w / order * k**-s * float(gamma(s)) for w, s in shapes)
