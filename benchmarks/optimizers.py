@@ -22,7 +22,7 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -34,7 +34,6 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_client.tasks.flights import FlightsTask
 from fieldfare_server.account import Rehearsal
 from fieldfare_server.cli.demo import PLAN
 from fieldfare_server.plans import check_plan
@@ -71,18 +70,9 @@ EXTRA = {"normalised-momentum 0.9": {"momentum-tree 0.9": {"kind": "momentum-tre
 """The mechanism that was made for one optimizer."""
 
 
-class UnwatchedFlights(FlightsTask):
-    """Flights that are scored after the last round only: the table needs no curves."""
-
-    name: ClassVar[str] = "flights-unwatched"
-
-    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        return {}
-
-
 def plan_of(optimizer: Table, mechanism: Table) -> Plan:
     """The demo's plan with another optimizer and mechanism."""
-    run = {**PLAN["run"], "task": "optimizers:UnwatchedFlights"}
+    run = {**PLAN["run"], "evaluate_every": PLAN["run"]["rounds"]}
     return check_plan(Plan.parse({**PLAN, "run": run, "mechanism": mechanism, "server_optimizer": optimizer}))
 
 
@@ -93,11 +83,11 @@ def with_rate(optimizer: Table, rate: float) -> Table:
     return {**optimizer, "learning_rate": rate}
 
 
-def score(cost: Cost, plan: Plan, seed: int, scored: FlightsTask) -> float:
+def score(cost: Cost, plan: Plan, seed: int) -> float:
     """Held-out AUC of the last model of one rehearsal."""
     with Session(plan, dataclasses.replace(cost, plan=plan), Rehearsal(), None, seeded_key(seed)) as session:
         FieldfareStrategy(session).start(LocalGrid(app, 4, {"task": plan.run.task}))
-    return scored.evaluate(session.model())[scored.score_name]
+    return session.score[session.task.score_name]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -108,14 +98,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), half
 
 
-def measure(label: str, noise: str, mechanism: Table, cost: Cost, count: int, scored: FlightsTask) -> Table:
+def measure(label: str, noise: str, mechanism: Table, cost: Cost, count: int) -> Table:
     """One cell: the best learning rate on one seed, then `count` others."""
     optimizer, grid = OPTIMIZERS[label]
     plans = {rate: plan_of(with_rate(optimizer, rate), mechanism) for rate in grid}
     began = time.process_time()
-    tuned = {rate: score(cost, plan, TUNING_SEED, scored) for rate, plan in plans.items()}
+    tuned = {rate: score(cost, plan, TUNING_SEED) for rate, plan in plans.items()}
     best = max(tuned, key=lambda rate: tuned[rate])
-    found = [score(cost, plans[best], FIRST_SEED + index, scored) for index in range(count)]
+    found = [score(cost, plans[best], FIRST_SEED + index) for index in range(count)]
     mean, half = interval(found)
     return {
         "optimizer": label,
@@ -197,12 +187,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    report, scored, costs = arguments.out / "optimizers.json", FlightsTask(), {}
+    report, costs = arguments.out / "optimizers.json", {}
     for label in arguments.optimizer or OPTIMIZERS:
         for noise, mechanism in (MECHANISMS | EXTRA.get(label, {})).items():
             if noise not in costs:
                 costs[noise] = cost_of(plan_of(SGD, mechanism))
-            row = measure(label, noise, mechanism, costs[noise], arguments.seeds, scored)
+            row = measure(label, noise, mechanism, costs[noise], arguments.seeds)
             # Written after every cell: a table that takes an hour survives an interruption.
             kept = json.loads(report.read_text())["rows"] if report.exists() else []
             cells = {(r["optimizer"], r["mechanism"]): r for r in [*kept, row]}
