@@ -8,7 +8,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long bench-mechanisms clean
+.PHONY: install demo test check test-long bench-mechanisms bench-optimizers clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,9 @@ test-long: install
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
+
+bench-optimizers: install
+	$(BIN)/python benchmarks/optimizers.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
