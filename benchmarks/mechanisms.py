@@ -53,12 +53,12 @@ BUILDS: list[tuple[str, dict[str, Any], int, dict[str, int] | None, float, bool]
     ("dense, 2 048", {"kind": "dense"}, 2048, None, 300.0, True),
 ]
 
-# name, the peer's matrix, ours, how many times faster ours is meant to be
-PEERS: list[tuple[str, str, str, float]] = [
-    ("blt, 3 buffers", "blt3", "blt, 3 buffers", 6.0),
-    ("blt, 5 buffers", "blt5", "blt, 5 buffers", 6.0),
-    ("banded, 16", "band16", "banded, 16", 5.0),
-    ("banded, 64", "band64", "banded, 64", 6.0),
+# what is compared (a name of STREAMS), the peer's matrix, how many times faster ours is meant to be
+PEERS: list[tuple[str, str, float]] = [
+    ("blt, 3 buffers", "blt3", 6.0),
+    ("blt, 5 buffers", "blt5", 6.0),
+    ("banded, 16", "band16", 5.0),
+    ("banded, 64", "band64", 6.0),
 ]
 
 
@@ -77,15 +77,22 @@ def main() -> None:
         request = json.loads(args.one)
         print(json.dumps(CHILDREN[request.pop("what")](**request)))
         return
-    report: dict[str, Any] = {"machine": machine(), "rounds": [], "builds": [], "peers": []}
+    command = " ".join(["python benchmarks/mechanisms.py", *sys.argv[1:]])
+    report: dict[str, Any] = {"command": command, "machine": machine(), "rounds": [], "builds": [], "peers": []}
     measure_rounds(args, report)
+    write(report)
+    measure_peers(args, report)
+    write(report)
     if not args.no_builds:
         measure_builds(args, report)
-    measure_peers(args, report)
+    write(report)
+    print(table(report))
+
+
+def write(report: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "mechanisms.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     (RESULTS / "mechanisms.md").write_text(table(report))
-    print(table(report))
 
 
 def measure_rounds(args: argparse.Namespace, report: dict[str, Any]) -> None:
@@ -111,19 +118,16 @@ def measure_builds(args: argparse.Namespace, report: dict[str, Any]) -> None:
 
 
 def measure_peers(args: argparse.Namespace, report: dict[str, Any]) -> None:
-    size, threads = max(args.sizes), max(args.threads)
-    ours = {row["name"]: row for row in report["rounds"] if row["size"] == size and row["threads"] == threads}
-    for name, matrix, own, target in PEERS:
-        if args.only not in name:
-            continue
-        row = child("jax", threads, matrix=matrix, size=size, repeats=args.repeats)
-        if "ms" in row and "ms" in ours.get(own, {}):
-            row["times_faster"] = row["ms"] / ours[own]["ms"]
-            row["memory_ratio"] = ours[own]["peak_mb"] / row["peak_mb"]
-        report["peers"].append({"name": name, "size": size, "threads": threads, "target_times": target, **row})
-        progress(report["peers"][-1])
-        if "skipped" in row:
-            return
+    plans = {name: plan for name, plan, _, _ in STREAMS}
+    for size in args.sizes:
+        for name, matrix, target in PEERS:
+            if args.only not in name:
+                continue
+            request = {"matrix": matrix, "plan": plans[name], "size": size, "repeats": args.repeats}
+            row = child("jax", max(args.threads), **request)
+            row |= {"name": name, "size": size, "threads": max(args.threads), "target_times": target}
+            report["peers"].append(row)
+            progress(row)
 
 
 def child(what: str, threads: int, **request: Any) -> dict[str, Any]:
@@ -217,8 +221,13 @@ def one_build(plan: dict[str, Any], rounds: int, participation: dict[str, int] |
     }
 
 
-def one_jax(matrix: str, size: int, repeats: int, threads: int) -> dict[str, Any]:
-    """jax-privacy's own noise step, compiled, on the same coefficients' shapes (values do not change its cost)."""
+def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads: int) -> dict[str, Any]:
+    """jax-privacy's own noise step, compiled, and ours in turns, on as many cores as threads.
+
+    Its matrix has our shape; the values do not change its cost. Its memory is measured before ours exists.
+    """
+    if hasattr(os, "sched_setaffinity"):  # XLA takes every core that it may use
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     try:
         import jax
         import jax.numpy as jnp
@@ -226,10 +235,16 @@ def one_jax(matrix: str, size: int, repeats: int, threads: int) -> dict[str, Any
         from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
     except ImportError as error:
         return {"skipped": f"{error}; `pip install jax-privacy` beside fieldfare to compare"}
+    import torch
+
+    from fieldfare import mechanisms
+    from fieldfare.noise import SecureNoise
+
+    torch.set_num_threads(threads)
     if matrix.startswith("blt"):
         count = int(matrix[3:])
         decay = [0.999, 0.98, 0.9, 0.7, 0.4][:count]
-        strategy = buffered_toeplitz.BufferedToeplitz.build(buf_decay=decay, output_scale=[0.05] * count)
+        strategy = buffered_toeplitz.BufferedToeplitz.build(decay, [0.05] * count, dtype=jnp.float32)
         noising = strategy.inverse_as_streaming_matrix()
     else:
         bands = int(matrix[4:])
@@ -242,13 +257,37 @@ def one_jax(matrix: str, size: int, repeats: int, threads: int) -> dict[str, Any
     gradient = jnp.zeros(size, jnp.float32)
     state = privatizer.init(gradient)
     update = jax.jit(privatizer.update)
-    seconds = []
-    for _ in range(repeats + 2):
+    for _ in range(2):
+        noisy, state = update(gradient, state)
+        jax.block_until_ready((noisy, state))
+    theirs_mb = resident("VmHWM") - before
+
+    mechanism = mechanisms.build(plan, ROUNDS)
+    mechanism.stream(1 << 18, SecureNoise(KEY)).next()
+    before = resident("VmRSS")
+    reset_peak()
+    stream, total = mechanism.stream(size, SecureNoise(KEY)), torch.zeros(size)
+    for _ in range(mechanism.buffers + 1):
+        total = stream.next().add_(total)
+    ours_mb = resident("VmHWM") - before
+    theirs, ours, quotient = [], [], []
+    for _ in range(repeats):
         start = time.perf_counter()
         noisy, state = update(gradient, state)
         jax.block_until_ready((noisy, state))
-        seconds.append(time.perf_counter() - start)
-    return {"ms": 1e3 * statistics.median(seconds[2:]), "peak_mb": resident("VmHWM") - before, "threads_asked": threads}
+        theirs.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        total = stream.next().add_(total)
+        ours.append(time.perf_counter() - start)
+        quotient.append(theirs[-1] / ours[-1])
+    return {
+        "ms": 1e3 * statistics.median(theirs),
+        "ours_ms": 1e3 * statistics.median(ours),
+        "times_faster": statistics.median(quotient),
+        "peak_mb": theirs_mb,
+        "ours_peak_mb": ours_mb,
+        "memory_ratio": ours_mb / theirs_mb,
+    }
 
 
 CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {"round": one_round, "build": one_build, "jax": one_jax}
@@ -294,6 +333,8 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# Mechanisms",
         "",
+        f"`{report['command']}`",
+        "",
         ", ".join(f"{key} {value}" for key, value in report["machine"].items()),
         "",
         "One round, float32. Ratio: to `torch.randn` in turns, into existing vectors (in brackets: into new ones).",
@@ -319,17 +360,19 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"| {row['name']} | {row['rounds']} | {row['seconds']:.3f} | {row['target_s']} | {losses} |")
     lines += [
         "",
-        "| jax-privacy | elements | ms | ours is faster by | aim | our memory / theirs |",
-        "|" + "---|" * 6,
+        "jax-privacy 2.0.0 adds its noise to an update, and so do we, in turns in one process on as many cores.",
+        "",
+        "| jax-privacy | elements | its ms | our ms | ours is faster by | aim | its peak MB | our peak MB |",
+        "|" + "---|" * 8,
     ]
     for row in report["peers"]:
+        what = f"| {row['name']} | {row['size']:.0e} "
         if "skipped" in row:
-            lines.append(f"| {row['name']} | {row['size']:.0e} | not run: {row['skipped']} | | | |")
+            lines.append(f"{what}| not run: {row['skipped']} | | | | | |")
             continue
-        faster, memory = row.get("times_faster"), row.get("memory_ratio")
-        gain, share = f"{faster:.1f}" if faster else "", f"{memory:.2f}" if memory else ""
-        what = f"| {row['name']} | {row['size']:.0e} | {row['ms']:.1f} "
-        lines.append(f"{what}| {gain} | {row['target_times']} | {share} |")
+        gain = f"{row['times_faster']:.1f} | {row['target_times']:.0f}"
+        memory = f"{row['peak_mb']:.0f} | {row['ours_peak_mb']:.0f}"
+        lines.append(f"{what}| {row['ms']:.1f} | {row['ours_ms']:.1f} | {gain} | {memory} |")
     return "\n".join(lines) + "\n"
 
 

@@ -32,16 +32,30 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
     absent = bench.one_round(plan={"kind": "absent"}, size=10, averaged=1, repeats=1, threads=1, device="cpu")
     assert "absent" in absent["skipped"]
     report = {
+        "command": "python benchmarks/mechanisms.py",
         "machine": bench.machine(),
         "rounds": [
             {"name": "a", "size": 10_000, "threads": 1, "target": 1.5, **one},
             {"name": "b", "size": 1, "threads": 1, **absent},
         ],
         "builds": [{"name": "c", "rounds": 64, "target_s": 0.1, **built}],
-        "peers": [{"name": "d", "size": 10, "skipped": "not installed"}],
+        "peers": [
+            {"name": "d", "size": 10, "skipped": "not installed"},
+            {
+                "name": "e",
+                "size": 10,
+                "ms": 6.0,
+                "ours_ms": 2.0,
+                "times_faster": 3.0,
+                "target_times": 6.0,
+                "peak_mb": 4.0,
+                "ours_peak_mb": 1.0,
+            },
+        ],
     }
     text = bench.table(report)
-    for name in "abcd":
+    assert "| 6.0 | 2.0 | 3.0 | 6 | 4 | 1 |" in text
+    for name in "abcde":
         assert f"| {name} |" in text
 
 
@@ -49,3 +63,4 @@ def test_every_measured_plan_is_valid(bench: ModuleType) -> None:
     for _, plan, *_ in (*bench.STREAMS, *bench.BUILDS):
         if plan["kind"] in mechanisms.kinds():
             assert mechanisms.parse(plan).kind == plan["kind"]
+    assert {name for name, *_ in bench.PEERS} <= {name for name, *_ in bench.STREAMS}
