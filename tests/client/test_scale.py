@@ -126,4 +126,4 @@ def test_memory_is_flat_with_a_million_users_beyond_their_data() -> None:
     few = outcome(A_MILLION_USERS.format(users=10_000, rounds=5))
     beyond = found["last"] - few["last"] - found["data"]
     # What the roster, the ledger's index and the selector know of a user: names, owners, places, hashes, last rounds.
-    assert beyond / 1_000_000 < 600
+    assert beyond / 1_000_000 < 300

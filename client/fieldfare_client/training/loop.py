@@ -11,8 +11,8 @@ from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Chunk, Engine, Loss
 from fieldfare_client.training.schedule import step_keys
 
-GATHER = 8
-"""Batches whose rows are copied out at once."""
+GATHER_BYTES = 2**16
+"""Of the batches whose rows are copied out at once, at least one: more would push the model out of the cache."""
 
 
 class LoopEngine(Engine):
@@ -34,16 +34,18 @@ class LoopEngine(Engine):
         starts = list(self.schema.split(start).values())
         rows = torch.from_numpy(chunk.schedule.rows).to(start.device)
         width = rows.shape[2]
+        row = chunk.inputs[:1].numel() * chunk.inputs.element_size()
+        together = max(1, GATHER_BYTES // max(1, width * row))
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
             with torch.no_grad():
                 torch._foreach_copy_(weights, starts)
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
             batches = sum(count > 0 for count in counts)
-            for first in range(0, batches, GATHER):
+            for first in range(0, batches, together):
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
-                at = rows[user, first : min(first + GATHER, batches)].reshape(-1)
+                at = rows[user, first : min(first + together, batches)].reshape(-1)
                 inputs, targets = chunk.inputs[at], chunk.targets[at]
-                for step, count in enumerate(counts[first : min(first + GATHER, batches)]):
+                for step, count in enumerate(counts[first : min(first + together, batches)]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
                         set_keys(self.model, torch.from_numpy(key)[0].to(start.device))
