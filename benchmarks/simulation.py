@@ -240,8 +240,9 @@ def verdicts(name: str, result: dict[str, Any]) -> dict[str, str]:
     wanted = {**TARGETS[name], "lean": LEAN}
     return {
         peer: f"{reached[peer]:.2f}x, wanted {least}x: {'met' if reached[peer] >= least else 'NOT MET'}"
-        for peer, least in wanted.items()
         if peer in reached
+        else f"wanted {least}x: not measured"
+        for peer, least in wanted.items()
     }
 
 
