@@ -117,6 +117,7 @@ class ClientSpec(_Table):
     gradient_clip: float | None = Field(default=None, gt=0, description="L2 norm of each local step's gradient")
     proximal: float = Field(default=0.0, ge=0, description="FedProx mu")
     engine: Literal["auto", "batched", "loop"] = "auto"
+    workers: int = Field(default=1, ge=1, le=256, description="training processes of a node, at most one a core")
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
