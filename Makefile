@@ -8,7 +8,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long bench-mechanisms clean
+.PHONY: install demo test check test-long bench-mechanisms bench-api clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,10 @@ test-long: install
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
+
+# 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
+bench-api: install
+	$(BIN)/python benchmarks/api.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
