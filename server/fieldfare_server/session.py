@@ -327,6 +327,8 @@ class Session:
             "clip": clip,
             "score": {k: v for k, v in score.items() if math.isfinite(v)},
             "noise": {},
+            # Participants are in the file, its digest is shown: bits of the run's key keep anybody from trying cohorts.
+            "blind": self.noise.bytes(16, row=opened.index, stream="blind").hex(),
         }
         tensors = {"params": params, **{f"opt.{name}": value for name, value in state.items()}}
         if self._stream is not None:

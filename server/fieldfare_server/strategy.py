@@ -45,8 +45,9 @@ class RoundReport:
 
     round: int
     rounds: int
-    cohort: int
-    reports: int
+    cohort: int | None
+    """Users asked; None under `add_remove`, where a count of users is secret. So is `reports`."""
+    reports: int | None
     epsilon: float
     epsilon_limit: float
     score_name: str
@@ -232,11 +233,12 @@ class FieldfareStrategy(Strategy):
 
     def _report(self, attempt: _Attempt) -> RoundReport:
         s = self.session
+        secret = s.plan.privacy.adjacency == "add_remove"
         return RoundReport(
             round=attempt.opened.index,
             rounds=s.plan.run.rounds,
-            cohort=int(attempt.cohort.size),
-            reports=attempt.sum.users,
+            cohort=None if secret else int(attempt.cohort.size),
+            reports=None if secret else attempt.sum.users,
             epsilon=s.epsilon(),
             epsilon_limit=s.cost.epsilon if s.cost else 0.0,
             score_name=s.task.score_name,

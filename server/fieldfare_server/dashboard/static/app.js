@@ -74,7 +74,7 @@ async function loadRun(populations, runs) {
   draw("cohort", [run, series], (parent) => drawCohort(parent, run, series));
   draw("utility", [run, series], (parent) => drawUtility(parent, run, series));
   draw("noise", [run, series], (parent) => drawNoise(parent, run, series));
-  draw("participation", [histogram], (parent) => drawParticipation(parent, histogram));
+  draw("participation", [run.adjacency, histogram], (parent) => drawParticipation(parent, run, histogram));
   await loadRuns(runs, id);
 }
 
