@@ -8,11 +8,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-<<<<<<< HEAD
-.PHONY: install demo test check test-long bench-mechanisms bench-optimizers bench-simulation clean
-=======
-.PHONY: install demo test check test-long bench-mechanisms bench-api clean
->>>>>>> room/api2
+.PHONY: install demo test check test-long bench-mechanisms bench-optimizers bench-simulation bench-api clean
 
 install: $(VENV)/.installed
 
@@ -39,7 +35,6 @@ test-long: install
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
 
-<<<<<<< HEAD
 bench-optimizers: install
 	$(BIN)/python benchmarks/optimizers.py $(ARGS)
 
@@ -51,11 +46,10 @@ $(VENV)-pfl/.installed:
 
 bench-simulation: install $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results $(ARGS)
-=======
+
 # 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
 bench-api: install
 	$(BIN)/python benchmarks/api.py $(ARGS)
->>>>>>> room/api2
 
 clean:
 	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
