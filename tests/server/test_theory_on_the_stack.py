@@ -236,7 +236,7 @@ def test_the_table_of_four_eigenvalues(mechanism: dict[str, Any], gamma_squared:
 
 def test_correlated_noise_is_as_much_better_on_a_quadratic_as_theory_says() -> None:
     """The same in little: a faster problem, and only as many rounds as tell the two apart."""
-    rate, users, settle = 0.2, 1_000, 200
+    rate, users, settle = 0.2, 600, 100
     theory = Regression(FOUR, rate, sgd_noise=0.5)
     found = {}
     for kind, fields, gamma_squared in (("independent", {}, 1.0), ("anti-pgd", {"nu": 0.2}, 1 / (1 - 0.8**2))):
