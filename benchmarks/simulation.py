@@ -1,8 +1,9 @@
 """How fast a cohort trains here, against other ways to train it: `python benchmarks/simulation.py --help`.
 
 One round: 50 users of 50 examples, one epoch, batches of 10, clip norm 0.4. Client-tasks (one user's local training)
-per CPU second of one thread, best of `--repeats` rounds; every way is measured in turn, in the same process, on the
-same data. `flower` is Flower's Ray simulation with as many actors as cores, by wall clock, after its first round.
+per CPU second of one thread, best of `--repeats` rounds; every system takes its turn, on the same data. `--pfl` runs
+pfl-research in an environment of its own (simulation_pfl.py says how to make one), `--flower` Flower's Ray simulation
+with as many actors as cores, by wall clock, after its first round.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,52 +25,12 @@ from torch import nn
 
 from fieldfare import clipping
 from fieldfare.plan import ClientSpec
-from fieldfare.task import Task, seeded
+from fieldfare.task import Task
 from fieldfare.wire import Schema
 from fieldfare_client.training import Trainer, clip_with
+from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.users import UserTable
-
-USERS, ROWS, BATCH, RATE, CLIP = 50, 50, 10, 0.1, 0.4
-
-
-class Gru(nn.Module):
-    """A small next-character model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.recurrent = nn.Embedding(64, 32), nn.GRU(32, 64, batch_first=True)
-        self.head = nn.Linear(64, 64)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.head(self.recurrent(self.embedding(inputs))[0])
-        return outputs
-
-
-def lenet() -> nn.Module:
-    return nn.Sequential(
-        *(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
-    )
-
-
-def cnn() -> nn.Module:
-    return nn.Sequential(
-        *(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Linear(128, 10)),
-    )
-
-
-def mlp(inputs: int, hidden: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
-
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...] | None]] = {
-    "mlp-2k": (lambda: mlp(64, 32), (64,)),
-    "mlp-197k": (lambda: mlp(3072, 64), (3072,)),
-    "lenet-62k": (lenet, (3, 32, 32)),
-    "cnn-1.6M": (cnn, (3, 32, 32)),
-    "gru-25k": (Gru, None),
-}
+from simulation_models import BATCH, CLIP, MODELS, RATE, ROWS, USERS, columns, example_loss, make
 
 
 class BenchTask(Task):
@@ -78,25 +41,16 @@ class BenchTask(Task):
     held_out = "Nothing is evaluated."
 
     def __init__(self, model: str) -> None:
-        self.make, self.shape = MODELS[model]
+        self.model = model
 
     def build_model(self) -> nn.Module:
-        with seeded(0):
-            return self.make()
+        return make(self.model)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.ndim == 3:
-            return nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1)
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return example_loss(outputs, targets)
 
     def users(self) -> UserTable:
-        generator, rows = np.random.default_rng(0), USERS * ROWS
-        if self.shape is None:
-            columns = {"x": generator.integers(0, 64, (rows, 20)), "y": generator.integers(0, 64, (rows, 20))}
-        else:
-            x: Any = generator.standard_normal((rows, *self.shape), np.float32)
-            columns = {"x": x, "y": generator.integers(0, 10, rows)}
-        return UserTable([str(user) for user in range(USERS)], np.arange(USERS + 1) * ROWS, columns)
+        return UserTable([str(user) for user in range(USERS)], np.arange(USERS + 1) * ROWS, columns(self.model))
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return {"none": 0.0}
@@ -168,51 +122,197 @@ def lean(task: BenchTask, table: UserTable) -> Callable[[], Any]:
     return run
 
 
-def tasks_per_second(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Best of `repeats` rounds of each, interleaved, after two rounds that do not count."""
-    best = dict.fromkeys(ways, float("inf"))
+class Pfl:
+    """pfl-research in its own environment, a round at a time."""
+
+    def __init__(self, python: str, model: str) -> None:
+        command = [python, str(Path(__file__).with_name("simulation_pfl.py")), model]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def __call__(self) -> float:
+        """CPU seconds of one round, by that process's own clock."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("round "):
+                return float(line.split()[1])
+        raise RuntimeError(f"pfl ended with exit code {self._process.wait()}")
+
+    def close(self) -> None:
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.stdout.close()  # type: ignore[union-attr]
+        self._process.terminate()
+        self._process.wait()
+
+
+def timed(run: Callable[[], Any]) -> Callable[[], float]:
+    """CPU seconds of one call in this process."""
+
+    def measure() -> float:
+        began = time.process_time()
+        run()
+        return time.process_time() - began
+
+    return measure
+
+
+def rounds(ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """CPU seconds of `repeats` rounds of each, in turn, after two rounds that do not count."""
+    took: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 2):
         for name, run in ways.items():
-            began = time.process_time()
-            run()
+            seconds = run()
             if repeat >= 2:
-                best[name] = min(best[name], time.process_time() - began)
-    return {name: USERS / seconds for name, seconds in best.items()}
+                took[name].append(seconds)
+    return took
+
+
+def first_round(model: str) -> float:
+    """Wall seconds from nothing but loaded data to the end of the first round: model, trainer, choice of engine."""
+    task = BenchTask(model)
+    table = task.users()
+    KNOWN.clear()
+    began = time.perf_counter()
+    ours(task, table)()
+    return time.perf_counter() - began
+
+
+def measure(name: str, repeats: int, pfl: str, flower: bool) -> dict[str, Any]:
+    """Everything about one model."""
+    task = BenchTask(name)
+    table = task.users()
+    first = first_round(name)
+    fieldfare = ours(task, table)
+    ways = {
+        "fieldfare": timed(fieldfare),
+        "lean": timed(lean(task, table)),
+        "plain": timed(plain(task, table)),
+    }
+    peer = Pfl(pfl, name) if pfl else None
+    if peer:
+        ways["pfl"] = peer
+    try:
+        took = rounds(ways, repeats)
+    finally:
+        if peer:
+            peer.close()
+    ours_took = np.array(took["fieldfare"])
+    result: dict[str, Any] = {
+        "tasks_per_cpu_second": {way: round(USERS / min(seconds), 1) for way, seconds in took.items()},
+        "ratio_of_best": {way: round(min(t) / ours_took.min(), 3) for way, t in took.items() if way != "fieldfare"},
+        "median_ratio_of_neighbouring_rounds": {
+            way: round(float(np.median(np.array(t) / ours_took)), 3) for way, t in took.items() if way != "fieldfare"
+        },
+        "first_round_wall_seconds": round(first, 3),
+        "engine": fieldfare.explain(),  # type: ignore[attr-defined]
+    }
+    if flower:
+        from simulation_flower import flower_tasks_per_second
+
+        began = time.perf_counter()
+        for _ in range(repeats):
+            fieldfare()
+        mine = repeats * USERS / (time.perf_counter() - began)
+        theirs = flower_tasks_per_second(name, repeats)
+        result["tasks_per_wall_second"] = {"fieldfare, 1 process": round(mine, 1), "flower": round(theirs, 1)}
+        result["ratio_of_wall"] = {"flower": round(mine / theirs, 2)}
+    return result
+
+
+TARGETS = {
+    "mlp-2k": {"pfl": 30, "flower": 150},
+    "mlp-197k": {"pfl": 2.2, "flower": 12},
+    "lenet-62k": {"pfl": 1.15, "flower": 3},
+    "cnn-1.6M": {"pfl": 1.0, "flower": 2},
+    "gru-25k": {"pfl": 2},
+}
+LEAN = 0.97
+"""Never slower than the lean loop by more than 3 %."""
+
+
+def verdicts(name: str, result: dict[str, Any]) -> dict[str, str]:
+    """Each target, what was reached, and whether that is enough: by the best round of each."""
+    reached = {**result["ratio_of_best"], **result.get("ratio_of_wall", {})}
+    wanted = {**TARGETS[name], "lean": LEAN}
+    return {
+        peer: f"{reached[peer]:.2f}x, wanted {least}x: {'met' if reached[peer] >= least else 'NOT MET'}"
+        if peer in reached
+        else f"wanted {least}x: not measured"
+        for peer, least in wanted.items()
+    }
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The page that goes beside the numbers."""
+    lines = ["# Simulation: client-tasks per second against peers", "", *(f"- {k}: {v}" for k, v in ABOUT.items()), ""]
+    lines += [
+        "Per CPU second, best round of each; `median` is the median ratio of rounds that ran one after another.",
+        "",
+        "| model | fieldfare | lean loop | plain loop | pfl 0.6.0 | median x lean, pfl | first round, s | rounds "
+        "| load |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, r in results.items():
+        speed, median = r["tasks_per_cpu_second"], r["median_ratio_of_neighbouring_rounds"]
+        cells = [f"{speed[way]:,.0f}" if way in speed else "-" for way in ("fieldfare", "lean", "plain", "pfl")]
+        ratios = ", ".join(f"{median[way]:.2f}" if way in median else "-" for way in ("lean", "pfl"))
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {ratios} | {r['first_round_wall_seconds']:.2f} "
+            f"| {r['rounds']} | {r['load_average'][0]} to {r['load_average'][1]} |"
+        )
+    if any("tasks_per_wall_second" in r for r in results.values()):
+        lines += [
+            "",
+            "Per wall second, Fieldfare in one process, Flower on Ray with an actor per core after its first round:",
+        ]
+        lines += ["", "| model | fieldfare | flower | ratio |", "|---|---|---|---|"]
+        for name, r in results.items():
+            if wall := r.get("tasks_per_wall_second"):
+                mine, theirs = wall["fieldfare, 1 process"], wall["flower"]
+                lines.append(f"| {name} | {mine:,.0f} | {theirs:,.0f} | {mine / theirs:.1f} |")
+    lines += ["", "Targets:", "", "| model | peer | |", "|---|---|---|"]
+    lines += [f"| {name} | {peer} | {said} |" for name, r in results.items() for peer, said in r["targets"].items()]
+    lines += ["", "Engines chosen:", "", *(f"- {name}: {'; '.join(r['engine'])}" for name, r in results.items())]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--pfl", metavar="PYTHON", default="", help="the interpreter of an environment with pfl")
     parser.add_argument("--flower", action="store_true", help="also Flower's Ray simulation (minutes)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    results = {}
+    kept = chosen.out / "simulation.json" if chosen.out else None
+    results: dict[str, Any] = json.loads(kept.read_text())["results"] if kept and kept.exists() else {}
     for name in chosen.models:
-        task = BenchTask(name)
-        table = task.users()
-        fieldfare = ours(task, table)
-        found = tasks_per_second(
-            {"fieldfare": fieldfare, "lean": lean(task, table), "plain": plain(task, table)}, chosen.repeats
-        )
-        if chosen.flower:
-            from simulation_flower import flower_tasks_per_second
+        load = os.getloadavg()[0]
+        result = measure(name, chosen.repeats, chosen.pfl, chosen.flower)
+        result["rounds"] = chosen.repeats
+        result["load_average"] = [round(load, 1), round(os.getloadavg()[0], 1)]
+        result["targets"] = verdicts(name, result)
+        print(f"{name}: {json.dumps(result)}", flush=True)
+        results[name] = result
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            results = {model: results[model] for model in MODELS if model in results}
+            kept.write_text(json.dumps({"about": ABOUT, "results": results}, indent=2) + "\n")
+            kept.with_suffix(".md").write_text(markdown(results))
 
-            began = time.perf_counter()
-            for _ in range(chosen.repeats):
-                fieldfare()
-            found["fieldfare, wall"] = chosen.repeats * USERS / (time.perf_counter() - began)
-            found["flower, wall"] = flower_tasks_per_second(name, chosen.repeats)
-        results[name] = {"tasks_per_second": found, "engine": fieldfare.explain()}  # type: ignore[attr-defined]
-        if not chosen.json:
-            shown = "  ".join(f"{way} {speed:,.0f}/s" for way, speed in found.items())
-            ratios = f"{found['fieldfare'] / found['lean']:.2f}x lean, {found['fieldfare'] / found['plain']:.2f}x plain"
-            if chosen.flower:
-                ratios += f", {found['fieldfare, wall'] / found['flower, wall']:.0f}x Flower on Ray"
-            print(f"{name}: {shown}  ({ratios})\n    {'; '.join(results[name]['engine'])}", flush=True)
-    if chosen.json:
-        print(json.dumps(results))
+
+ABOUT = {
+    "command": "make bench-simulation (models not asked for by --models keep their figures)",
+    "machine": f"{os.cpu_count()} cores, torch {torch.__version__}, one thread a process",
+    "round": f"{USERS} users of {ROWS} examples, 1 epoch, batches of {BATCH}, clip norm {CLIP}; every system in turn, "
+    "after 2 rounds that do not count",
+    "first round": "wall seconds, with the data loaded and Python's modules imported: model, trainer, choice of engine",
+}
 
 
 if __name__ == "__main__":

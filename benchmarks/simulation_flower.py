@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import lru_cache
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -15,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from simulation import BATCH, RATE, ROWS, USERS, BenchTask
+from simulation_models import BATCH, RATE, ROWS, USERS, columns, example_loss, make
 
 NODES = 1000
 
@@ -23,20 +24,18 @@ NODES = 1000
 def client_app(model: str) -> ClientApp:
     """Trains on the node's user; plain PyTorch, as Flower's examples do."""
     app = ClientApp()
-    held: dict[str, BenchTask] = {}
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
-        task = held.setdefault(model, BenchTask(model))
-        rows = _rows(task)
-        network = task.build_model()
+        rows = _rows(model)
+        network = make(model)
         network.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(network.parameters(), lr=RATE)
         first = int(context.node_config["partition-id"]) % USERS * ROWS
         for batch in torch.randperm(ROWS).add(first).split(BATCH):
             optimizer.zero_grad()
-            task.loss(network(rows["x"][batch]), rows["y"][batch]).mean().backward()
+            example_loss(network(rows["x"][batch]), rows["y"][batch]).mean().backward()
             optimizer.step()
         reply = {"arrays": ArrayRecord(network.state_dict()), "metrics": MetricRecord({"num-examples": ROWS})}
         return Message(RecordDict(reply), reply_to=message)
@@ -44,15 +43,9 @@ def client_app(model: str) -> ClientApp:
     return app
 
 
-_CACHE: dict[int, dict[str, torch.Tensor]] = {}
-
-
-def _rows(task: BenchTask) -> dict[str, torch.Tensor]:
-    import numpy as np
-
-    if id(task) not in _CACHE:
-        _CACHE[id(task)] = task.users().rows(np.arange(USERS)).columns
-    return _CACHE[id(task)]
+@lru_cache(maxsize=1)
+def _rows(model: str) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(values) for name, values in columns(model).items()}
 
 
 def flower_tasks_per_second(model: str, rounds: int) -> float:
@@ -70,7 +63,7 @@ def flower_tasks_per_second(model: str, rounds: int) -> float:
     @server.main()
     def run(grid: Grid, context: Context) -> None:
         strategy = Timed(fraction_train=USERS / NODES, fraction_evaluate=0.0, min_train_nodes=USERS)
-        start = ArrayRecord(BenchTask(model).build_model().state_dict())
+        start = ArrayRecord(make(model).state_dict())
         strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds + 1)
 
     config = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}

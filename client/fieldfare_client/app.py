@@ -9,9 +9,11 @@ Where a node's configuration comes from, first that is set:
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,7 +30,8 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, load_task
 from fieldfare.wire import Schema, TrainInstruction, TrainReply, write_users
-from fieldfare_client.training import Trainer
+from fieldfare_client.training import CohortUpdate, Trainer, clip_with
+from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
@@ -40,8 +43,12 @@ app = ClientApp()
 class Hosted:
     """What a node hosts: a task and its users."""
 
+    name: str
+    """What `load_task` knows the task by."""
     task: Task
+    all_users: UserTable
     table: UserTable
+    """Those of `all_users` who live here."""
     schema: Schema
     order: NDArray[np.int64]
     """Indices into the table by increasing pseudonym."""
@@ -64,11 +71,16 @@ def _task(name: str) -> Task:
 def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
     users = task.users()
-    table = users if count == 1 else users.partition(index, count)
-    if not isinstance(table, UserTable):
+    if not isinstance(users, UserTable):
         raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
+    table = users if count == 1 else users.partition(index, count)
     order = np.argsort(table.pseudonyms, kind="stable").astype(np.int64)
-    return Hosted(task, table, Schema.of(task.build_model()), order)
+    return Hosted(name, task, users, table, Schema.of(task.build_model()), order)
+
+
+def user_count(name: str) -> int:
+    """How many users the task called `name` brings in all. Reads its data, which nodes of this process then share."""
+    return len(_hosted(name, 0, 1).table)
 
 
 def hosted(context: Context) -> Hosted:
@@ -82,18 +94,61 @@ def hosted(context: Context) -> Hosted:
 
 @lru_cache(maxsize=8)
 def _trainer(task: Task, settings: str, device: str) -> tuple[Trainer, clipping.ClippingSpec]:
-    said = json.loads(settings)
-    spec = clipping.parse(said["clipping"])
-    schema = Schema.of(task.build_model())
-    layout = schema.slices()
+    client, spec, seed = _settings(json.loads(settings))
+    return Trainer(task, client, clip_with(spec, Schema.of(task.build_model())), seed=seed, device=device), spec
 
-    def clip(updates: torch.Tensor) -> tuple[float, ...] | None:
-        over = (float(clipping.count_over(updates, spec)),) if spec.counts else None
-        clipping.clip_(updates, spec, layout)
-        return over
 
-    client = ClientSpec.model_validate(said["client"])
-    return Trainer(task, client, clip, seed=int(said["seed"]), device=device), spec
+def _settings(said: dict[str, Any]) -> tuple[ClientSpec, clipping.ClippingSpec, int]:
+    return ClientSpec.model_validate(said["client"]), clipping.parse(said["clipping"]), int(said["seed"])
+
+
+class _Pool:
+    """The process's training workers: one pool, kept from round to round, replaced where another one is asked for."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] = ()
+        self._workers: WorkerTrainer | None = None
+
+    def get(
+        self, here: Hosted, client: ClientSpec, spec: clipping.ClippingSpec, workers: int, seed: int, points: int
+    ) -> WorkerTrainer:
+        key = here.name, client.model_dump_json(), workers, seed, points
+        if self._workers is None or self._key != key or not self._workers.alive:
+            self.close()
+            # For all users of the task, so that all nodes that this process simulates share it.
+            self._workers = WorkerTrainer(
+                here.name, client, spec, here.all_users, workers=workers, seed=seed, points=points
+            )
+            self._key = key
+        return self._workers
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+        self._workers = None
+
+
+_POOL = _Pool()
+atexit.register(_POOL.close)
+
+
+def _train(
+    here: Hosted,
+    settings: dict[str, Any],
+    points: list[torch.Tensor],
+    weights: Sequence[float],
+    users: NDArray[np.int64],
+    at_round: int,
+) -> tuple[CohortUpdate, clipping.ClippingSpec]:
+    client, spec, seed = _settings(settings)
+    # The server may ask for workers, the machine says how many there can be. A GPU is not shared between processes.
+    workers = min(client.workers, os.cpu_count() or 1)
+    if workers > 1 and _device() == "cpu":
+        pool = _POOL.get(here, client, spec, workers, seed, len(points))
+        inside = here.table.positions(users)
+        return pool.train(points, weights, inside, at_round=at_round, spec=spec), spec
+    trainer, spec = _trainer(here.task, json.dumps(settings, sort_keys=True), _device())
+    return trainer.train(points, weights, here.table, users, at_round=at_round), spec
 
 
 @app.query("users")
@@ -108,16 +163,16 @@ def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
     here = hosted(context)
     instruction = TrainInstruction.read(message.content, here.schema)
-    trainer, spec = _trainer(here.task, json.dumps(instruction.settings, sort_keys=True), _device())
     points = [
         torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
     ]
-    result = trainer.train(
+    result, spec = _train(
+        here,
+        instruction.settings,
         points,
         instruction.weights,
-        here.table,
         here.find(instruction.users),
-        at_round=instruction.occasion.round,
+        instruction.occasion.round,
     )
     update = result.update.cpu()
     if not bool(torch.isfinite(update).all()):

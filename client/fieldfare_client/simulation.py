@@ -6,6 +6,7 @@ the server holds one update at a time whatever the cohort.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,6 +18,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+log = logging.getLogger("fieldfare.client")
 
 SERVER_NODE = 1
 
@@ -84,6 +87,7 @@ class LocalGrid(Grid):
         try:
             return self._app(message, context)
         except Exception as error:
+            log.warning("node %d: %r", context.node_id, error)
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
+from fieldfare_server.crowd import require_simulated
 from fieldfare_server.home import Home
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy, RoundReport
@@ -58,7 +59,9 @@ def main(grid: Grid, context: Context) -> None:
         if said["resume"]:
             session = Session.resume(home, said["resume"], stable)
         elif said["plan"]:
-            session = Session.begin(home, read_plan(said["plan"]), stable, run_id=said["run-id"] or None)
+            plan = read_plan(said["plan"])
+            require_simulated(plan, grid)
+            session = Session.begin(home, plan, stable, run_id=said["run-id"] or None)
         else:
             raise BadInput(
                 "run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'"

@@ -1,11 +1,19 @@
-"""Keys and certificates of one federation: a private CA, the server's certificate, one key pair a node, one secret.
+"""Keys and certificates of one federation. Every party makes its own; only public halves travel.
 
-Layout of the directory (0700; every private file 0600):
+The server side's directory (each part below goes to one service, and to no other; private files are 0600):
 
-    ca.crt               what everybody trusts; its key is used once and never written
-    server.crt server.key    SuperLink and the nodes' runtime ports, valid for all given host names
-    node-1 node-1.pub ...    OpenSSH EC P-384 pairs: the .pub is registered at the SuperLink, the other stays there
-    superexec.secret     shared by SuperLink, nodes and their executors
+    superlink/    ca.crt server.crt server.key superexec.secret
+    coordinator/  ca.crt superexec.secret ledger.url
+    api/          ledger.url              (the page's token is added by `fieldfare token create --file`)
+    ledger/       password
+
+A node's directory, made where the node is:
+
+    node node.pub                         its identity, an OpenSSH EC P-384 pair: the SuperLink knows the public half
+    runtime-ca.crt runtime.crt runtime.key superexec.secret      between the SuperNode and its executor
+
+What everybody may see lies in an exchange directory: `ca.crt` from the server, one `NAME.pub` from each node. The key
+of a certificate authority signs once and is never written.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -26,22 +34,83 @@ from fieldfare.errors import BadInput
 DAYS = 397
 """Validity: what public authorities allow for server certificates."""
 
+PARTS = ("superlink", "coordinator", "api", "ledger")
+"""Directories of the server side: one a service."""
+
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()
 
 
-def make_certificates(directory: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
-    """Write everything; return the files. Refuses to overwrite, so that running nodes keep their identity.
+def make_server(
+    directory: Path, exchange: Path, hosts: Sequence[str], *, ledger_host: str = "ledger", days: int = DAYS
+) -> list[Path]:
+    """Write the server side's secrets and `exchange`/ca.crt; return the files. Never overwrites.
 
-    Raises `BadInput` where the directory already holds a CA, or no host is given.
+    hosts: names and addresses at which nodes, executors and operators reach the SuperLink. Raises `BadInput` where
+    the directory already holds secrets, or no host is given.
     """
-    if (directory / "ca.crt").exists():
-        raise BadInput(f"directory {str(directory)!r}", "already holds certificates.", "an empty directory")
+    _require_new(directory / "superlink" / "ca.crt")
+    ca, certificate, key = _authority_and_server("Fieldfare federation CA", hosts, days)
+    # A URL and a file hold the same password: the database takes one, its clients the other.
+    password, executor_secret = secrets.token_urlsafe(24), secrets.token_bytes(32)
+    url = f"postgresql+psycopg://fieldfare:{password}@{ledger_host}:5432/fieldfare\n".encode()
+    files = {
+        "coordinator/ca.crt": ca,
+        "coordinator/superexec.secret": executor_secret,
+        "coordinator/ledger.url": url,
+        "api/ledger.url": url,
+        "ledger/password": password.encode(),
+        "superlink/server.crt": certificate,
+        "superlink/server.key": key,
+        "superlink/superexec.secret": executor_secret,
+        "superlink/ca.crt": ca,
+    }
+    written = _write_all(directory, files)
+    # Another user than the others' reads this one: the database image's own. Nothing else is ever in its directory.
+    (directory / "ledger").chmod(0o755)
+    (directory / "ledger" / "password").chmod(0o444)
+    return [*written, _publish(exchange / "ca.crt", ca)]
+
+
+def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], *, days: int = DAYS) -> list[Path]:
+    """Write a node's identity and what it shares with its executor, and `exchange`/NAME.pub; return the files.
+
+    hosts: names at which its executor reaches the SuperNode. Raises `BadInput` where the node has a key already.
+    """
+    if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+        raise BadInput(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")
+    _require_new(directory / "node")
+    ca, certificate, key = _authority_and_server(f"{name} runtime CA", hosts, days)
+    private, public = node_key(name)
+    files = {
+        "runtime-ca.crt": ca,
+        "runtime.crt": certificate,
+        "runtime.key": key,
+        "superexec.secret": secrets.token_bytes(32),
+        "node.pub": public,
+        "node": private,
+    }
+    return [*_write_all(directory, files), _publish(exchange / f"{name}.pub", public)]
+
+
+def node_key(name: str) -> tuple[bytes, bytes]:
+    """A new node's key pair, (private, public), as Flower reads them."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _PLAIN), public + f" {name}\n".encode()
+
+
+def _require_new(last: Path) -> None:
+    if last.exists():
+        raise BadInput(f"directory {str(last.parent)!r}", "already holds secrets.", "an empty directory")
+
+
+def _authority_and_server(name: str, hosts: Sequence[str], days: int) -> tuple[bytes, bytes, bytes]:
+    """(CA certificate, server certificate, server key), PEM. The CA's key is gone when this returns."""
     if not hosts:
-        raise BadInput("hosts", "the server certificate needs at least one host name.", "localhost")
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        raise BadInput("hosts", "a server certificate needs at least one host name.", "localhost")
     ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fieldfare federation CA")])
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     ca = (
         _certificate(ca_name, ca_name, ca_key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -57,33 +126,27 @@ def make_certificates(directory: Path, hosts: Sequence[str], nodes: int, days: i
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    files = {
-        "ca.crt": ca.public_bytes(_PEM),
-        "server.crt": server.public_bytes(_PEM),
-        "server.key": server_key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _PLAIN),
-        "superexec.secret": secrets.token_bytes(32),
-    }
-    for index in range(1, nodes + 1):
-        files |= node_key(f"node-{index}")
-    return [_write(directory / name, content, public=_is_public(name)) for name, content in files.items()]
+    key = server_key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _PLAIN)
+    return ca.public_bytes(_PEM), server.public_bytes(_PEM), key
 
 
-def node_key(name: str) -> dict[str, bytes]:
-    """A new node's key pair, as Flower reads them: {name: private, name.pub: public}."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return {
-        name: key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _PLAIN),
-        f"{name}.pub": public + f" {name}\n".encode(),
-    }
+def _write_all(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """In order, so that the last file's presence says that all are there."""
+    written = []
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        # What a killed attempt left is not in use yet: its last file is missing.
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o644 if name.endswith((".crt", ".pub")) else 0o600)
+        path.write_bytes(content)
+        written.append(path)
+    return written
 
 
-def _is_public(name: str) -> bool:
-    return name.endswith((".crt", ".pub"))
-
-
-def _write(path: Path, content: bytes, public: bool) -> Path:
-    path.touch(mode=0o644 if public else 0o600, exist_ok=False)
+def _publish(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 

@@ -22,7 +22,6 @@ from importlib import resources
 from pathlib import Path
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
-from fieldfare.plan import Plan
 from fieldfare_server.home import Home
 
 QUIET = {
@@ -115,6 +114,26 @@ def submit(
     return said
 
 
+def register_node(address: str, root_certificates: Path, public_key: Path, timeout: float = 60.0) -> str:
+    """Admit a node by its public key; returns "registered" or "was registered". Raises `FlowerError`."""
+    with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
+        home = Path(scratch)
+        write_connection(home, "federation", address, root_certificates)
+        command = [program("flwr"), "supernode", "register", str(public_key), "federation", "--name", public_key.stem]
+        try:
+            done = subprocess.run(  # noqa: S603  (a fixed program, no shell)
+                command, env=environment(home), capture_output=True, text=True, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise FlowerError(f"the SuperLink at {address} did not answer within {timeout:g} s") from None
+    said = done.stdout + done.stderr
+    if done.returncode == 0:
+        return "registered"
+    if "already" in said.lower():
+        return "was registered"
+    raise FlowerError(f"node {public_key.stem} could not be registered: {_tail(said)}")
+
+
 def _tail(text: str, lines: int = 15) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
@@ -192,6 +211,7 @@ def run_flower_simulation(home: Home, path: Path | None, resume: str, nodes: int
 
 
 def _task_of(home: Home, run_id: str) -> str:
+    from fieldfare.plan import Plan
     from fieldfare_server.ledger import Ledger
 
     with Ledger.open(home.ledger) as ledger:

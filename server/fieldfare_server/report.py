@@ -111,7 +111,7 @@ def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
         _setting(run, population),
         _formal(run, population),
         _mechanism(run, card, facts),
-        _participation(facts, counts),
+        _participation(run, facts, counts),
         _released(run),
         _tuning(run, others, population),
         _checks(ledger, run, audit),
@@ -177,10 +177,15 @@ def _parameters(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items() if value is not None) or "none"
 
 
-def _participation(facts: PlanFacts | None, counts: dict[int, int]) -> Section:
+HIDDEN = "not shown under add_remove: who took part is what is protected"
+
+
+def _participation(run: views.RunView, facts: PlanFacts | None, counts: dict[int, int]) -> Section:
     most = max((times for times, users in counts.items() if users), default=0)
-    rows = [("Realised: users who took part", str(sum(users for times, users in counts.items() if times)))]
-    rows.append(("Realised: most rounds by one user", str(most)))
+    took_part = sum(users for times, users in counts.items() if times)
+    hidden = run.adjacency == "add_remove"
+    rows = [("Realised: users who took part", HIDDEN if hidden else str(took_part))]
+    rows.append(("Realised: most rounds by one user", HIDDEN if hidden else str(most)))
     if facts is not None:
         rows.insert(0, ("Assumed: most rounds by one user", str(facts.max_participations)))
         rows.insert(1, ("Assumed: rounds apart, at least", str(facts.separation)))
@@ -239,6 +244,7 @@ def _data(
     audit: views.EventView | None,
 ) -> dict[str, Any]:
     sampled = bool(run.spent.sampled)
+    hidden = run.adjacency == "add_remove"
     return {
         "run": run.id,
         "population": population.name,
@@ -269,8 +275,8 @@ def _data(
         "participation": {
             "assumed_most": None if facts is None else facts.max_participations,
             "assumed_separation": None if facts is None else facts.separation,
-            "realised_most": max((times for times, users in counts.items() if users), default=0),
-            "realised_users_by_rounds": {str(times): users for times, users in counts.items()},
+            "realised_most": None if hidden else max((times for times, users in counts.items() if users), default=0),
+            "realised_users_by_rounds": None if hidden else {str(times): users for times, users in counts.items()},
         },
         "other_runs_charged": [
             {"run": other.id, "epsilon_spent": other.spent_epsilon, "state": other.state}

@@ -60,9 +60,8 @@ class Roster:
             self._online, self._available = online, None
         new = sorted(self._online - self._asked)
         queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
-        if not queries:
-            return
-        for reply in replies_as_they_come(grid, queries, timeout):
+        claims: list[tuple[int, NDArray[np.uint64]]] = []
+        for reply in replies_as_they_come(grid, queries, timeout) if queries else ():
             if reply.has_error():
                 self.refused["error reply"] += 1
                 continue
@@ -72,11 +71,16 @@ class Roster:
                 self.refused[error.reason] += 1
                 continue
             self._asked.add(reply.metadata.src_node_id)
-            self._claim(reply.metadata.src_node_id, users)
+            claims.append((reply.metadata.src_node_id, users))
+        # Once a look, also when nobody is new: how often users are registered must not tell how many there are.
+        everybody = np.concatenate([users for _, users in claims]) if claims else np.zeros(0, np.uint64)
+        indices = self._register(everybody)
+        for node, users in claims:
+            mine, indices = indices[: users.size], indices[users.size :]
+            self._claim(node, users, mine)
 
-    def _claim(self, node: int, users: NDArray[np.uint64]) -> None:
+    def _claim(self, node: int, users: NDArray[np.uint64], indices: Indices) -> None:
         self._available = None
-        indices = self._register(users)
         if indices.size == 0:
             return
         most = int(indices.max()) + 1
@@ -101,6 +105,10 @@ class Roster:
             order = np.argsort(self._name, kind="stable").astype(np.int64)
             self._available = order[online[order]]
         return self._available
+
+    def names(self, users: Indices) -> NDArray[np.uint64]:
+        """Pseudonyms of users (indices), shape (len(users),)."""
+        return self._name[users]
 
     def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
         """For each node that hosts some of `cohort`: their indices and their names on the wire."""

@@ -35,6 +35,7 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.account import Account, Rehearsal
 from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
+from fieldfare_server.crowd import Crowd
 from fieldfare_server.durable import replace_file
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, OpenRound, this_process
@@ -43,6 +44,7 @@ from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
 from fieldfare_server.roster import Indices
 from fieldfare_server.selection import Selector
+from fieldfare_server.strategies import keep_strategies
 
 log = logging.getLogger("fieldfare.session")
 
@@ -75,6 +77,8 @@ class Session:
         """Per coordinate of the newest released mean update."""
         self.voids = 0
         """Attempts at the next round, in this process, that too few users answered."""
+        self.crowd = Crowd.of(plan)
+        """How simulated users behave; None where the plan does not say, and on every real federation."""
         self._selector = Selector(
             plan.participation.build(),
             plan.run.rounds,
@@ -82,7 +86,9 @@ class Session:
             plan.run.over_selection,
             order=self.noise.generator("order", 0),
             fewest=max(1, plan.report_goal),
+            availability=self.crowd,
         )
+        self._ledger: Ledger | None = None
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
@@ -102,6 +108,7 @@ class Session:
         """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused`, `LedgerError`, and leaves nothing."""
         check_plan(plan)
         require_identity(plan, identity_is_stable)
+        keep_strategies(home.root / "strategies")
         cost = cost_of(plan)
         load_task(plan.run.task)
         home.prepare()
@@ -129,7 +136,15 @@ class Session:
             store.remove()
             ledger.close()
             raise
-        return cls(plan, cost, handle, store, key)
+        try:
+            session = cls(plan, cost, handle, store, key)
+        except BaseException as error:
+            # Nothing was sent or released: what was reserved returns at once.
+            handle.finish("failed", str(error))
+            ledger.close()
+            raise
+        session._ledger = ledger
+        return session
 
     @classmethod
     def rehearse(cls, plan: Plan, *, noise: bool) -> Self:
@@ -150,6 +165,7 @@ class Session:
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
         plan = check_plan(Plan.parse(ledger.run(run_id).plan))
         require_identity(plan, identity_is_stable)
+        keep_strategies(home.root / "strategies")
         store = RunStore(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = store.key()
         handle = ledger.resume_run(
@@ -160,6 +176,7 @@ class Session:
         )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
+            session._ledger = ledger
             session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:
                 session._restore(*store.latest_committed(handle.checkpoint), handle.next_round)
@@ -234,6 +251,10 @@ class Session:
         a round that too few users answered is drawn anew, for the same users might not answer again.
         """
         generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
+        if self.crowd is not None:
+            return self.crowd.wait(
+                lambda: self._selector.select(self.next_round, available, self.account.participation, generator)
+            )
         return self._selector.select(self.next_round, available, self.account.participation, generator)
 
     def points(self) -> Points:
@@ -281,7 +302,8 @@ class Session:
         faults.point("strategy.stepped")
         clip = self._next_clip(raw[d:], total.users)
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
-        score = self.task.evaluate(self._as_model(params))
+        last, every = opened.index + 1 == self.plan.run.rounds, self.plan.run.evaluate_every
+        score = self.task.evaluate(self._as_model(params)) if last or (opened.index + 1) % every == 0 else {}
         statistics = {
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
@@ -305,6 +327,8 @@ class Session:
             "clip": clip,
             "score": {k: v for k, v in score.items() if math.isfinite(v)},
             "noise": {},
+            # Participants are in the file, its digest is shown: bits of the run's key keep anybody from trying cohorts.
+            "blind": self.noise.bytes(16, row=opened.index, stream="blind").hex(),
         }
         tensors = {"params": params, **{f"opt.{name}": value for name, value in state.items()}}
         if self._stream is not None:
@@ -379,7 +403,11 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.account.__exit__(kind, error, trace)
+        try:
+            self.account.__exit__(kind, error, trace)
+        finally:
+            if self._ledger is not None:
+                self._ledger.close()
 
 
 def require_identity(plan: Plan, stable: bool) -> None:

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import flwr.app
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fieldfare.errors import BudgetRefused, Interrupted
-from fieldfare.wire import TRAIN, Occasion, TrainInstruction
+from fieldfare.errors import BadInput, BudgetRefused, Interrupted
+from fieldfare.wire import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_server import faults
 from fieldfare_server.aggregation import Aggregate
+from fieldfare_server.crowd import require_simulated
 from fieldfare_server.roster import Indices, Roster, replies_as_they_come
 from fieldfare_server.session import Session
 
@@ -43,8 +45,9 @@ class RoundReport:
 
     round: int
     rounds: int
-    cohort: int
-    reports: int
+    cohort: int | None
+    """Users asked; None under `add_remove`, where a count of users is secret. So is `reports`."""
+    reports: int | None
     epsilon: float
     epsilon_limit: float
     score_name: str
@@ -107,6 +110,9 @@ class FieldfareStrategy(Strategy):
         interruption (Ctrl-C, vanished nodes) raises `Interrupted` and leaves a run that can be resumed.
         """
         s, voids = self.session, 0
+        require_simulated(s.plan, grid)
+        if s.crowd is not None:
+            s.crowd.names = self._roster.names
         self.summary()
         try:
             while s.next_round < s.plan.run.rounds:
@@ -119,6 +125,14 @@ class FieldfareStrategy(Strategy):
                     time.sleep(PAUSE_POLL)
                     continue
                 voids = 0 if self._round(grid) else voids + 1
+                if not bool(torch.isfinite(s.params).all()):
+                    # It is released and charged; training on would only spend more.
+                    s.finish("failed", f"the model was not finite any more after round {s.next_round - 1}")
+                    raise BadInput(
+                        f"server_optimizer and client learning rates of run {s.account.id}",
+                        f"the released model diverged: it is not finite after round {s.next_round - 1}.",
+                        "smaller learning rates",
+                    )
                 if voids >= MOST_VOIDS:
                     raise Interrupted(
                         f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.report_goal} reports; "
@@ -158,13 +172,15 @@ class FieldfareStrategy(Strategy):
         opened = s.account.open_round(cohort)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
         points, weights = s.points()
-        # Built once, shared by all messages: a message costs one reference, not one model.
+        # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
+        encoded = write_points(flwr.app, point_arrays)
         self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
-        for node, (indices, names) in self._roster.by_node(cohort).items():
+        answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
+        for node, (indices, names) in self._roster.by_node(answering).items():
             instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
             message = Message(
-                instruction.write(flwr.app),
+                instruction.write(flwr.app, encoded),
                 node,
                 TRAIN,
                 group_id=str(opened.index),
@@ -217,11 +233,12 @@ class FieldfareStrategy(Strategy):
 
     def _report(self, attempt: _Attempt) -> RoundReport:
         s = self.session
+        secret = s.plan.privacy.adjacency == "add_remove"
         return RoundReport(
             round=attempt.opened.index,
             rounds=s.plan.run.rounds,
-            cohort=int(attempt.cohort.size),
-            reports=attempt.sum.users,
+            cohort=None if secret else int(attempt.cohort.size),
+            reports=None if secret else attempt.sum.users,
             epsilon=s.epsilon(),
             epsilon_limit=s.cost.epsilon if s.cost else 0.0,
             score_name=s.task.score_name,
@@ -242,8 +259,9 @@ class FieldfareStrategy(Strategy):
                 continue
             if attempt.sum.add(reply.content, sent=int(node[1].size)):
                 attempt.reported.append(node[1])
-            if attempt.sum.users >= self.session.plan.run.cohort:
-                # Over-selection: who comes later is neither summed nor counted as a participant.
+            if not self.session.plan.samples and attempt.sum.users >= self.session.plan.run.cohort:
+                # Over-selection: who comes later is neither summed nor counted as a participant. A Poisson cohort is
+                # never cut: one user's presence would then decide whether another one is summed.
                 return
 
     def configure_evaluate(

@@ -51,6 +51,7 @@ class RunSpec(_Table):
     min_available: int | None = Field(default=None, ge=1, description="users that must be there; default cohort")
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
+    evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
@@ -116,6 +117,7 @@ class ClientSpec(_Table):
     gradient_clip: float | None = Field(default=None, gt=0, description="L2 norm of each local step's gradient")
     proximal: float = Field(default=0.0, ge=0, description="FedProx mu")
     engine: Literal["auto", "batched", "loop"] = "auto"
+    workers: int = Field(default=1, ge=1, le=256, description="training processes of a node, at most one a core")
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -129,6 +131,27 @@ class ClientSpec(_Table):
         return None if self.steps is not None else (self.epochs or 1)
 
 
+class AvailabilitySpec(_Table):
+    """`[availability]`: how simulated users come, go and dawdle. Public, and never used on a real federation.
+
+    User u can be asked in round t with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day - h_u)), at
+    most 1, where h_u is uniform in [0, time_zones] and stays the user's. One who is asked answers with probability
+    1 - dropout, after response_seconds exp(speed_spread N_u) (N_u normal, the user's own), `straggler_slowdown` times
+    that with probability `stragglers`; later than run.round_timeout is never. The first run.cohort answers count.
+    Everything is drawn from (run.seed, user, round): neither the nodes nor any user's data have a say in it.
+    """
+
+    reachable: float = Field(default=1.0, gt=0, le=1, description="mean probability that a user can be asked")
+    daily_swing: float = Field(default=0.0, ge=0, le=1)
+    rounds_per_day: int = Field(default=24, ge=1, le=1_000_000)
+    time_zones: float = Field(default=0.0, ge=0, le=1, description="share of a day over which users' days begin")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="probability that one who was asked never answers")
+    response_seconds: float = Field(default=1.0, gt=0, description="median, simulated: nobody waits for it")
+    speed_spread: float = Field(default=0.0, ge=0, le=5, description="standard deviation of log speed between users")
+    stragglers: float = Field(default=0.0, ge=0, le=1)
+    straggler_slowdown: float = Field(default=10.0, ge=1, le=1e6)
+
+
 class Plan(_Table):
     """One training, described completely. See README, "A plan file"."""
 
@@ -139,6 +162,7 @@ class Plan(_Table):
     clipping: dict[str, Any] = Field(default_factory=lambda: {"kind": "flat", "norm": 1.0})
     server_optimizer: dict[str, Any] = Field(default_factory=lambda: {"kind": "sgd", "learning_rate": 1.0})
     client: ClientSpec = ClientSpec()
+    availability: AvailabilitySpec | None = None
 
     @field_validator("mechanism", mode="before")
     @classmethod
@@ -215,8 +239,10 @@ class Plan(_Table):
         return cls.parse(table)
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, every default spelled out."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON: sorted keys, no spaces, every default of every table spelled out."""
+        # A table that is not there is left out, so that a plan keeps its digest when Fieldfare learns a new one.
+        absent = {"availability"} if self.availability is None else set()
+        return json.dumps(self.model_dump(mode="json", exclude=absent), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the plan's name in the ledger."""

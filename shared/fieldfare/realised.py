@@ -256,8 +256,10 @@ class RealisedCharge:
             self._append(round, who)
         else:
             self._append(round, who)
-            norms = self.mechanism.pattern_norms([self._pattern(user) for user in who.tolist()]) if who.size else ()
-            self._squared[who] = np.square(norms)
+            patterns = [self._pattern(user) for user in who.tolist()]
+            distinct = list(dict.fromkeys(patterns))
+            norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
+            self._squared[who] = np.square([norms[pattern] for pattern in patterns])
         if who.size:
             self._largest = max(self._largest, float(self._squared[who].max()))
 

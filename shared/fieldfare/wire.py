@@ -191,13 +191,14 @@ class TrainInstruction:
     users: NDArray[np.uint64]
     settings: dict[str, Any]
 
-    def write(self, flower: Any) -> Any:
-        """A `flwr.app.RecordDict`; `flower` is the module `flwr.app`."""
+    def write(self, flower: Any, points: Mapping[str, Any] | None = None) -> Any:
+        """A `flwr.app.RecordDict`; `flower` is the module `flwr.app`.
+
+        points: what `write_points` made of the same points, so that many messages share one encoding of the model.
+        """
         header = self.occasion.to_config() | {"weights": list(self.weights), "settings": json.dumps(self.settings)}
         records = {HEADER: flower.ConfigRecord(header), COHORT: _array_record(flower, {USERS: self.users})}
-        for index, point in enumerate(self.points):
-            records[POINT.format(index)] = _array_record(flower, point)
-        return flower.RecordDict(records)
+        return flower.RecordDict({**records, **(points or write_points(flower, self.points))})
 
     @classmethod
     def read(cls, content: _Content, schema: Schema) -> TrainInstruction:
@@ -207,6 +208,11 @@ class TrainInstruction:
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights)))
         users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
         return cls(occasion, points, weights, users, json.loads(str(header.get("settings", "{}"))))
+
+
+def write_points(flower: Any, points: Sequence[Arrays]) -> dict[str, Any]:
+    """The records that carry the model, encoded once."""
+    return {POINT.format(index): _array_record(flower, point) for index, point in enumerate(points)}
 
 
 @dataclass(frozen=True)
@@ -240,6 +246,8 @@ class TrainReply:
         if set(content.array_records) != {UPDATE} or set(content.metric_records) != {REPORT}:
             raise BadReply("schema", "other records than an update and a report")
         report = content.metric_records[REPORT]
+        if set(report) != {"users", "counts"}:
+            raise BadReply("schema", "another report than users and counts")
         users = report.get("users")
         if type(users) is not int or not 0 <= users <= sent:
             raise BadReply("users", "claims other users than it was asked for")

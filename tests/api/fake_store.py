@@ -135,6 +135,7 @@ class FakeStore:
             request=None if self.requests.get(name) == "resume" else self.requests.get(name),
             task="flights",
             mechanism="nu",
+            adjacency="zero_out",
             rounds=64,
             committed_rounds=done,
             planned=loss(1.0),

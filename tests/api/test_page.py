@@ -119,8 +119,9 @@ def test_a_commit_is_shown_within_two_seconds(page: Any, url: str, run: RunHandl
     began = time.monotonic()
     ledger_data.commit(run)
     headline(page, "round 7 of 16")
-    # Reported, and bounded only loosely: the machine that runs the tests may be busy.
-    print(f"shown {time.monotonic() - began:.2f} s after the commit")
+    took = time.monotonic() - began
+    print(f"shown {took:.2f} s after the commit began")
+    assert took < 5, "the promise is 2 s; the rest is for a busy machine"
     assert page.locator("#ledger tbody tr").first.inner_text().split("\t")[2] == "round.commit"
 
 
@@ -214,8 +215,8 @@ def test_verify_export_and_compare(page: Any, url: str, run: RunHandle) -> None:
     assert "Privacy statement of run live" in Path(started.value.path()).read_text()
     page.get_by_label("Compare live").check()
     page.get_by_label("Compare earlier").check()
-    chart = page.locator("#runs svg[role=img]")
-    page.locator("#runs svg[aria-label*=earlier]").wait_for()
+    chart = page.locator("#compare svg[role=img]")
+    page.locator("#compare svg[aria-label*=earlier]").wait_for()
     assert "live, earlier" in chart.get_attribute("aria-label")
     page.get_by_role("button", name="earlier").click()
     headline(page, "Stopped after 6 of 16 rounds")
@@ -235,6 +236,7 @@ def test_the_keyboard_reaches_everything_and_reads_the_chart(page: Any, url: str
     assert "Round 2" in page.locator("#curve [role=status]").inner_text()
     page.locator("#curve summary").focus()
     page.keyboard.press("Enter")
+    page.locator("#curve tbody tr").nth(4).wait_for()  # drawn by the toggle event, which comes after the key
     assert page.locator("#curve tbody tr").count() == 5
     theme = page.get_by_role("button", name="Theme")
     for wanted in ("light", "dark", "system"):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fieldfare.mixing import mix
 from fieldfare.plan import ClientSpec
-from fieldfare_client.training.schedule import mix, schedule, user_keys
+from fieldfare_client.training.schedule import schedule, user_keys
 
 USERS = np.arange(1, 50, dtype=np.uint64)
 

@@ -14,7 +14,7 @@ from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.wire import Schema
 from fieldfare_client.training import KeyedDropout, Trainer
-from fieldfare_client.training.choice import KNOWN
+from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.dropout import set_keys
 from fieldfare_client.training.gram import pays
 from fieldfare_client.users import UserTable
@@ -349,7 +349,7 @@ def test_auto_falls_back_where_vmap_cannot_follow() -> None:
     expected = Trainer(task, ClientSpec(engine="loop"), clip).train(
         [start(task)], [1.0], task.users(), users, at_round=0
     )
-    for _ in range(3):
+    for _ in range(4):
         cohort = trainer.train([start(task)], [1.0], task.users(), users, at_round=0)
         torch.testing.assert_close(cohort.update, expected.update, rtol=1e-5, atol=1e-6)
     assert trainer.explain()[0].startswith("one user at a time: fastest")
@@ -379,3 +379,14 @@ def test_wide_first_layers_are_told_from_narrow_ones() -> None:
     assert pays(50, 3072, 64)
     assert not pays(50, 89, 16), "as many inputs as rows"
     assert not pays(50, 3072, 1), "few outputs"
+
+
+def test_the_loop_is_left_only_for_what_is_clearly_faster() -> None:
+    candidates = [Candidate(None, 1, "loop"), Candidate(None, 9, "batched")]  # type: ignore[arg-type]
+    for batched, chosen in ((0.95, "loop"), (0.5, "batched")):
+        choice = Choice(candidates, "")
+        for _ in range(2 * TRIALS):
+            place = choice.next()
+            choice.record(place, (1.0, batched)[place], 1)
+        assert candidates[choice.next()].label == chosen
+        assert str(choice).startswith(f"{chosen}: fastest of the first chunks")

@@ -55,7 +55,7 @@ def test_a_banded_strategy_with_cyclic_poisson_costs_what_is_published(bands: in
     assert loss.epsilon(row["params"]["delta"]) == pytest.approx(row["value"], abs=5e-5)
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(
     sigma=st.floats(0.1, 20),
     rounds=st.integers(1, 30),
@@ -191,7 +191,7 @@ def test_a_matrix_too_large_to_inspect_is_not_called_banded() -> None:
     assert bandwidth(Large()) is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     epsilon=st.floats(0.01, 50),
     delta=st.floats(1e-10, 1e-2),

@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+from dp_accounting.rdp import RdpAccountant
 
-from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.informational import last_iterate, last_iterate_noise, simple_zcdp_epsilon
+from fieldfare.accounting import PrivacyLoss, SampledGaussian, gaussian_epsilon
+from fieldfare.accounting.informational import (
+    fixed_size_epsilon,
+    last_iterate,
+    last_iterate_noise,
+    simple_zcdp_epsilon,
+)
 from fieldfare.errors import BadInput
 
 HOLDS: dict[str, Any] = {"only_last_released": True, "convex": True, "smoothness": 1.0, "participations": 1}
@@ -72,6 +79,29 @@ def test_refuses_where_an_assumption_fails(change: dict[str, Any], why: str) -> 
 def test_a_last_step_without_noise_is_not_private() -> None:
     assert last_iterate([1.0, 1.0], [1.0, 0.0], **HOLDS).rho == math.inf
     assert last_iterate([1.0, 0.0], [1.0, 0.0], **HOLDS).rho == 0.5
+
+
+@pytest.mark.parametrize(("users", "cohort", "sigma", "rounds"), [(100, 10, 4.0, 50), (1000, 10, 2.0, 300)])
+def test_fixed_size_cohorts_between_poisson_and_renyi_accounting(users, cohort, sigma, rounds) -> None:
+    """Poisson sampling of an update of the same size costs less; the Renyi bound for fixed sizes costs more."""
+    delta = 1e-6
+    found = fixed_size_epsilon(users, cohort, sigma, rounds, delta)
+    accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    accountant.compose(SampledWithoutReplacementDpEvent(users, cohort, GaussianDpEvent(sigma / 2)), rounds)
+    poisson = PrivacyLoss(sampled=(SampledGaussian(cohort / users, sigma / 2, rounds),)).epsilon(delta)
+    plain = gaussian_epsilon(2 * math.sqrt(rounds) / sigma, delta)
+    assert poisson <= found <= min(accountant.get_epsilon(delta), plain)
+
+
+def test_a_cohort_of_everybody_is_one_gaussian() -> None:
+    exact = gaussian_epsilon(2 * math.sqrt(20) / 30.0, 1e-6)
+    assert exact <= fixed_size_epsilon(7, 7, 30.0, 20, 1e-6) <= exact * (1 + 1e-3)
+
+
+def test_fixed_size_requests_are_bounded() -> None:
+    for users, cohort, sigma, rounds, delta in ((5, 6, 1.0, 1, 1e-6), (5, 1, 1e-4, 10, 1e-6), (5, 1, 1.0, 1, 1e-13)):
+        with pytest.raises(BadInput):
+            fixed_size_epsilon(users, cohort, sigma, rounds, delta)
 
 
 def test_it_is_not_a_loss_and_cannot_be_composed_into_one() -> None:

@@ -70,6 +70,15 @@ def final(problem: ClippedRegression, step: float, clip: float, power: float) ->
     return float(problem.ode(step, clip, power, rate, [1.0])[0]) + jump
 
 
+def test_below_the_largest_step_no_user_overshoots() -> None:
+    """Lemma C.2: the step of one user is min(eta, 2 / ||x||^2), and below 2 / gamma the minimum is eta for all."""
+    size, problem = 1000, ClippedRegression(gamma=0.1)
+    users = round(size / problem.gamma)
+    squares = np.random.default_rng(0).chisquare(size, users)
+    assert (0.8 * problem.largest_step / users <= 2.0 / squares).all()
+    assert not (1.3 * problem.largest_step / users <= 2.0 / squares).any()
+
+
 def test_optimal_settings_of_the_reference_grid() -> None:
     """spec/clipping, section 3: values at their optima, and the order of decay powers, which flips with gamma."""
     scarce, plenty = ClippedRegression(0.2), ClippedRegression(0.01)

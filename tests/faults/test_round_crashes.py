@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import traceback
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,6 @@ def live(where: Home, fault: str) -> int:
     if child == 0:
         code = 1
         try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             signal.alarm(100)
             torch.set_num_threads(1)
             faults.load({faults.VARIABLE: fault})
@@ -42,11 +42,15 @@ def live(where: Home, fault: str) -> int:
                 session = (
                     Session.resume(where, RUN, identity_is_stable=True)
                     if known
-                    else Session.begin(where, plan(run__rounds=3), identity_is_stable=True, run_id=RUN)
+                    else Session.begin(
+                        where, plan(run__rounds=3, participation__separation=2), identity_is_stable=True, run_id=RUN
+                    )
                 )
                 with session:
                     FieldfareStrategy(session).start(LyingGrid(2))
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

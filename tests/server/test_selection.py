@@ -226,6 +226,7 @@ def test_refuses_a_round_beyond_the_horizon() -> None:
         Selector(Single(), 5, 1).select(5, np.arange(3), ParticipationState(3).last_and_count, np.random.default_rng(0))
 
 
+@settings(deadline=None)
 @given(
     users=st.integers(1, 120),
     rounds=st.integers(1, 12),

@@ -22,7 +22,7 @@ from fieldfare_server.ledger import Ledger, verify
 from fieldfare_server.recharge import recharge
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy, RoundReport
-from support.federation import LyingGrid, home, plan
+from support.federation import LyingGrid, TinyTask, home, plan
 
 
 def run(where: Home, a_plan: Plan, grid: LyingGrid) -> tuple[Session, list[RoundReport]]:
@@ -274,7 +274,6 @@ def test_nothing_is_seen_before_its_charge_is_durable(tmp_path: Path) -> None:
 def test_replies_carry_nothing_but_a_sum_and_a_count() -> None:
     grid = LyingGrid(2)
     from fieldfare.wire import Occasion, TrainInstruction
-    from support.federation import TinyTask
 
     task = TinyTask()
     from fieldfare.wire import Schema
@@ -320,3 +319,37 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path) -> None:
     unamplified = session.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
     whole(where)
+
+
+def test_a_model_that_diverges_ends_the_run_after_its_charge(tmp_path: Path) -> None:
+    where = home(tmp_path)
+    session = Session.begin(
+        where, plan(server_optimizer={"kind": "sgd", "learning_rate": 1e40}), identity_is_stable=True
+    )
+    with pytest.raises(BadInput, match="diverged"), session:
+        FieldfareStrategy(session).start(LyingGrid(2))
+    with Ledger.open(where.ledger) as ledger:
+        told = ledger.run(session.account.id)
+    assert told.state == "failed"
+    assert told.next_round >= 1
+    assert told.spent_epsilon > 0
+
+
+class BufferedTask(TinyTask):
+    """A model with BatchNorm statistics, which would travel un-noised."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.BatchNorm1d(1))
+
+
+def test_a_model_with_buffers_is_refused_and_reserves_nothing(tmp_path: Path) -> None:
+    where = home(tmp_path)
+    with pytest.raises(BadInput, match="GroupNorm"):
+        Session.begin(where, plan(run__task="test_strategy:BufferedTask"), identity_is_stable=True)
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.population("people").committed_epsilon == 0
+
+
+def test_scores_may_be_taken_less_often(tmp_path: Path) -> None:
+    _, reports = run(home(tmp_path), plan(run__evaluate_every=4), LyingGrid(2))
+    assert [report.score is not None for report in reports] == [False, False, False, True, False, True]

@@ -56,7 +56,7 @@ def charge(plan_json: str):  # type: ignore[no-untyped-def]
 
     def cumulative(index: int, users: NDArray[np.int64]) -> PrivacyLoss:
         times.update(users.tolist())
-        return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
+        return PrivacyLoss(mu_squared=0.04 * max(times.values()), sampled=())
 
     return cumulative
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -103,3 +105,11 @@ class LyingGrid(LocalGrid):
             if lie is not None:
                 return lie(message, reply)
         return reply
+
+
+class SlowTask(TinyTask):
+    """A tenth of a second a round, while the environment says so: long enough to press Ctrl-C."""
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        time.sleep(float(os.environ.get("SLOW_TASK", "0")))
+        return super().evaluate(model)

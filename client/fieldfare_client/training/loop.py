@@ -11,6 +11,9 @@ from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Chunk, Engine, Loss
 from fieldfare_client.training.schedule import step_keys
 
+GATHER_BYTES = 2**16
+"""Of the batches whose rows are copied out at once, at least one: more would push the model out of the cache."""
+
 
 class LoopEngine(Engine):
     """For every model. Three copies of the model: weights, gradient, and velocity where there is momentum."""
@@ -30,17 +33,24 @@ class LoopEngine(Engine):
         weights: list[torch.Tensor] = [named[name] for name in self.schema.names]
         starts = list(self.schema.split(start).values())
         rows = torch.from_numpy(chunk.schedule.rows).to(start.device)
+        width = rows.shape[2]
+        row = chunk.inputs[:1].numel() * chunk.inputs.element_size()
+        together = max(1, GATHER_BYTES // max(1, width * row))
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
             with torch.no_grad():
                 torch._foreach_copy_(weights, starts)
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
-            for step, count in enumerate(counts):
-                if count:
+            batches = sum(count > 0 for count in counts)
+            for first in range(0, batches, together):
+                # One gather for several batches, and views of it: indexing costs as much as a small layer does.
+                at = rows[user, first : min(first + together, batches)].reshape(-1)
+                inputs, targets = chunk.inputs[at], chunk.targets[at]
+                for step, count in enumerate(counts[first : min(first + together, batches)]):
                     if self._keyed:
-                        key = step_keys(chunk.schedule.keys[user : user + 1], step)
+                        key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
                         set_keys(self.model, torch.from_numpy(key)[0].to(start.device))
-                    at = rows[user, step, :count]
-                    self._step(weights, starts, velocity, chunk.inputs[at], chunk.targets[at])
+                    batch = slice(step * width, step * width + count)
+                    self._step(weights, starts, velocity, inputs[batch], targets[batch])
             with torch.no_grad():
                 mine = list(self.schema.split(out[user]).values())
                 torch._foreach_copy_(mine, weights)

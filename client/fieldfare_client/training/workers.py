@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -108,10 +109,17 @@ class WorkerTrainer:
         return np.memmap(self._path(name), np.float32, "r+", shape=shape)
 
     def train(
-        self, points: Sequence[torch.Tensor], weights: Sequence[float], users: NDArray[np.int64], *, at_round: int
+        self,
+        points: Sequence[torch.Tensor],
+        weights: Sequence[float],
+        users: NDArray[np.int64],
+        *,
+        at_round: int,
+        spec: clipping.ClippingSpec | None = None,
     ) -> CohortUpdate:
         """As `Trainer.train`, to round-off: every worker trains a share of `users` with about as many batches.
 
+        `spec`: clipping from this round on, where it is no longer the one that the pool began with.
         Raises `BadInput` as that does, and RuntimeError where a worker failed or died; then the pool is closed.
         """
         users = np.asarray(users, np.int64)
@@ -125,10 +133,11 @@ class WorkerTrainer:
             self._points[place] = point.detach().cpu().numpy()
         order = np.argsort(-steps_of(self.table.sizes_of(users), self.client), kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
+        settings = None if spec is None else spec.model_dump(mode="json")
         counts: list[float] = []
         try:
             for first, pipe in enumerate(self._pipes):
-                pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]]))
+                pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]], settings))
             for number, pipe in enumerate(self._pipes):
                 error, told = pipe.recv()
                 if error:
@@ -137,11 +146,17 @@ class WorkerTrainer:
         except (EOFError, ConnectionError):
             self.close()
             raise RuntimeError("a training worker died") from None
-        except RuntimeError:
+        except BaseException:
+            # Also where Ctrl-C came in between: what the pipes hold then belongs to no later round.
             self.close()
             raise
         total = torch.from_numpy(np.sum(np.concatenate(self._sums), axis=0, dtype=np.float32))
         return CohortUpdate(total, len(users), tuple(counts))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still train."""
+        return bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def close(self) -> None:
         """End the workers and free what they shared. More than once is fine."""
@@ -181,6 +196,8 @@ def _one_thread() -> Iterator[None]:
 def _serve(pipe: Connection, job: _Job) -> None:
     """A worker's life: trains shares until the other end closes."""
     torch.set_num_threads(1)
+    # A terminal sends Ctrl-C to every process; the one at the other end of the pipe decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     table = open_table(Path(job.table))
     points = np.memmap(job.points, np.float32, "r", shape=job.shape)
     total = np.memmap(job.sum, np.float32, "r+", shape=(1, job.shape[1]))
@@ -189,10 +206,12 @@ def _serve(pipe: Connection, job: _Job) -> None:
     trainer.clip = clip_with(clipping.parse(job.clipping), trainer.schema)
     while True:
         try:
-            at_round, weights, users = pipe.recv()
-        except (EOFError, ConnectionError, KeyboardInterrupt):
+            at_round, weights, users, settings = pipe.recv()
+        except (EOFError, ConnectionError):
             return
         try:
+            if settings is not None:
+                trainer.clip = clip_with(clipping.parse(settings), trainer.schema)
             sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights))]
             cohort = trainer.train(sources, weights, table, users, at_round=at_round)
             total[0] = cohort.update.numpy()

@@ -134,7 +134,7 @@ class LedgerStore:
             plan_digest=view.plan_digest,
             guarantee=guarantee(view, self._population(view.population)),
             rejects=rejects,
-            void_rounds=void,
+            void_rounds=None if view.adjacency == "add_remove" else void,
             cohort=cohort,
             min_reports=facts.plan.report_goal if facts else int(plan.get("min_reports") or 0),
             noise_multiplier=facts.noise_multiplier if facts else None,
@@ -186,7 +186,7 @@ class LedgerStore:
         users = tuple(counts.get(times, 0) for times in range(max(counts, default=0) + 1))
         return Histogram(
             run=run_id,
-            users=users,
+            users=() if view.adjacency == "add_remove" else users,
             allowed=facts.max_participations if facts else None,
             separation=facts.separation if facts else None,
         )
@@ -286,6 +286,7 @@ def _run(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:
         "request": view.request,
         "task": str(_at(view.plan, "run", "task")),
         "mechanism": str(_at(view.plan, "mechanism", "kind")),
+        "adjacency": view.adjacency,
         "rounds": view.rounds,
         "committed_rounds": view.next_round,
         "planned": _loss(view.planned, view.planned_epsilon, view.delta),

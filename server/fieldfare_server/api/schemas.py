@@ -98,6 +98,7 @@ class Run(_Answer):
                     "request": None,
                     "task": "flights",
                     "mechanism": "nu",
+                    "adjacency": "zero_out",
                     "rounds": 64,
                     "committed_rounds": 24,
                     "planned": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
@@ -119,6 +120,7 @@ class Run(_Answer):
     request: Literal["stop", "pause"] | None = Field(default=None, description="asked for, not yet obeyed")
     task: str
     mechanism: str
+    adjacency: str = Field(description="under add_remove no count of users or replies is shown anywhere")
     rounds: int
     committed_rounds: int
     planned: Loss
@@ -149,8 +151,8 @@ class RunDetail(Run):
     plan: dict[str, Any]
     plan_digest: str
     guarantee: Guarantee
-    rejects: dict[str, int] = Field(description="replies refused so far, by reason")
-    void_rounds: int
+    rejects: dict[str, int] = Field(description="replies refused so far, by reason; empty under add_remove")
+    void_rounds: int | None = Field(description="not shown under add_remove")
     cohort: int = Field(description="planned users a round")
     min_reports: int
     noise_multiplier: float | None = Field(default=None, description="as the planned charge implies it")
@@ -166,7 +168,7 @@ class Round(_Answer):
     opened_at: datetime
     closed_at: datetime | None = None
     cohort: int | None = Field(description="users asked; not shown under add_remove")
-    reports: int | None = Field(default=None, description="users whose update is in the sum")
+    reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
     rejects: dict[str, int] = Field(default_factory=dict)
     reason: str | None = Field(default=None, description="why a round was void")
     epsilon: float | None = Field(default=None, description="this run's spent epsilon after this round")
@@ -198,7 +200,7 @@ class Series(_Answer):
 
 
 class Histogram(_Answer):
-    """How many users took part how often. `users[i]` users took part `i` times."""
+    """How many users took part how often. `users[i]` users took part `i` times; empty under add_remove."""
 
     run: str
     users: tuple[int, ...]

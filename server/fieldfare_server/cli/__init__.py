@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 # Before anything imports Flower: it would call out otherwise.
 for _name, _value in {
@@ -16,6 +17,6 @@ for _name, _value in {
 
 def main() -> None:
     """Console entry point."""
-    from fieldfare_server.cli.application import application
+    from fieldfare_server.cli.application import assemble
 
-    application()
+    assemble(sys.argv[1] if len(sys.argv) > 1 else None)()

@@ -1,51 +1,62 @@
-"""All commands, assembled."""
+"""All commands, assembled; only the one that is asked for is imported, for some bring all of torch with them."""
 
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from fieldfare import __version__
-from fieldfare_server.cli.budget import budget
-from fieldfare_server.cli.certificates import certificates
-from fieldfare_server.cli.compare import compare
-from fieldfare_server.cli.demo import demo
-from fieldfare_server.cli.mechanisms import mechanisms
-from fieldfare_server.cli.migrate import migrate
-from fieldfare_server.cli.plan import plan
-from fieldfare_server.cli.population import population
-from fieldfare_server.cli.run import run
-from fieldfare_server.cli.runs import runs, verify
-from fieldfare_server.cli.serve import serve
-from fieldfare_server.cli.simulate import simulate
-from fieldfare_server.cli.token import token
 
-application = typer.Typer(
-    name="fieldfare",
-    help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+COMMANDS = (
+    "demo",
+    "plan",
+    "simulate",
+    "compare",
+    "mechanisms",
+    "run",
+    "supervise",
+    "serve",
+    "budget",
+    "runs",
+    "report",
+    "audit",
+    "verify",
+    "migrate",
 )
-for command in (
-    demo,
-    plan,
-    simulate,
-    compare,
-    mechanisms,
-    run,
-    serve,
-    budget,
-    runs,
-    verify,
-    migrate,
-    certificates,
-):
-    application.command()(command)
-application.add_typer(population, name="population")
-application.add_typer(token, name="token")
+GROUPS = ("population", "token", "certificates", "nodes")
+
+_MODULES = {"report": "runs", "audit": "runs", "verify": "runs"}
+"""Where a command does not live in a module of its own name."""
+
+
+def assemble(wanted: str | None = None) -> typer.Typer:
+    """The program with command `wanted` only, if there is one of that name; else with all."""
+    made = typer.Typer(
+        name="fieldfare",
+        help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_options)
+    for name in COMMANDS + GROUPS:
+        if wanted in COMMANDS + GROUPS and name != wanted:
+            continue
+        module = import_module(f"fieldfare_server.cli.{_MODULES.get(name, name)}")
+        if name in GROUPS:
+            made.add_typer(getattr(module, name), name=name)
+        else:
+            made.command()(getattr(module, name))
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    if name == "application":
+        return assemble()
+    raise AttributeError(name)
 
 
 def _version(value: bool) -> None:
@@ -54,7 +65,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@application.callback()
 def _options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="log what happens to standard error")] = False,
     version: Annotated[

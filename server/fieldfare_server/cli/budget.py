@@ -2,59 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from fieldfare_server.api.schemas import Population
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import summary
+from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
+
+_COLUMNS = {
+    "population": "name",
+    "epsilon limit": "epsilon",
+    "spent": "spent_epsilon",
+    "reserved": "reserved_epsilon",
+    "largest next run": "remaining_epsilon",
+    "delta": "delta",
+    "adjacency": "adjacency",
+    "state": "state",
+    "runs": "runs_total",
+}
 
 
 def budget(
     population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
     """What each population has spent, has promised, and has left."""
     with refusals(json_):
-        with Ledger.open(Home.of(home, ledger).ledger) as opened:
-            views = (opened.population(population),) if population else opened.populations()
+        if url is None:
+            refuse_without_url(token_file, ca_file)
+            found = _from_ledger(Home.of(home, ledger), population)
+        else:
+            found = _from_service(url, token_file, ca_file, population, local=bool(home or ledger))
         if json_:
-            print_json([summary(view) for view in views])
+            print_json(found)
             return
-        if not views:
+        if not found:
             out.print("No population yet. Create one: fieldfare population create NAME --epsilon 2 --delta 1e-5")
             return
         print_table(
             "Privacy budgets",
-            (
-                "population",
-                "epsilon limit",
-                "spent",
-                "reserved",
-                "largest next run",
-                "delta",
-                "adjacency",
-                "state",
-                "runs",
-            ),
-            [
-                (
-                    v.name,
-                    v.epsilon,
-                    v.spent_epsilon,
-                    v.reserved_epsilon,
-                    v.remaining_epsilon,
-                    f"{v.delta:g}",
-                    v.adjacency,
-                    v.state,
-                    v.runs_total,
-                )
-                for v in views
-            ],
+            tuple(_COLUMNS),
+            [[_shown(name, one[name]) for name in _COLUMNS.values()] for one in found],
             caption="Epsilons at each population's delta. Runs compose by their exact loss, so epsilons do not add up.",
         )
+
+
+def _shown(name: str, value: Any) -> Any:
+    return f"{value:g}" if name == "delta" else value
+
+
+def _from_ledger(home: Home, name: str | None) -> list[dict[str, Any]]:
+    with Ledger.open(home.ledger) as opened:
+        return [summary(view) for view in ((opened.population(name),) if name else opened.populations())]
+
+
+def _from_service(
+    url: str, token_file: Path | None, ca_file: Path | None, name: str | None, *, local: bool
+) -> list[dict[str, Any]]:
+    with remote(url, token_file, ca_file, local=local) as client:
+        return [_as_summary(one) for one in ((client.population(name),) if name else client.populations())]
+
+
+def _as_summary(one: Population) -> dict[str, Any]:
+    """A service's answer under the names that `summary` uses, so that `--json` reads the same from either."""
+    said = one.model_dump(mode="json", exclude={"spent", "committed", "runs", "created_at"})
+    return said | {
+        "spent_epsilon": one.spent.epsilon,
+        "committed_epsilon": one.committed.epsilon,
+        "mu_spent": one.spent.mu,
+        "runs_total": one.runs,
+        "created_at": one.created_at.timestamp(),
+    }

@@ -1,30 +1,79 @@
-"""`fieldfare certificates`: make everything that a federation needs to trust itself."""
+"""`fieldfare certificates`: make what the parties of a federation need to trust each other."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fieldfare_server.certificates import DAYS, make_certificates
+from fieldfare_server.certificates import DAYS, PARTS, make_node, make_server
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, refusals
 
+certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
 
-def certificates(
-    directory: Annotated[Path, typer.Argument(help="where to write; must not hold certificates yet")],
-    host: Annotated[
-        list[str] | None, typer.Option("--host", help="a name or address of the server or a node; repeatable")
-    ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="how many node key pairs")] = 2,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="validity of the certificates")] = DAYS,
+Directory = Annotated[Path, typer.Argument(help="where to write; must not hold secrets yet")]
+Exchange = Annotated[Path, typer.Option(help="where public parts go: ca.crt, and one NAME.pub a node")]
+Hosts = Annotated[list[str] | None, typer.Option("--host", help="a name or address it is reached at; repeatable")]
+Days = Annotated[int, typer.Option(min=1, max=3650, help="validity of the certificates")]
+Owner = Annotated[int | None, typer.Option(help="user id that the files are given to; needs root")]
+IfMissing = Annotated[bool, typer.Option("--if-missing", help="do nothing where there are secrets already")]
+
+
+@certificates.command()
+def server(
+    directory: Directory,
+    exchange: Exchange,
+    host: Hosts = None,
+    ledger_host: Annotated[str, typer.Option(help="where the database is")] = "ledger",
+    days: Days = DAYS,
+    owner: Owner = None,
+    if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """Make a CA, the server's certificate, node key pairs and the executors' secret."""
+    """The server side: a CA, the SuperLink's certificate, the executor's secret, the ledger's password."""
     with refusals(json_):
-        files = make_certificates(directory, host or ["localhost", "127.0.0.1"], nodes, days)
-        if json_:
-            print_json({"directory": str(directory), "files": [path.name for path in files]})
-        else:
-            out.print(f"Wrote {len(files)} files to {directory}; private ones are readable by you alone.")
+        there = if_missing and (directory / "superlink" / "ca.crt").exists()
+        files = (
+            [] if there else make_server(directory, exchange, host or ["localhost"], ledger_host=ledger_host, days=days)
+        )
+        _give(owner, *(directory / part for part in PARTS), exchange)
+        _tell(directory, files, json_)
+
+
+@certificates.command()
+def node(
+    directory: Directory,
+    exchange: Exchange,
+    name: Annotated[str, typer.Option(help="the node's name in the federation")],
+    host: Hosts = None,
+    days: Days = DAYS,
+    owner: Owner = None,
+    if_missing: IfMissing = False,
+    json_: JsonOption = False,
+) -> None:
+    """One node: its key pair, and what it shares with its executor. Run it where the node is: the key stays there."""
+    with refusals(json_):
+        there = if_missing and (directory / "node").exists()
+        files = [] if there else make_node(directory, exchange, name, host or ["localhost"], days=days)
+        _give(owner, directory, exchange)
+        _tell(directory, files, json_)
+
+
+def _give(owner: int | None, *directories: Path) -> None:
+    """Hand everything to `owner`; also where nothing was written, so that a killed attempt is made good."""
+    if owner is not None:
+        for directory in directories:
+            for path in (directory, *directory.rglob("*")):
+                os.chown(path, owner, owner)
+
+
+def _tell(directory: Path, files: list[Path], as_json: bool) -> None:
+    if as_json:
+        print_json({"directory": str(directory), "files": [path.name for path in files]})
+    elif files:
+        out.print(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
+    else:
+        out.print(f"{directory} holds secrets already: nothing written.")

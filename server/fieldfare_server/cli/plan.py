@@ -8,22 +8,60 @@ from typing import Annotated
 import typer
 
 from fieldfare.cost import Cost, cost_of
+from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.forecast import Assumed, Forecast, forecast
 from fieldfare_server.plans import load_plan
+
+COHORTS = (0.5, 1.0, 2.0)
+"""Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
 
 
 def plan(
     path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
+    effective_dimension: Annotated[
+        float | None,
+        typer.Option(
+            help="forecast: directions that matter (trace over largest eigenvalue of the updates' covariance)"
+        ),
+    ] = None,
+    signal_to_noise: Annotated[
+        float | None,
+        typer.Option(help="forecast: typical squared update at the start over that at the best model [11]"),
+    ] = None,
+    condition: Annotated[
+        float | None, typer.Option(help="forecast: largest over smallest curvature that matters [1]")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """What a plan will cost and how much noise it adds. Needs no ledger, touches no data, writes nothing."""
+    """What a plan will cost and how much noise it adds. Needs no ledger, touches no data, writes nothing.
+
+    With --effective-dimension it also forecasts what the plan is likely to achieve, and suggests settings, from the
+    stated guesses alone. Every suggestion names the assumption that it rests on.
+    """
     with refusals(json_):
+        assumed = _assumed(effective_dimension, signal_to_noise, condition)
         cost = cost_of(load_plan(path))
+        told = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
-            print_json(cost.to_json())
-        else:
-            _show(cost)
+            print_json(cost.to_json() | ({"forecast": told.to_json()} if told is not None else {}))
+            return
+        _show(cost)
+        if told is not None:
+            _foretell(told)
+
+
+def _assumed(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
+    """What the options say of the task; None where they say nothing. Raises `BadInput`."""
+    others = {"signal_to_noise": signal_to_noise, "condition": condition}
+    given = {name: value for name, value in others.items() if value is not None}
+    if dimension is not None:
+        return Assumed(dimension, **given)
+    if given:
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise BadInput(option, "a forecast also needs how many directions matter.", f"--effective-dimension D {option}")
+    return None
 
 
 def _show(cost: Cost) -> None:
@@ -52,3 +90,35 @@ def _show(cost: Cost) -> None:
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
+
+
+def _foretell(told: Forecast) -> None:
+    assumed = told.assumed
+    out.print(
+        f"\nForecast, if {assumed.effective_dimension:g} directions matter, the squared update falls by at most "
+        f"{assumed.signal_to_noise:g} and curvatures differ by {assumed.condition:g}:"
+    )
+    out.print(
+        f"of an initial excess risk of 0.5, {told.best.risk:.4g} is left at the best settings "
+        f"({told.noiseless:.4g} without noise); {told.visits:,} visits, {told.gamma:.3g} directions a visit."
+    )
+    print_table(
+        "By decay of the server's learning rate",
+        ("schedule", "risk left", "clip norm / typical norm", "progress a round"),
+        [(f"(1 - t/T)^{s.power:g}", s.risk, s.clip_ratio, s.progress) for s in told.by_power],
+    )
+    if told.cohorts:
+        print_table(
+            "By cohort, at equal visits and epsilon",
+            ("cohort", "rounds", "noise multiplier", "risk left"),
+            [(option.cohort, option.rounds, option.noise_multiplier, option.risk) for option in told.cohorts],
+        )
+    print_table(
+        "Suggestions",
+        ("setting", "value", "because", "rests on"),
+        [
+            (s.setting, f"{s.value:.4g}" if isinstance(s.value, float) else s.value, s.because, s.assumes)
+            for s in told.suggestions
+        ],
+        caption="Made from the plan and your guesses alone: a way to choose, not a promise. No data was touched.",
+    )

@@ -46,6 +46,8 @@ def run(
         text, task = "", ""
         if path:
             plan = load_plan(path)
+            if plan.availability is not None:
+                raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task
             if create_population and plan.privacy.epsilon is not None:
                 _create(where, plan.privacy.population, plan.privacy.epsilon, plan.privacy.delta)

@@ -11,8 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
+from fieldfare_client.app import user_count
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out
+from fieldfare_server.selection import require_possible
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy, RoundReport
 
@@ -57,6 +59,12 @@ class Trace:
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     """The plan's task on `nodes` nodes of this process."""
     return LocalGrid(client_app, nodes, {"task": plan.run.task})
+
+
+def require_users(plan: Plan) -> None:
+    """Refuse a plan that the task's users cannot fill, before anything is written. Raises `BadInput`."""
+    users = user_count(plan.run.task)
+    require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
 
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:

@@ -1,51 +1,86 @@
-"""`fieldfare runs`, `report`, `verify`: what was run, what can be said of it, and whether the ledger is whole."""
+"""`fieldfare runs`, `report`, `audit`, `verify`: what was run, what can be said of it, whether it holds."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from itertools import islice
+from typing import Annotated, Any, Literal
 
 import typer
 
 from fieldfare.errors import LedgerError
+from fieldfare_server.api.schemas import Run
+from fieldfare_server.audit import audit_run
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.population import actor
+from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.ledger import verify as check
+from fieldfare_server.ledger.views import RunView
 from fieldfare_server.recharge import recharge
+from fieldfare_server.report import privacy_statement
 
 
 def runs(
     population: Annotated[str | None, typer.Option(help="only this population's")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
     """The newest runs."""
     with refusals(json_):
-        with Ledger.open(Home.of(home, ledger).ledger) as opened:
-            page = opened.runs(limit=limit, population=population)
+        if url is None:
+            refuse_without_url(token_file, ca_file)
+            with Ledger.open(Home.of(home, ledger).ledger) as opened:
+                found = [_row(run) for run in opened.runs(limit=limit, population=population).items]
+        else:
+            with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
+                found = [_served(run) for run in islice(client.runs(population), limit)]
         if json_:
-            print_json([run.model_dump(mode="json", exclude={"planned", "spent", "plan"}) for run in page.items])
+            print_json(found)
             return
         print_table(
             "Runs",
             ("run", "population", "mechanism", "state", "rounds", "epsilon spent", "planned", "note"),
             [
                 (
-                    run.id,
-                    run.population,
-                    run.plan["mechanism"]["kind"],
-                    run.state,
-                    f"{run.next_round}/{run.rounds}",
-                    run.spent_epsilon,
-                    run.planned_epsilon,
-                    run.message,
+                    run["id"],
+                    run["population"],
+                    run["mechanism"],
+                    run["state"],
+                    f"{run['next_round']}/{run['rounds']}",
+                    run["spent_epsilon"],
+                    run["planned_epsilon"],
+                    run["message"],
                 )
-                for run in page.items
+                for run in found
             ],
         )
+
+
+def _row(run: RunView) -> dict[str, Any]:
+    said = run.model_dump(mode="json", exclude={"planned", "spent", "plan"})
+    return said | {"mechanism": run.plan.get("mechanism", {}).get("kind", "unknown")}
+
+
+def _served(run: Run) -> dict[str, Any]:
+    """A service's answer under the names that `_row` uses."""
+    said = run.model_dump(mode="json", exclude={"planned", "spent", "committed_rounds"})
+    return said | {
+        "next_round": run.committed_rounds,
+        "spent_epsilon": run.spent.epsilon,
+        "planned_epsilon": run.planned.epsilon,
+        "delta": run.planned.delta,
+        "message": run.message or "",
+        "started_at": run.started_at.timestamp(),
+        "updated_at": run.updated_at.timestamp(),
+        "ended_at": run.ended_at.timestamp() if run.ended_at else None,
+    }
 
 
 def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
@@ -77,12 +112,38 @@ def report(
     json_: JsonOption = False,
 ) -> None:
     """The privacy statement of one run; every number in it comes from the ledger."""
-    from fieldfare_server import report as statement
-
     with refusals(json_):
         with Ledger.open(Home.of(home, ledger).ledger) as opened:
-            said = statement.privacy_statement(opened, run)
+            said = privacy_statement(opened, run)
         if json_ or format_ == "json":
             print_json(said.to_json())
         else:
             typer.echo(said.to_html() if format_ == "html" else said.to_markdown())
+
+
+def audit(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Test empirically that the run's mechanism adds the noise that was charged; the result is stored and shown.
+
+    The whitened-residual test sees a 1 % error of scale, a wrong correlation, a lost state. Canary estimates are lower
+    bounds on epsilon. The noise is drawn afresh, under a key of the audit's own: a run's own noise stays secret.
+    """
+    with refusals(json_):
+        where = Home.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            result = audit_run(opened, run, actor=actor())
+        if json_:
+            print_json(result.model_dump(mode="json"))
+        else:
+            out.print(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
+            if result.canaries is not None:
+                names = result.canaries.model_dump(mode="json")
+                print_table(
+                    "Canaries (lower bounds on epsilon, never a guarantee)", ("estimate", "value"), names.items()
+                )
+        if not result.residual.passed:
+            raise LedgerError(f"audit of run {run}", result.residual.message)

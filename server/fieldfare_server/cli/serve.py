@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api import server as service
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import err, refusals
+from fieldfare_server.cli.waiting import until
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 
@@ -24,37 +25,51 @@ def serve(
     name: Annotated[list[str] | None, typer.Option(help="a host name the service answers to; repeatable")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM)")] = None,
     key: Annotated[Path | None, typer.Option(help="TLS private key (PEM)")] = None,
-    wait: Annotated[bool, typer.Option(help="wait for the ledger instead of failing while it is not there")] = False,
+    plaintext_network: Annotated[
+        bool, typer.Option("--plaintext-network", help="no TLS beyond this machine: the network is closed otherwise")
+    ] = False,
+    page_token: Annotated[
+        Path | None, typer.Option(help="keep a read token in this file, made at the first start; for the page")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="retry while the ledger, or its secret, is not there")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
+
+    def there() -> Home:
+        where = Home.of(home, ledger)
+        Ledger.open(where.ledger).close()
+        return where
+
     with refusals(as_json=False):
         if (certificate is None) != (key is None):
             raise BadInput("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
-        where = Home.of(home, ledger)
-        _ledger_is_there(where, wait)
+        where = until(there) if wait else there()
+        if page_token is not None:
+            keep_token(where, page_token)
         settings = Settings(hosts=(*LOOPBACK_HOSTS, *(name or ())), hsts=certificate is not None)
         if not is_loopback(host):
             err.print(f"Binding {host}: reachable from other machines, which need a token (fieldfare token create).")
-        uvicorn.run(
+        made = service.config(
             create_app(where.ledger, settings),
-            host=host,
-            port=port,
-            ssl_certfile=str(certificate) if certificate else None,
-            ssl_keyfile=str(key) if key else None,
-            log_level="warning",
-            server_header=False,
+            host,
+            port,
+            certificate=certificate,
+            key=key,
+            plaintext_network=plaintext_network,
         )
+        err.print(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
+        service.serve(made)
 
 
-def _ledger_is_there(where: Home, wait: bool, patience: float = 600.0) -> None:
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            Ledger.open(where.ledger).close()
+def keep_token(where: Home, path: Path) -> None:
+    """See to it that `path` holds a valid token with scope read, readable by its owner alone."""
+    with Ledger.open(where.ledger) as opened:
+        if path.exists() and opened.check_token(path.read_text().strip()) is not None:
             return
-        except LedgerError:
-            if not wait or time.monotonic() > deadline:
-                raise
-            time.sleep(1.0)
+        secret, _ = opened.create_token("page", ("read",), actor="service")
+    # Made anew where the ledger is a new one: an old secret opens nothing.
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secret + "\n")

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.plan import Plan
+from fieldfare_server.cli.export import check_export, export_rounds
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.running import local_grid, run_here
+from fieldfare_server.cli.running import local_grid, require_users, run_here
 from fieldfare_server.flower import run_flower_simulation
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
@@ -24,6 +26,10 @@ def simulate(
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
     resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
+    export: Annotated[
+        Path | None,
+        typer.Option(help="write the rounds there, also when interrupted: .csv, .parquet, or a TensorBoard directory"),
+    ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -35,16 +41,34 @@ def simulate(
             raise BadInput(
                 "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
             )
+        if export is not None:
+            check_export(export)
         where = Home.of(home, ledger)
         if engine == "flower":
             if path:
                 load_plan(path)
             run_id = run_flower_simulation(where, path, resume, nodes)
         else:
-            session = Session.begin(where, load_plan(path), True) if path else Session.resume(where, resume, True)
-            trace = run_here(session, local_grid(session.plan, nodes), f"run {session.account.id}", quiet=json_)
-            run_id = trace.run
+            session = _begin(where, load_plan(path)) if path else Session.resume(where, resume, True)
+            run_id = session.account.id
+            try:
+                run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
+            except FieldfareError:
+                _export(where, run_id, export)
+                raise
+        _export(where, run_id, export)
         _tell(where, run_id, json_)
+
+
+def _begin(where: Home, plan: Plan) -> Session:
+    require_users(plan)
+    return Session.begin(where, plan, identity_is_stable=True)
+
+
+def _export(where: Home, run_id: str, to: Path | None) -> None:
+    if to is not None:
+        with Ledger.open(where.ledger) as ledger:
+            export_rounds(ledger, run_id, to)
 
 
 def _tell(where: Home, run_id: str, as_json: bool) -> None:

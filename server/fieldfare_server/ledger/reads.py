@@ -298,7 +298,18 @@ def _secretive(connection: Connection) -> set[int]:
 
 _COUNTS = ("participants", "cohort_size", "reports")
 _SECRET = frozenset(
-    ("cohort_size", "cohort", "participants", "participant_count", "reports", "rejects", "first", "count", "hashes")
+    (
+        "blind",
+        "cohort",
+        "cohort_size",
+        "count",
+        "first",
+        "hashes",
+        "participant_count",
+        "participants",
+        "rejects",
+        "reports",
+    )
 )
 
 

@@ -98,7 +98,8 @@ class Replay:
         population = self.populations[row["population"]]
         self._require(row, body["first"] == population.values["users"], "users are not numbered one after another")
         population.values["users"] += body["count"]
-        population.chunks.append(body)
+        if body["count"]:
+            population.chunks.append(body)
 
     def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]

@@ -7,6 +7,7 @@ transaction: the round, who took part, the charge, the noise row, the checkpoint
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,8 +126,13 @@ class RunHandle:
         """The index of each user within the population, shape (len(ids),); users that are new get the next indices.
 
         ids: uint64 pseudonyms. Raises ValueError on other arrays. Known users cost no transaction.
+
+        Under `add_remove` every call leaves exactly one audit row, whoever was new: a row only where somebody is new
+        would tell that somebody is there. Call it at moments that do not depend on who is there.
         """
         wanted = pseudonyms(ids)
+        if self._secretive:
+            return self._register(wanted)
         found = np.empty(wanted.shape, dtype=np.int64)
         for at in range(0, wanted.size, _CHUNK):
             found[at : at + _CHUNK] = self._register(wanted[at : at + _CHUNK])
@@ -134,7 +140,7 @@ class RunHandle:
 
     def _register(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
         found = self._by_pseudonym.get(wanted)
-        if (found >= 0).all():
+        if (found >= 0).all() and not self._secretive:
             return found
         missing, first = np.unique(wanted[found < 0], return_index=True)
         order = np.argsort(first)  # new users are numbered in the order in which they were named
@@ -143,7 +149,7 @@ class RunHandle:
         if self._users_loaded < self._users_known:
             with self._journal.database.read() as connection:
                 self._load_users(connection)
-        if (self._by_hash.get(hashes) < 0).any():
+        if (self._by_hash.get(hashes) < 0).any() or self._secretive:
             self._journal.write(lambda connection, entry: self._add_users(connection, entry, hashes))
             with self._journal.database.read() as connection:
                 self._load_users(connection)
@@ -352,7 +358,14 @@ class RunHandle:
     def _fence(self, connection: Connection, entry: Entry) -> None:
         leases.renew(connection, self._seq, self.id, self._token, entry.now)
 
+    @property
+    def _secretive(self) -> bool:
+        return self.adjacency == "add_remove"
+
     def _record(self, entry: Entry, action: str, body: Mapping[str, Any], index: int | None = None) -> None:
+        if self._secretive:
+            # The body has counts that are not shown, its hash is: random bits keep anybody from trying counts on it.
+            body = {**body, "blind": secrets.token_hex(16)}
         entry.append(action, f"run {self.id}", body, population=self.population, run=self.id, round=index)
 
     def _update_run(self, connection: Connection, **values: Any) -> None:
@@ -384,19 +397,21 @@ class RunHandle:
         new = hashes[self._by_hash.get(hashes) < 0]
         _, first = np.unique(new, return_index=True)
         new = new[np.sort(first)]
-        if not new.size:
+        if not new.size and not self._secretive:
             return
         data = new.astype("<u8").tobytes()
-        values = {"population_id": self._population_id, "first": self._users_loaded, "count": new.size, "hashes": data}
+        if new.size:
+            self._insert_users(connection, new.size, data)
+        body = {"first": self._users_loaded, "count": int(new.size), "hashes": _sha256(data)}
+        self._record(entry, "users.register", body)
+
+    def _insert_users(self, connection: Connection, count: int, data: bytes) -> None:
+        values = {"population_id": self._population_id, "first": self._users_loaded, "count": count, "hashes": data}
         connection.execute(insert(models.users).values(values))
         c = models.populations.c
         connection.execute(
-            update(models.populations)
-            .where(c.id == self._population_id)
-            .values(users=self._users_loaded + int(new.size))
+            update(models.populations).where(c.id == self._population_id).values(users=self._users_loaded + count)
         )
-        body = {"first": self._users_loaded, "count": int(new.size), "hashes": _sha256(data)}
-        self._record(entry, "users.register", body)
 
     def _find_open(self, connection: Connection, seq: int) -> OpenRound | None:
         c = models.rounds.c

@@ -15,6 +15,10 @@ optimizer, for every k and gamma.
 | `storm` | the last two models | gamma = -1 (Cutkosky and Orabona 2019) |
 | `doppler` | x | a = 0: a low-pass filter of the updates alone |
 
+How much the mean update moves a round (`innovation`) is a setting, not an estimate. Released values could be looked at
+for free, but they do not tell: where clients look ahead, u differs from m by the model's movement along the curvature
+divided by k, even if nothing else moves, and no Hessian product is released that would take that part out.
+
 Two faults of the released code are not repeated here: k is the weight of the *new* value, and the noise is never
 divided by sqrt(a^2 + (1 - a)^2).
 """

@@ -3,6 +3,9 @@
 A research mode beside the plan's optimizers, for `fieldfare.mechanisms.three_tree.ThreeTree`: every user is asked at
 the current model, at the model of this epoch's start and at that of the epoch before, and sends three vectors, each
 clipped to a norm of its own. The mechanism turns their sums into the noisy momentum; `step` sees only that.
+
+A library, not a `server_optimizer` of plans: a round of the service carries one clipped sum a user, and its mechanism
+has one strategy matrix, while this needs three of each.
 """
 
 from __future__ import annotations

@@ -12,6 +12,10 @@ place, which changes two updates. Under `zero_out` the number of reports is publ
 a Poisson sample is a fixed-size one, and the pair of `sampled` no longer dominates. For `replace_one` with Poisson
 sampling no dominating pair for all epsilon is proven (Lebeda et al. 2024), so none is used.
 
+Cohorts of a fixed size, uniform without replacement, are charged without amplification too. A federation shows how many
+users answered; whoever knows which users never answer then knows that the others were chosen more often than
+cohort / users. `informational.fixed_size_epsilon` says what it would be if everybody answered.
+
 **Reduction** (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 4). Let C be lower
 triangular with at most b non-zero entries per column, from the diagonal down, and let a user be eligible only in rounds
 r, r + b, r + 2b, ... Its columns then have disjoint rows: block by block, the output is a Gaussian mechanism of which

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfare.accounting import sampled
 from fieldfare.accounting.gaussian import zcdp_epsilon
 from fieldfare.errors import BadInput
 
@@ -35,6 +36,24 @@ class Informational:
     def epsilon(self, delta: float) -> float:
         """By the zCDP conversion (`zcdp_epsilon`)."""
         return zcdp_epsilon(self.rho, delta)
+
+
+FIXED_SIZE_ASSUMPTIONS = (
+    "every round's cohort is uniform among all users and secret",
+    "every selected user answers, in every round",
+    "all users are always available",
+)
+
+
+def fixed_size_epsilon(users: int, cohort: int, noise_multiplier: float, rounds: int, delta: float) -> float:
+    """epsilon of independent noise with uniform cohorts of fixed size, replace-one, under `FIXED_SIZE_ASSUMPTIONS`.
+
+    noise_multiplier: noise std over the clip norm, so replacing a user changes 2 / noise_multiplier. An upper bound by
+    privacy loss distributions (`sampled.fixed_size_epsilon`). Raises `BadInput`.
+    """
+    if not 1 <= cohort <= users:
+        raise BadInput(f"cohort = {cohort}", f"must be in [1, {users}].", str(users))
+    return sampled.fixed_size_epsilon(cohort / users, noise_multiplier / 2, rounds, delta)
 
 
 LAST_ITERATE_ASSUMPTIONS = (

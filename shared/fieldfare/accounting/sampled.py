@@ -117,7 +117,10 @@ def epsilon(mu_squared: float, events: Events, delta: float) -> float:
     step = grid_for(mu_squared, events)
     if step is None:
         return math.inf
-    distribution = _composed(mu_squared, events, step)
+    return _epsilon_of(_composed(mu_squared, events, step), delta)
+
+
+def _epsilon_of(distribution: Any, delta: float) -> float:
     target = delta - _FFT_SLACK
 
     def excess(at: float) -> float:
@@ -144,17 +147,20 @@ def delta(mu_squared: float, events: Events, at: float) -> float:
     return min(1.0, float(_composed(mu_squared, events, step).get_delta_for_epsilon(at)) + _FFT_SLACK)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _composed(mu_squared: float, events: Events, step: float) -> Any:
-    whole = _self_composed(events[0], step)
-    for event in events[1:]:
-        whole = whole.compose(_self_composed(event, step))
-    if mu_squared > 0:
-        whole = whole.compose(_base(1.0, 1 / math.sqrt(mu_squared), step))
-    return whole
+    whole = _events_composed(events, step)
+    return whole if mu_squared == 0 else whole.compose(_base(1.0, 1 / math.sqrt(mu_squared), step))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
+def _events_composed(events: Events, step: float) -> Any:
+    """One convolution beyond the same events without the last, which are remembered from the round before."""
+    last = _self_composed(events[-1], step)
+    return last if len(events) == 1 else _events_composed(events[:-1], step).compose(last)
+
+
+@lru_cache(maxsize=32)
 def _self_composed(event: SampledGaussian, step: float) -> Any:
     return _base(event.rate, event.noise_multiplier, step).self_compose(event.count)
 
@@ -166,8 +172,8 @@ def _base(rate: float, noise_multiplier: float, step: float) -> Any:
 
     reach = _reach(noise_multiplier)
     # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
-    high = math.ceil(float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + reach)) / step)
-    low = math.floor(float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) - reach)) / step)
+    high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)
+    low = math.floor(float(np.logaddexp(_log_complement(rate), math.log(rate) - reach)) / step)
     grid = np.arange(low, high + 1, dtype=np.float64) * step
     with_user = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         step, low, high, _deltas_with_user(grid, rate, noise_multiplier)
@@ -179,6 +185,28 @@ def _base(rate: float, noise_multiplier: float, step: float) -> Any:
         step, -high, -low, _deltas_without_user(grid, rate, noise_multiplier)
     )
     return privacy_loss_distribution.PrivacyLossDistribution(with_user, without_user)
+
+
+def fixed_size_epsilon(rate: float, noise_multiplier: float, count: int, delta: float) -> float:
+    """epsilon of `count` rounds of a uniform cohort of fixed size, `rate` = cohort / users, adjacency replace-one.
+
+    noise_multiplier: noise std over what *replacing* a user changes at most (twice the clip norm). Both orders of the
+    two worlds obey H_alpha <= f(alpha) = q H(Q || P) at 1 + (alpha - 1)/q for alpha >= 1 (Balle, Barthe and Gaboardi
+    2018, Theorem 10), hence 1 - alpha + alpha f(1/alpha) below 1. That is one convex curve, so a dominating pair, which
+    composes. Raises `BadInput` where no grid fits.
+    """
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+    events = (SampledGaussian(rate, noise_multiplier, count),)
+    step, reason = grid_for(0.0, events), refusal(0.0, events)
+    if step is None or delta < SMALLEST_DELTA:
+        raise BadInput(f"{count} rounds at rate {rate:g}", reason or f"delta = {delta:g} is too small for a grid.")
+    high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + _reach(noise_multiplier))) / step)
+    upper = _deltas_with_user(np.arange(high + 1, dtype=np.float64) * step, rate, noise_multiplier)
+    negative = np.arange(-high, 0, dtype=np.float64) * step
+    lower = -np.expm1(negative) + np.exp(negative) * upper[:0:-1]
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -high, high, np.concatenate([lower, upper]))
+    return _epsilon_of(privacy_loss_distribution.PrivacyLossDistribution(pmf).self_compose(count), delta)
 
 
 def _deltas_with_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
@@ -213,6 +241,10 @@ def _gaussian_deltas(epsilons: Vector, mu: float) -> Vector:
     far = x > 0
     out[far] = density[far] * (_mills(x[far]) - _mills(x[far] + mu))
     return np.asarray(np.where(epsilons >= 0, out, 1 - np.exp(-size) * (1 - out)), dtype=np.float64)
+
+
+def _log_complement(rate: float) -> float:
+    return math.log1p(-rate) if rate < 1 else -math.inf
 
 
 def _mills(s: Vector) -> Vector:

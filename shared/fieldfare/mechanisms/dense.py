@@ -1,9 +1,10 @@
 """Dense matrix factorisation: the optimal C for prefix sums under a participation, T <= 2 048.
 
 Denisov et al. 2022 (one participation); Choquette-Choo et al. 2023b, "Multi-Epoch Matrix Factorization Mechanisms"
-(fixed orders); Choquette-Choo et al. 2023a (minimum separation, where C has as many bands as the separation). The
-optimisation is in `gram.py`; here its X becomes the triangular C with C^T C = X, which any participation can then be
-charged for (`triangular.py`): whatever the optimiser did, the C that is charged is the C whose inverse is applied.
+(fixed orders); Choquette-Choo et al. 2023a (minimum separation and cyclic sampling, where C has as many bands as the
+separation: what amplification by sampling asks for). The optimisation is in `gram.py`; here its X becomes the
+triangular C with C^T C = X, which any participation can then be charged for (`triangular.py`): whatever the optimiser
+did, the C that is charged is the C whose inverse is applied.
 
 Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept in `cache`, by what they are optimal for.
 The core knows no files: a server may put any mutable mapping from names to bytes there.
@@ -27,7 +28,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds, factor
-from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
+from fieldfare.participation import FixedOrder, Participation, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +124,7 @@ def _shape(rounds: int, participation: Participation) -> tuple[int, int]:
 
 def _whole_classes(rounds: int, participation: Participation) -> bool:
     b, k = _shape(rounds, participation)
-    return k > 1 and isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-rounds // b)
+    return k > 1 and isinstance(participation, FixedOrder) and k == -(-rounds // b)
 
 
 def _optimise(rounds: int, participation: Participation, objective: gram.Objective) -> Array:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Objective = Literal["mean", "max"]
 _MEMORY = 6
 _STEPS = 400
-_TOLERANCE = 1e-7
+_TOLERANCE = 3e-7
 """Relative gain of a step below which, three times in a row, the search ends."""
 _POWERS = (8.0, 32.0, 128.0, 512.0)
 
@@ -93,10 +93,10 @@ def start(rounds: int, bands: int, diagonal: Array) -> Array:
 def minimise(gram: Array, constraint: Constraint, objective: Objective) -> Array:
     """The X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse than it."""
     if objective == "mean":
-        return _Search(constraint, 1.0).run(gram)
+        return _Search(constraint, 1.0, _TOLERANCE).run(gram)
     best = gram
     for power in _POWERS:
-        gram = _Search(constraint, power).run(gram)
+        gram = _Search(constraint, power, 1e-6 if power == _POWERS[-1] else 1e-5).run(gram)
         if prefix_errors(gram).max() <= prefix_errors(best).max():
             best = gram
     return best
@@ -127,8 +127,8 @@ def _prefix_parts(gram: Array) -> tuple[Array, Array] | None:
 class _Search:
     """L-BFGS for the p-mean of the prefix errors under a constraint."""
 
-    def __init__(self, constraint: Constraint, power: float) -> None:
-        self.constraint, self.power = constraint, power
+    def __init__(self, constraint: Constraint, power: float, tolerance: float) -> None:
+        self.constraint, self.power, self.tolerance = constraint, power, tolerance
         n = len(constraint.free)
         spectrum = 1.0 / (2.0 * np.sin(np.pi * (np.arange(n) + 0.5) / (2 * n)))
         self.weights = np.multiply.outer(spectrum, spectrum) / np.add.outer(spectrum, spectrum)
@@ -155,7 +155,7 @@ class _Search:
             gradient = new_gradient - gradient
             self.remember(direction, gradient)
             gram = gram + direction
-            small = small + 1 if value - new_value < _TOLERANCE * abs(new_value) else 0
+            small = small + 1 if value - new_value < self.tolerance * abs(new_value) else 0
             value, gradient = new_value, new_gradient
             if small == 3:
                 break

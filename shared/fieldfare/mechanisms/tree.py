@@ -18,7 +18,7 @@ apart: 67 instead of 79). `nodes = "all"` charges the whole tree all the same, a
 **What `full` is.** The best estimate of a prefix from the nodes *so far* is the online one, because the nodes of the
 binary expansion have no other node in common. `full` uses all nodes of the horizon (Honaker 2015), which is B = C^+.
 Noise is independent of data, so nodes that close later are no obstacle: by rotation invariance of the Gaussian
-(Denisov et al. 2022, theorem 2.1) x + C^+ z has the law of x + R^-1 z' where R is lower-triangular and
+(Denisov et al. 2022) x + C^+ z has the law of x + R^-1 z' where R is lower-triangular and
 R^T R = C^T C, and adaptively chosen x stay covered because R is lower-triangular. R is what is charged and R^-1 what is
 applied. Its state is O(T) vectors or O(t) draws a round: research only.
 """

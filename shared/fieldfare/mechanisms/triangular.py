@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Engine = Literal["memory", "replay"]
 MOST_ROUNDS = 2048
 _CLOSE = 1e-12
+_PATTERNS = 4096
+"""Patterns whose products are gathered at a time."""
 _WIDE = 64
 """Fixed orders with more participations than this use bound (1)."""
 
@@ -82,7 +84,10 @@ class TriangularMechanism(Mechanism):
         self._b = np.tril(solve_triangular(c, np.eye(len(c)), lower=True))
         for matrix in (self._c, self._b):
             matrix.setflags(write=False)
+        below, column = np.nonzero(c)
+        self._bands = int((below - column).max()) + 1
         self._horizon_sensitivity = horizon_sensitivity
+        self._whole: Array | None = None
         self._curves: dict[int, tuple[Array, Array]] = {}
 
     def __repr__(self) -> str:
@@ -120,7 +125,7 @@ class TriangularMechanism(Mechanism):
             value = float(np.sqrt(best_separated(values, b, k)))
             return Sensitivity(value, "exact" if exact else "upper bound", "columns of one pattern do not overlap")
         patterns = in_step_patterns(participation, n)
-        gram = np.abs(self._c[:, :n].T @ self._c[:, :n])
+        gram = np.ascontiguousarray(self._products(self.rounds)[:n, :n])
         if patterns is not None:
             value = max(float(np.sqrt(gram[np.ix_(p, p)].sum())) for p in patterns)
             how = "every pattern of the fixed order, with all rows of C"
@@ -132,23 +137,28 @@ class TriangularMechanism(Mechanism):
         return Sensitivity(value, "upper bound", how)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Array:
-        """sqrt(sum_{i,j in P} |X_ij|): the norm of the summed columns when no product is negative, never less."""
+        """sqrt(sum_{i,j in P} |X_ij|): the norm of the summed columns when no product is negative, never less.
+
+        Of the products after n rounds and of those of the whole horizon the ones with the smaller sum: releasing
+        fewer rows reveals no more.
+        """
         n = self._released(rounds)
         kept = [[t for t in pattern if t < n] for pattern in patterns]
         by_size: dict[int, list[int]] = {}
         for index, pattern in enumerate(kept):
             by_size.setdefault(len(pattern), []).append(index)
-        gram = np.abs(self._c[:n, :n].T @ self._c[:n, :n])
         squared = np.zeros(len(patterns))
+        products = [self._products(m) for m in {n, self.rounds}]
         for size, members in by_size.items():
             rounds_of = np.array([kept[i] for i in members], dtype=np.int64).reshape(len(members), size)
             wrong = (rounds_of < 0).any(axis=1) | (np.diff(rounds_of, axis=1) <= 0).any(axis=1)
             if wrong.any():
                 bad = tuple(int(t) for t in rounds_of[int(np.argmax(wrong))])
                 raise BadInput(f"pattern {bad}", "must be increasing rounds from 0.")
-            for i in range(size):
-                for j in range(size):
-                    squared[members] += gram[rounds_of[:, i], rounds_of[:, j]]
+            for i in range(0, len(members), _PATTERNS):
+                part = rounds_of[i : i + _PATTERNS]
+                sums = [gram[part[:, :, None], part[:, None, :]].sum(axis=(1, 2)) for gram in products]
+                squared[members[i : i + _PATTERNS]] = np.minimum.reduce(sums)
         return np.asarray(np.sqrt(squared))
 
     def stream(
@@ -167,10 +177,13 @@ class TriangularMechanism(Mechanism):
         row: Array = self._b[t, : t + 1]
         return row
 
-    @property
-    def _bands(self) -> int:
-        below, column = np.nonzero(self._c)
-        return int((below - column).max()) + 1
+    def _products(self, n: int) -> Array:
+        """|X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""
+        if n < self.rounds:
+            return np.abs(self._c[:n, :n].T @ self._c[:n, :n])
+        if self._whole is None:
+            self._whole = np.abs(self._c.T @ self._c)
+        return self._whole
 
     def _fixed_order(self, period: int, n: int) -> Sensitivity:
         if period not in self._curves:

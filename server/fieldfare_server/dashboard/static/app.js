@@ -11,7 +11,7 @@ import { drawGuarantee } from "./guarantee.js";
 import { drawLedger, resetLedger } from "./ledger.js";
 import { drawNoise } from "./noise.js";
 import { drawParticipation } from "./participation.js";
-import { drawRuns } from "./runs.js";
+import { MOST, drawComparison, drawRuns } from "./runs.js";
 import { drawUtility } from "./utility.js";
 
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
@@ -52,6 +52,7 @@ async function loadRun(populations, runs) {
   if (!id) {
     draw("banner", [null], (parent) => drawBanner(parent, { run: null }));
     for (const panel of RUN_PANELS) draw(panel, [null], (parent) => show(parent, empty("Shown when there is a run.")));
+    draw("compare", [], (parent) => show(parent));
     draw("runs", [runs], (parent) => drawRuns(parent, runs, {}));
     return;
   }
@@ -73,15 +74,19 @@ async function loadRun(populations, runs) {
   draw("cohort", [run, series], (parent) => drawCohort(parent, run, series));
   draw("utility", [run, series], (parent) => drawUtility(parent, run, series));
   draw("noise", [run, series], (parent) => drawNoise(parent, run, series));
-  draw("participation", [histogram], (parent) => drawParticipation(parent, histogram));
+  draw("participation", [run.adjacency, histogram], (parent) => drawParticipation(parent, run, histogram));
   await loadRuns(runs, id);
 }
 
 async function loadRuns(runs, current) {
   const compared = await Promise.all([...state.compared.keys()].map((one) => get(`${path(one)}/series?points=${POINTS}`)));
-  draw("runs", [runs, current, ...compared], (parent) => drawRuns(parent, runs, {
-    current, compared: state.compared, series: compared, onPick: pick,
-    onCompare: (id, yes) => { if (yes) state.compared.set(id, true); else state.compared.delete(id); refresh(); },
+  draw("compare", compared, (parent) => drawComparison(parent, compared));
+  draw("runs", [runs, current, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
+    current, compared: state.compared, onPick: pick,
+    onCompare: (id, yes) => {
+      if (yes) state.compared.set(id, true); else state.compared.delete(id);
+      loadRuns(runs, current).catch((error) => notice(error.message));
+    },
     onMore: () => { state.runLimit = Math.min(500, state.runLimit + 100); refresh(); },
   }));
 }
@@ -143,6 +148,7 @@ function refuse(error) {
   $("banner").dataset.kind = "";
   show($("banner"), h("div", {}, h("p", { class: "banner-state" }, "Sign in to see the budget"), h("p", { class: "muted" }, "From another machine, this service answers only with a token.")),
     h("div", { class: "banner-tools" }, h("button", { type: "button", class: "primary", "data-key": "sign-in", onclick: logIn }, "Sign in")));
+  show($("compare"));
   for (const id of ["budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), empty("Signed out."));
   $("main").setAttribute("aria-busy", "false");
 }

@@ -1,6 +1,6 @@
 // Panel 2: each population's budget as one bar: spent, reserved, free; the limit is the bar's end.
 import { empty, facts, h, s, show } from "./dom.js";
-import { count, epsilon, moment, number, percent } from "./format.js";
+import { HIDDEN, count, epsilon, hides, moment, number, percent } from "./format.js";
 
 function gauge(population, index) {
   const limit = population.epsilon;
@@ -32,7 +32,7 @@ function card(population, index) {
     h("ul", { class: "key" }, key("spent", "Spent", epsilon(population.spent.epsilon)),
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
     facts([["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
-      ["Projected end", end], ["Users seen", count(population.users)], ["Adjacency", population.adjacency.replace("_", "-")]]));
+      ["Projected end", end], ["Users seen", hides(population.adjacency) ? HIDDEN : count(population.users)], ["Adjacency", population.adjacency.replace("_", "-")]]));
 }
 
 export function drawBudgets(parent, populations) {

@@ -3,6 +3,9 @@ const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export const count = (n) => (n === null || n === undefined ? "—" : n.toLocaleString());
+// What stands where a count of users would: under this adjacency, who is there is the secret.
+export const HIDDEN = "not shown under add-remove";
+export const hides = (adjacency) => adjacency === "add_remove";
 export const time = (at) => clock.format(new Date(at));
 export const moment = (at) => (at ? day.format(new Date(at)) : "—");
 export const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;

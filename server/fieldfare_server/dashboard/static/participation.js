@@ -1,9 +1,13 @@
 // Panel 8: how often users took part, against what the plan allows. Counts of users only; nobody can be told apart.
 import { empty, facts, h, show } from "./dom.js";
-import { count } from "./format.js";
+import { HIDDEN, count, hides } from "./format.js";
 import { bars } from "./chart.js";
 
-export function drawParticipation(parent, histogram) {
+export function drawParticipation(parent, run, histogram) {
+  if (hides(run.adjacency)) {
+    show(parent, facts([["Users by rounds", HIDDEN], ["Allowed", count(histogram.allowed)], ["Rounds apart, at least", count(histogram.separation)]]));
+    return;
+  }
   const rows = histogram.users.map((users, times) => [times, users]).filter(([times, users]) => times > 0 || users > 0);
   const most = Math.max(0, ...rows.filter(([, users]) => users > 0).map(([times]) => times));
   if (most === 0) {

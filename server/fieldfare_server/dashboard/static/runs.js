@@ -5,7 +5,7 @@ import { lineChart } from "./chart.js";
 import { stateTag } from "./banner.js";
 import { scores, span } from "./utility.js";
 
-const MOST = 4;
+export const MOST = 4;
 
 function table(runs, view) {
   const head = ["Compare", "Run", "State", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score", "Started"];
@@ -28,14 +28,16 @@ export function drawRuns(parent, page, view) {
     show(parent, empty("No run has been started."));
     return;
   }
-  const figure = h("div", { class: "gap" });
-  show(parent, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores.`), figure, table(page.items, view),
+  show(parent, table(page.items, view),
     page.next ? h("div", { class: "gap" }, h("button", { type: "button", "data-key": "more", onclick: view.onMore }, "More runs")) : null);
-  if (view.series.length >= 1 && view.compared.size >= 1) overlay(figure, view.series);
-  else figure.remove();
 }
 
-function overlay(figure, every) {
+// Apart from the table, which may be long: choosing a run must not draw it anew.
+export function drawComparison(figure, every) {
+  if (!every.length) {
+    show(figure, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores.`));
+    return;
+  }
   const lines = every.map((series, i) => ({ name: series.run, color: String(i + 1), dash: [null, "7 4", "2 4", "9 3 2 3"][i], points: scores(series) })).filter((line) => line.points.length);
   if (!lines.length) {
     show(figure, empty("The chosen runs have released no score."));

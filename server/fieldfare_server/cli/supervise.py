@@ -1,0 +1,76 @@
+"""`fieldfare supervise`: resume runs whose coordinator died."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import refusals
+from fieldfare_server.cli.waiting import until
+from fieldfare_server.flower import submit
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.views import RunView
+from fieldfare_server.supervisor import Supervisor
+
+log = logging.getLogger("fieldfare.supervisor")
+
+
+def supervise(
+    superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
+    root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="seconds between looks")] = 2.0,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Watch the ledger for runs that nobody holds, and hand them to the federation again, until stopped."""
+    with refusals(as_json=False):
+        if insecure == (root_certificates is not None):
+            raise BadInput(
+                "supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
+            )
+        where = Home.of(home, ledger)
+        certificates = root_certificates.absolute() if root_certificates else None
+
+        def resume(run: RunView) -> None:
+            with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+                submit(
+                    Path(work),
+                    superlink,
+                    task=str(run.plan["run"]["task"]),
+                    run_id=run.id,
+                    resume=run.id,
+                    root_certificates=certificates,
+                    stream=False,
+                    timeout=60.0,
+                )
+
+        supervisor = Supervisor(resume)
+        while True:
+            with until(lambda: Ledger.open(where.ledger), patience=float("inf")) as opened:
+                try:
+                    while True:
+                        supervisor.look(under_way(opened))
+                        time.sleep(every)
+                except FieldfareError as error:
+                    # The database went away for longer than the ledger waits: begin again.
+                    log.warning("the ledger cannot be read: %s", error)
+
+
+def under_way(ledger: Ledger) -> list[RunView]:
+    """All runs that have not ended."""
+    found: list[RunView] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = ledger.runs(cursor=cursor or None, limit=200)
+        found += [run for run in page.items if run.ended_at is None]
+        cursor = page.next
+    return found

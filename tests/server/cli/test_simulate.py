@@ -1,0 +1,144 @@
+"""`fieldfare simulate`: what it writes, what it refuses, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fieldfare_server.cli.application import application
+from fieldfare_server.cli.export import COLUMNS
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger, verify
+from fieldfare_server.recharge import recharge
+from support.federation import home
+
+PLAN = """
+[privacy]
+population = "people"
+noise_multiplier = 2.0
+delta = 1e-5
+[run]
+task = "support.federation:{task}"
+rounds = {rounds}
+cohort = 6
+noise_seed = 11
+round_timeout = 5.0
+[mechanism]
+kind = "independent"
+[participation]
+scheme = "min-separation"
+separation = 4
+[client]
+batch_size = 3
+"""
+
+
+def prepare(root: Path, task: str = "TinyTask", rounds: int = 5) -> tuple[Home, list[str]]:
+    (root / "plan.toml").write_text(PLAN.format(task=task, rounds=rounds))
+    where = home(root, epsilon=200.0)
+    return where, ["simulate", str(root / "plan.toml"), "--home", str(where.root), "--ledger", where.ledger, "--json"]
+
+
+def simulate(arguments: list[str]) -> Result:
+    return CliRunner().invoke(application, arguments)
+
+
+def told(where: Home) -> list[dict[str, object]]:
+    with Ledger.open(where.ledger) as ledger:
+        (run,) = ledger.runs().items
+        rounds = ledger.rounds(run.id).items
+    return [{**r.statistics, **r.model_dump(), "round": r.index} for r in rounds]
+
+
+def test_rounds_as_csv_are_what_the_ledger_says(tmp_path: Path) -> None:
+    where, arguments = prepare(tmp_path)
+    to = tmp_path / "new" / "rounds.csv"
+    result = simulate([*arguments, "--export", str(to)])
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(to.read_text().splitlines()))
+    assert len(rows) == 5
+    assert tuple(rows[0]) == COLUMNS
+    for row, seen in zip(rows, told(where), strict=True):
+        assert {name: str(seen[name]) for name in COLUMNS} == row
+
+
+def test_rounds_as_parquet(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    where, arguments = prepare(tmp_path)
+    assert simulate([*arguments, "--export", str(tmp_path / "rounds.parquet")]).exit_code == 0
+    rows = pq.read_table(tmp_path / "rounds.parquet").to_pylist()
+    assert rows == [{name: seen[name] for name in COLUMNS} for seen in told(where)]
+
+
+def test_rounds_in_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    where, arguments = prepare(tmp_path)
+    result = simulate([*arguments, "--export", str(tmp_path / "tb")])
+    assert result.exit_code == 0, result.output
+    log = EventAccumulator(str(tmp_path / "tb" / json.loads(result.stdout)["run"]))
+    log.Reload()
+    for name in ("epsilon", "score", "reports"):
+        seen = [(event.step, event.value) for event in log.Scalars(name)]
+        assert seen == [(row["round"], pytest.approx(row[name], rel=1e-6)) for row in told(where)]
+
+
+@pytest.mark.parametrize(("to", "why"), [("rounds.xlsx", "no"), ("folder.csv", "directory"), ("file", "is a file")])
+def test_an_export_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, to: str, why: str) -> None:
+    where, arguments = prepare(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").touch()
+    result = simulate([*arguments, "--export", str(tmp_path / to)])
+    assert result.exit_code == 2
+    assert why in result.output
+    with Ledger.open(where.ledger) as ledger:
+        assert not ledger.runs().items
+
+
+def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
+    where, arguments = prepare(tmp_path, "SlowTask", rounds=30)
+    export = ["--export", str(tmp_path / "rounds.csv")]
+    command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", *arguments, *export]
+    python_path = os.pathsep.join(path for path in sys.path if path)
+    env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "SLOW_TASK": "0.1"}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not any(page_rounds(where, 3)) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the command
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 4, said
+    body = json.loads(said)
+    assert (body["error"], body["exit_code"]) == ("Interrupted", 4)
+    with Ledger.open(where.ledger) as ledger:
+        (run,) = ledger.runs().items
+    assert run.state == "interrupted"
+    assert f"--resume {run.id}" in body["message"]
+    assert 3 <= run.next_round < 30
+    assert len((tmp_path / "rounds.csv").read_text().splitlines()) >= 1 + run.next_round
+
+    result = simulate(["simulate", "--resume", run.id, *arguments[2:]])
+    assert result.exit_code == 0, result.output
+    assert (json.loads(result.stdout)["state"], json.loads(result.stdout)["rounds"]) == ("done", 30)
+    with Ledger.open(where.ledger) as ledger:
+        report = verify(ledger, where.root, recompute=recharge, held=ledger.head())
+    assert report.ok, str(report.fault)
+
+
+def page_rounds(where: Home, at_least: int) -> list[bool]:
+    with Ledger.open(where.ledger) as ledger:
+        return [run.next_round >= at_least for run in ledger.runs().items]

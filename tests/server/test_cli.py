@@ -1,0 +1,252 @@
+"""The command line: exit codes, one message for a refusal, nothing written, `--json` that parses."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fieldfare_server.cli.application import application
+from fieldfare_server.ledger import Ledger
+
+DIGITS = """
+[privacy]
+population = "writers"
+epsilon = 4.0
+delta = 1e-5
+[run]
+task = "digits"
+rounds = 3
+cohort = 12
+min_reports = 6
+[participation]
+scheme = "min-separation"
+separation = 2
+max_participations = 2
+[mechanism]
+kind = "nu"
+nu = "auto"
+[client]
+epochs = 1
+batch_size = 8
+learning_rate = 0.3
+"""
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def fieldfare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(application, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Callable[..., Path]:
+    def write(text: str = DIGITS, **changes: str) -> Path:
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "plan.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def said(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def test_plan_prices_without_a_ledger(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
+    result = fieldfare("plan", plan_file(), "--json")
+    assert result.exit_code == 0, result.output
+    keys = {"mechanism", "rounds", "noise_multiplier", "sensitivity", "rho_zcdp", "mu_gdp", "epsilon", "delta"}
+    told = said(result)
+    assert keys | {"max_error", "mean_error", "buffers"} <= set(told)
+    assert told["epsilon"] == pytest.approx(4.0, rel=1e-6)
+    assert told["epsilon"] <= 4.0
+    assert told["mu_gdp"] == pytest.approx(told["sensitivity"] / told["noise_multiplier"])
+    assert told["epsilon_zcdp"] > told["epsilon"]
+    assert not (tmp_path / "home").exists()
+    assert fieldfare("plan", plan_file()).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("epsilon = 4.0", "epsilom = 4.0", ("privacy.epsilom", "epsilon")),
+        ("rounds = 3", 'rounds = "x"', ("run.rounds = 'x'",)),
+        ("rounds = 3", "rounds = 0", ("run.rounds = 0", "1")),
+        ("max_participations = 2", "max_participations = 3", ("max_participations = 3", "2")),
+        ('kind = "nu"', 'kind = "new"', ("mechanism.kind = 'new'", "nu")),
+        ('nu = "auto"', "nu = 1.5", ("mechanism.nu",)),
+        ("delta = 1e-5", "delta = 2", ("privacy.delta = 2",)),
+        ("[client]", "[clients]", ("clients", "client")),
+        ("[client]", '[clipping]\nkind = "flat"\nnorm = -1.0\n[client]', ("clipping.norm = -1.0",)),
+        ("[client]", '[server_optimizer]\nkind = "sdg"\n[client]', ("server_optimizer.kind = 'sdg'", "sgd")),
+        ("[privacy]", "[privacy", ("not TOML",)),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+def test_bad_plans_are_refused_with_code_2_and_nothing_written(
+    command: str,
+    old: str,
+    new: str,
+    words: tuple[str, ...],
+    fieldfare: Run,
+    plan_file: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    result = fieldfare(command, plan_file(**{old: new}))
+    assert result.exit_code == 2, result.output
+    assert all(word in result.stderr for word in words), result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_refusal_in_json_has_its_parts(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
+    result = fieldfare("plan", plan_file(**{"rounds = 3": "rounds = 0"}), "--json")
+    assert result.exit_code == 2
+    assert said(result) == {
+        "error": "BadInput",
+        "message": said(result)["message"],
+        "exit_code": 2,
+        "what": "run.rounds = 0",
+        "why": said(result)["why"],
+        "nearest": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "missing.toml"),
+        ("budget",),
+        ("runs",),
+        ("verify",),
+        ("report", "nobody"),
+        ("simulate",),
+        ("simulate", "--resume", "nobody"),
+        ("population", "create", "x", "--epsilon", "-1", "--delta", "1e-5"),
+        ("population", "create", "../x", "--epsilon", "1", "--delta", "1e-5"),
+        ("population", "raise", "x", "--reason", "because", "--epsilon", "9"),
+        ("token", "create", "officer", "--scope", "root"),
+        ("run", "plan.toml"),
+        ("compare", "plan.toml", "--train"),
+        ("serve", "--certificate", "only.pem"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_message(arguments: tuple[str, ...], fieldfare: Run) -> None:
+    result = fieldfare(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("Refused.")
+    assert "Traceback" not in result.output
+
+
+def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
+    created = fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5", "--json")
+    assert said(created)["spent_epsilon"] == 0
+    done = fieldfare("simulate", plan_file(), "--nodes", "2", "--json")
+    assert done.exit_code == 0, done.output
+    run = said(done)
+    assert (run["state"], run["rounds"]) == ("done", 3)
+    assert run["epsilon"] <= 4.0
+    assert Path(run["model"]).exists()
+
+    refused = fieldfare("simulate", plan_file())
+    assert refused.exit_code == 3
+    assert "would come to" in refused.stderr
+    budget = said(fieldfare("budget", "writers", "--json"))[0]
+    assert budget["spent_epsilon"] == pytest.approx(run["epsilon"])
+    assert [entry["id"] for entry in said(fieldfare("runs", "--json"))] == [run["run"]]
+
+    checked = said(fieldfare("verify", "--json"))
+    assert checked["ok"]
+    assert checked["checked"]["charges"] == 3
+    statement = fieldfare("report", run["run"])
+    assert "Privacy statement" in statement.stdout
+    assert said(fieldfare("report", run["run"], "--json"))
+    assert said(fieldfare("audit", run["run"], "--json"))["residual"]["passed"]
+
+    raised = fieldfare("population", "raise", "writers", "--epsilon", "20", "--reason", "a second study", "--json")
+    assert said(raised)["epsilon"] == 20
+    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
+    assert said(fieldfare("population", "close", "writers", "--json"))["state"] == "closed"
+    assert fieldfare("simulate", plan_file()).exit_code == 2
+
+    token = said(fieldfare("token", "create", "officer", "--scope", "read", "--json"))
+    listed = fieldfare("token", "list", "--json")
+    assert token["token"] not in listed.stdout
+    assert fieldfare("token", "revoke", token["id"]).exit_code == 0
+
+
+def test_a_changed_ledger_is_named(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
+    fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
+    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
+    with sqlite3.connect(tmp_path / "home" / "ledger.sqlite3") as raw:
+        change = "UPDATE rounds SET spent = replace(spent, '0.', '0.0') WHERE \"index\" = 1"
+        with pytest.raises(sqlite3.IntegrityError, match="does not change"):
+            raw.execute(change)
+        guards = [
+            (name, text) for name, text in raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        ]
+        for name, _ in guards:
+            raw.execute(f"DROP TRIGGER {name}")
+        assert raw.execute(change).rowcount == 1
+        for _, text in guards:
+            raw.execute(text)
+    result = fieldfare("verify")
+    assert result.exit_code == 2
+    assert "rounds" in result.stderr
+    assert "charge" in result.stderr or "spent" in result.stderr
+
+
+def test_a_population_too_small_for_the_plan_is_refused(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
+    fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
+    result = fieldfare("simulate", plan_file(**{"cohort = 12\nmin_reports = 6": "cohort = 80\nmin_reports = 80"}))
+    assert result.exit_code == 2
+    assert "the population has 100" in result.stderr
+    assert said(fieldfare("runs", "--json")) == []
+
+
+def test_compare_needs_no_ledger_and_no_data(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
+    result = fieldfare(
+        "compare", plan_file(), "--mechanism", "independent", "--mechanism", '{kind = "nu", nu = 0.1}', "--json"
+    )
+    assert result.exit_code == 0, result.output
+    labels = [row["label"] for row in said(result)["plans"]]
+    assert labels == ["independent", "nu(nu=0.1)"]
+    assert {row["epsilon"] <= 4.0 for row in said(result)["plans"]} == {True}
+    assert not (tmp_path / "home").exists()
+
+
+def test_mechanisms_lists_every_kind(fieldfare: Run) -> None:
+    from fieldfare import mechanisms
+
+    result = fieldfare("mechanisms", "--rounds", "32", "--separation", "8", "--max-participations", "4", "--json")
+    assert result.exit_code == 0, result.output
+    assert [row["kind"] for row in said(result)] == list(mechanisms.kinds())
+
+
+def test_no_key_is_in_the_ledger_or_in_any_output(
+    fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
+    result = fieldfare("simulate", plan_file(), "--json")
+    key = (tmp_path / "home" / said(result)["run"] / "noise.key").read_bytes()
+    with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}"):
+        pass
+    raw = (tmp_path / "home" / "ledger.sqlite3").read_bytes()
+    assert key not in raw
+    assert key.hex().encode() not in raw
+    assert key.hex() not in result.output
