@@ -8,7 +8,8 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long bench-mechanisms bench-optimizers bench-simulation bench-api clean
+.PHONY: install demo test check test-long containers-test
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-api clean
 
 install: $(VENV)/.installed
 
@@ -31,6 +32,10 @@ test: check
 
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
+
+containers-test: install
+	$(COMPOSE) build
+	CONTAINERS=1 COMPOSE="$(COMPOSE)" $(BIN)/pytest -m containers tests/e2e
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)

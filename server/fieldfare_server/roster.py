@@ -53,15 +53,18 @@ class Roster:
         self._available: Indices | None = None
         self.refused: Counter[str] = Counter()
 
-    def refresh(self, grid: Grid, timeout: float) -> None:
-        """Ask nodes that are new for their users; forget none, but only users of nodes online now are available."""
+    def refresh(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
+        """Ask nodes that are new for their users; forget none, but only users of nodes online now are available.
+
+        `tick` is called while waiting: a node that is slow to answer must not cost the run its lease.
+        """
         online = set(grid.get_node_ids())
         if online != self._online:
             self._online, self._available = online, None
         new = sorted(self._online - self._asked)
         queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
         claims: list[tuple[int, NDArray[np.uint64]]] = []
-        for reply in replies_as_they_come(grid, queries, timeout) if queries else ():
+        for reply in replies_as_they_come(grid, queries, timeout, tick) if queries else ():
             if reply.has_error():
                 self.refused["error reply"] += 1
                 continue

@@ -195,7 +195,7 @@ class FieldfareStrategy(Strategy):
         needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
         deadline = time.monotonic() + run.round_timeout
         while True:
-            self._roster.refresh(grid, run.round_timeout)
+            self._roster.refresh(grid, run.round_timeout, s.account.heartbeat)
             available = self._roster.available()
             enough = available.size >= needed
             cohort = s.select(available) if enough else available[:0]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.population import actor
@@ -50,7 +51,7 @@ def run(
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task
             if create_population and plan.privacy.epsilon is not None:
-                _create(where, plan.privacy.population, plan.privacy.epsilon, plan.privacy.delta)
+                _create(where, plan, plan.privacy.epsilon)
         run_id = resume or secrets.token_hex(6)
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             said = submit(
@@ -71,8 +72,11 @@ def run(
             out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
 
 
-def _create(where: Home, name: str, epsilon: float, delta: float) -> None:
+def _create(where: Home, plan: Plan, epsilon: float) -> None:
+    name = plan.privacy.population
     where.prepare()
     with Ledger.open(where.ledger, create=True) as ledger:
         if name not in {view.name for view in ledger.populations()}:
-            ledger.create_population(name, epsilon, delta, actor=actor())
+            # A fixed noise seed is for tests: its population can never hold people.
+            simulated = plan.run.noise_seed is not None
+            ledger.create_population(name, epsilon, plan.privacy.delta, simulated=simulated, actor=actor())
