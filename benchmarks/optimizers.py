@@ -156,6 +156,7 @@ def markdown(rows: list[Table]) -> str:
             "",
             "**Uncharged rehearsals on public data.** No budget was spent, and none of these models is private:",
             "settings were chosen by looking at scores. On private data every run, tuning included, would be charged.",
+            "A dash is a cell that was not run.",
             "",
             *tabulate(lambda row: f"{row['mean']:.4f} ± {row['half_width']:.4f}"),
             "",
