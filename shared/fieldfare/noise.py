@@ -30,6 +30,7 @@ import hashlib
 import itertools
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
@@ -208,12 +209,12 @@ class SecureNoise:
             return self._aes_keys[name]
 
 
-class Drawer:
+class Drawer(ABC):
     """Draws pieces of one row of one stream. Safe to use from several threads at once."""
 
+    @abstractmethod
     def into(self, out: NDArray[Any], offset: int) -> None:
         """Fill the contiguous float32/float64 vector `out` with elements [offset, offset + len(out)) of the row."""
-        raise NotImplementedError
 
     def to_device(self, out: torch.Tensor, offset: int) -> None:
         """The same for a tensor on an accelerator: drawn on the host, copied chunk by chunk."""

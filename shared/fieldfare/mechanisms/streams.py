@@ -12,7 +12,7 @@ z is ever used twice.
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -188,27 +188,27 @@ class ChunkedStream(Stream):
         """
 
 
-class Ops:
+class Ops(ABC):
     """The few vector operations a stream needs. On the host none depends on where a chunk was cut."""
 
     step: int
     """Elements that fit in a cache together with a few buffers."""
 
+    @abstractmethod
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
         """x = elements [lo, lo + len(x)) of the drawer's row"""
-        raise NotImplementedError
 
+    @abstractmethod
     def like(self, x: Span) -> Span:
         """A vector like x with undefined contents that lives until the chunk is done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def axpy(self, y: Span, a: float, x: Span) -> None:
         """y += a x"""
-        raise NotImplementedError
 
+    @abstractmethod
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
         """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
-        raise NotImplementedError
 
     def copy(self, y: Span, x: Span) -> None:
         """y = x"""
