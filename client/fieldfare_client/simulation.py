@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.user_config import UserConfig
@@ -92,8 +91,3 @@ class LocalGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return list(self.pull_messages(self.push_messages(messages)))
-
-
-def local_grid(app: ClientApp, nodes: int, **config: Any) -> LocalGrid:
-    """A grid whose nodes read `config` as their run configuration (for example `task="flights"`)."""
-    return LocalGrid(app, nodes, dict(config))
