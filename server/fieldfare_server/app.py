@@ -18,6 +18,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fieldfare import logs
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_server.crowd import require_simulated
@@ -53,6 +54,7 @@ def read_plan(value: str) -> Plan:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Flower's entry point: begin or resume, then run to the end."""
+    logs.configure("info")
     said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
     home, stable = Home.of(), identity_is_stable(grid)
     try:

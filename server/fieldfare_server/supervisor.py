@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fieldfare import logs
 from fieldfare.errors import FieldfareError
 from fieldfare_server.ledger.views import RunView
 
@@ -49,7 +50,8 @@ class Supervisor:
             if run.next_round > seen.round:
                 self._watched[run.id] = seen = _Watched(run.next_round)
             if run.state == "interrupted" and self._due(seen):
-                self._try(run, seen)
+                with logs.about(run.id, run.next_round):
+                    self._try(run, seen)
                 tried.append(run.id)
         return tried
 

@@ -5,10 +5,6 @@ The noise is seeded (so the population is a simulated one), hence all three must
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +13,11 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.flower import environment, program, require_ended, run_flower_simulation, stop, submit, superlink
+from fieldfare_server.flower import require_ended, run_flower_simulation, submit, superlink
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.session import Session
+from support.flower import supernode
 
 PLAN = """
 [privacy]
@@ -77,27 +74,6 @@ def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: 
     path.write_text(PLAN)
     run = run_flower_simulation(home, path, "", nodes=2)
     torch.testing.assert_close(model(home, run), in_process, rtol=1e-5, atol=1e-6)
-
-
-@contextlib.contextmanager
-def supernode(work: Path, address: str, index: int) -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
-    with (work / f"node-{index}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1"}),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            stop(process)
 
 
 @pytest.mark.flower
