@@ -4,8 +4,9 @@ The server side's directory (each part below goes to one service, and to no othe
 
     superlink/    ca.crt server.crt server.key superexec.secret
     coordinator/  ca.crt superexec.secret ledger.url
-    api/          ledger.url              (the page's token is added by `fieldfare token create --file`)
+    api/          ledger.url              (the page's token is added by `fieldfare serve --page-token`)
     ledger/       password
+    monitoring/   grafana.password     (the token to scrape with is added by `fieldfare serve --metrics-token`)
 
 A node's directory, made where the node is:
 
@@ -34,7 +35,7 @@ from fieldfare.errors import BadInput
 DAYS = 397
 """Validity: what public authorities allow for server certificates."""
 
-PARTS = ("superlink", "coordinator", "api", "ledger")
+PARTS = ("superlink", "coordinator", "api", "ledger", "monitoring")
 """Directories of the server side: one a service."""
 
 _PEM = serialization.Encoding.PEM
@@ -60,6 +61,7 @@ def make_server(
         "coordinator/ledger.url": url,
         "api/ledger.url": url,
         "ledger/password": password.encode(),
+        "monitoring/grafana.password": secrets.token_urlsafe(24).encode(),
         "superlink/server.crt": certificate,
         "superlink/server.key": key,
         "superlink/superexec.secret": executor_secret,

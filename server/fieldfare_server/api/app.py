@@ -57,7 +57,10 @@ def build(store: Store, settings: Settings) -> FastAPI:
     app.state.broker = broker
     app.state.authenticator = Authenticator(store, settings)
     app.state.readiness = Readiness(store, settings.verify_seconds, app.version)
-    app.state.metrics = Metrics(store, settings.metrics_seconds, lambda: broker.clients)
+    readiness: Readiness = app.state.readiness
+    app.state.metrics = Metrics(
+        store, settings.metrics_seconds, lambda: broker.clients, lambda: readiness.verification().ok
+    )
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)
