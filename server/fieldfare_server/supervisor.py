@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fieldfare import logs
 from fieldfare.errors import FieldfareError
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
 
 log = logging.getLogger("fieldfare.supervisor")
@@ -73,3 +74,14 @@ class Supervisor:
                 seen.attempts,
                 run.id,
             )
+
+
+def under_way(ledger: Ledger) -> list[RunView]:
+    """All runs that have not ended."""
+    found: list[RunView] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = ledger.runs(cursor=cursor or None, limit=200)
+        found += [run for run in page.items if run.ended_at is None]
+        cursor = page.next
+    return found

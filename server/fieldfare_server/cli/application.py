@@ -24,6 +24,7 @@ COMMANDS = (
     "report",
     "audit",
     "verify",
+    "doctor",
     "migrate",
 )
 GROUPS = ("population", "token", "certificates", "nodes")
