@@ -27,18 +27,20 @@ def server(
     directory: Directory,
     exchange: Exchange,
     host: Hosts = None,
+    gate_host: Annotated[
+        list[str] | None, typer.Option(help="a name or address at which nodes reach the gate; repeatable")
+    ] = None,
     ledger_host: Annotated[str, typer.Option(help="where the database is")] = "ledger",
     days: Days = DAYS,
     owner: Owner = None,
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """The server side: a CA, the SuperLink's certificate, the executor's secret, the ledger's password."""
+    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's password."""
     with refusals(json_):
         there = if_missing and (directory / "superlink" / "ca.crt").exists()
-        files = (
-            [] if there else make_server(directory, exchange, host or ["localhost"], ledger_host=ledger_host, days=days)
-        )
+        hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
+        files = [] if there else make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
         _give(owner, *(directory / part for part in PARTS), exchange)
         _tell(directory, files, json_)
 
