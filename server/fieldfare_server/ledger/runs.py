@@ -165,10 +165,6 @@ class RunHandle:
         """The committed rounds of this run in which each user took part, increasing; () for never."""
         return self._taken_part.patterns(self._known(indices))
 
-    def all_patterns(self) -> list[tuple[int, ...]]:
-        """The distinct patterns of all users that took part in this run, sorted."""
-        return self._taken_part.distinct()
-
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def open_round(self, cohort: ArrayLike) -> OpenRound:
