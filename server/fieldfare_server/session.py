@@ -250,12 +250,19 @@ class Session:
         A round that a crash voided is drawn again as it was, so that the resumed run is the one that would have been;
         a round that too few users answered is drawn anew, for the same users might not answer again.
         """
-        generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
-        if self.crowd is not None:
-            return self.crowd.wait(
-                lambda: self._selector.select(self.next_round, available, self.account.participation, generator)
+        stream, t = f"select.{self.voids}" if self.voids else "select", self.next_round
+        generator = self.noise.generator(stream, t)
+
+        def select() -> Indices:
+            return self._selector.select(
+                t,
+                available,
+                self.account.participation,
+                generator,
+                lambda n: self.noise.uniform(n, row=t, stream=stream),
             )
-        return self._selector.select(self.next_round, available, self.account.participation, generator)
+
+        return select() if self.crowd is None else self.crowd.wait(select)
 
     def points(self) -> Points:
         """What clients train from this round."""
