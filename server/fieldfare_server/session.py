@@ -37,8 +37,9 @@ from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
 from fieldfare_server.crowd import Crowd
 from fieldfare_server.durable import replace_file
+from fieldfare_server.heart import Heart
 from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, OpenRound, this_process
+from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
@@ -89,6 +90,7 @@ class Session:
             availability=self.crowd,
         )
         self._ledger: Ledger | None = None
+        self._heart: Heart | None = None
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
@@ -143,7 +145,7 @@ class Session:
             handle.finish("failed", str(error))
             ledger.close()
             raise
-        session._ledger = ledger
+        session._keep(ledger, handle)
         return session
 
     @classmethod
@@ -176,14 +178,19 @@ class Session:
         )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
-            session._ledger = ledger
             session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:
                 session._restore(*store.latest_committed(handle.checkpoint), handle.next_round)
         except BaseException as error:
             handle.release(str(error))
             raise
+        session._keep(ledger, handle)
         return session
+
+    def _keep(self, ledger: Ledger, handle: RunHandle) -> None:
+        """From here to the session's end its lease is kept, however long a step takes."""
+        self._ledger, self._heart = ledger, Heart(handle.heartbeat, handle.lease_seconds / 6)
+        self._heart.start()
 
     def _settle_open_round(self, opened: OpenRound | None) -> None:
         """A round that a crash left open: commit it as it was going to be, or void it if it never got that far."""
@@ -228,6 +235,15 @@ class Session:
             )
 
     # -- what the strategy asks for -------------------------------------------------------------------------------
+
+    def heartbeat(self) -> None:
+        """Say that the session gets on: its lease is kept only so long as it does. For every loop that waits.
+
+        Raises `LedgerError` if another coordinator has taken over.
+        """
+        if self._heart is not None:
+            self._heart.alive()
+        self.account.heartbeat()
 
     @property
     def noise_multiplier(self) -> float:
@@ -401,6 +417,8 @@ class Session:
             path = self.store.directory / "model.safetensors"
             named = {name: value.clone().contiguous() for name, value in self.schema.split(self.params).items()}
             replace_file(path, save(named), mode=0o644)
+        if self._heart is not None:
+            self._heart.stop()
         self.account.finish(state, message)
         return path
 
@@ -411,6 +429,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._heart is not None:
+                self._heart.stop()
             self.account.__exit__(kind, error, trace)
         finally:
             if self._ledger is not None:

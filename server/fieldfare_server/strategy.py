@@ -121,7 +121,7 @@ class FieldfareStrategy(Strategy):
                     s.finish("stopped", "stopped on request")
                     return self._result()
                 if request == "pause":
-                    s.account.heartbeat()
+                    s.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
                 voids = 0 if self._round(grid) else voids + 1
@@ -158,7 +158,7 @@ class FieldfareStrategy(Strategy):
         s = self.session
         messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
         faults.point("strategy.sent")
-        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.account.heartbeat)
+        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.heartbeat)
         arrays, _ = self.aggregate_train(s.next_round + 1, replies)
         return arrays is not None
 
@@ -195,13 +195,13 @@ class FieldfareStrategy(Strategy):
         needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
         deadline = time.monotonic() + run.round_timeout
         while True:
-            self._roster.refresh(grid, run.round_timeout, s.account.heartbeat)
+            self._roster.refresh(grid, run.round_timeout, s.heartbeat)
             available = self._roster.available()
             enough = available.size >= needed
             cohort = s.select(available) if enough else available[:0]
             if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
                 return cohort
-            s.account.heartbeat()
+            s.heartbeat()
             time.sleep(NODE_POLL)
 
     def aggregate_train(
