@@ -19,6 +19,7 @@ from fieldfare.wire import Schema
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.dropout import unkeyed
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.layered import LayeredEngine
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
@@ -64,7 +65,7 @@ class Trainer:
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:
-            self._engines[kind] = kind(self._model, self.task.loss, self.client)
+            self._engines[kind] = kind(self._model, self.task, self.client)
         return self._engines[kind]
 
     def chunk_size(self, users: int) -> int:
@@ -76,7 +77,8 @@ class Trainer:
 
     def _candidates(self, users: int) -> Choice:
         most = self.chunk_size(users)
-        loop = Candidate(self._engine(LoopEngine), min(most, LOOP_USERS), "one user at a time")
+        plain = LoopEngine if LayeredEngine.refuses(self._model) else LayeredEngine
+        loop = Candidate(self._engine(plain), min(most, LOOP_USERS), "one user at a time")
         if self.client.engine == "loop":
             return Choice([loop], "the plan says so")
         if not StackedEngine.refuses(self._model):
