@@ -317,7 +317,7 @@ class Session:
                     f"its noise row is {opened.noise_row}, the noise stands at row {self._stream.round}.",
                     "resume the run",
                 )
-            raw += self.noise_multiplier * self.clipping.joint_bound * self._stream.next()
+            self._stream.add_to(raw, self.noise_multiplier * self.clipping.joint_bound)
         faults.point("strategy.privatised")
         d = self.schema.numel
         update = raw[:d] * (self._rescale() / cohort)
