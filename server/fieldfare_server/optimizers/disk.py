@@ -66,8 +66,8 @@ class DiSKSpec(OptimizerSpec):
         if not isinstance(value, Mapping | OptimizerSpec):
             raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", '{ kind = "sgd" }')
         base = parse(value)
-        if base.kind == cls.model_fields["kind"].default:
-            raise BadInput("server_optimizer.base.kind = 'disk'", "a filter cannot wrap a filter.", "sgd")
+        if "base" in type(base).model_fields:
+            raise BadInput(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
         return base
 
     @model_validator(mode="after")
@@ -99,10 +99,6 @@ class DiSK(ServerOptimizer):
     spec: DiSKSpec
     base: ServerOptimizer
     kind: ClassVar[str] = "disk"
-
-    @property
-    def queries(self) -> int:
-        return 2 if self.spec.mode in ("two-point", "storm") else 1
 
     def init(self, params: torch.Tensor) -> State:
         own = {
