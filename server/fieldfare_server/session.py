@@ -97,7 +97,7 @@ class Session:
         self._autocovariance: tuple[float, ...] = ()
         if cost is not None:
             self._charge = cost.realised()
-            self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
+            self._stream = cost.mechanism.stream(self.optimizer.queries * self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
             self._autocovariance = autocovariance(cost.mechanism)
 
@@ -319,19 +319,20 @@ class Session:
                 )
             self._stream.add_to(raw, self.noise_multiplier * self.clipping.joint_bound)
         faults.point("strategy.privatised")
-        d = self.schema.numel
-        update = raw[:d] * (self._rescale() / cohort)
+        d = raw.numel() - self.counts
+        update = total.unstacked(raw[:d]) * (self._rescale() / cohort)
         params, state = self.optimizer.step(self.state, self.params, update, info)
         faults.point("strategy.stepped")
         clip = self._next_clip(raw[d:], total.users)
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
         last, every = opened.index + 1 == self.plan.run.rounds, self.plan.run.evaluate_every
         score = self.task.evaluate(self._as_model(params)) if last or (opened.index + 1) % every == 0 else {}
+        noise_std = info.noise_std * total.spread
         statistics = {
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
-            "noise_std": info.noise_std,
-            "noise_norm": info.noise_std * math.sqrt(d),
+            "noise_std": noise_std,
+            "noise_norm": noise_std * math.sqrt(d),
             "released_norm": float(torch.linalg.vector_norm(update.double())),
             "clip_norm": self.clip,
         }
@@ -363,7 +364,7 @@ class Session:
         digest = self.store.write(opened.index, tensors, meta) if self.store else "0" * 64
         self._commit(opened, digest, meta)
         self.params, self.state, self.clip, self.score = params, state, clip, score
-        self.next_round, self.voids, self.noise_std = opened.index + 1, 0, info.noise_std
+        self.next_round, self.voids, self.noise_std = opened.index + 1, 0, noise_std
         faults.point("strategy.released")
 
     def _commit(self, opened: OpenRound, digest: str, meta: Mapping[str, Any]) -> None:

@@ -171,14 +171,18 @@ class FieldfareStrategy(Strategy):
         faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
-        points, weights = s.points()
+        points, weights, shares, batches = s.points()
         # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
         encoded = write_points(flwr.app, point_arrays)
-        self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
+        total = Aggregate(s.schema, occasion, s.clip_norm, s.counts, shares)
+        self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
+        batches = opened.index if batches is None else batches
         answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
         for node, (indices, names) in self._roster.by_node(answering).items():
-            instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
+            instruction = TrainInstruction(
+                occasion, point_arrays, weights, names, s.settings(), queries=len(shares), batches=batches
+            )
             message = Message(
                 instruction.write(flwr.app, encoded),
                 node,

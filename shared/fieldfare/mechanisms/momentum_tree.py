@@ -67,18 +67,12 @@ class MomentumTreeSpec(MechanismSpec):
     )
     kind: Literal["momentum-tree"] = "momentum-tree"
     momentum: float = Field(default=0.9, ge=0, lt=1, description="the server's momentum 1 - a")
-    variant: Literal["flat", "proportional", "three-tree"] = Field(
+    variant: Literal["flat", "proportional"] = Field(
         default="flat", description="noise of a node: all the same, or as its sensitivity under the plan's separation"
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """The tree of `rounds` rounds; "proportional" takes its epoch length from `participation` (None: one epoch)."""
-        if self.variant == "three-tree":
-            raise BadInput(
-                "mechanism.variant = 'three-tree'",
-                "releases three sums a round and needs the optimizer that computes them.",
-                "variant = 'flat', or fieldfare.mechanisms.three_tree.ThreeTree",
-            )
         block = block_rounds(self.restart_every, rounds)
         scale = np.ones(block.bit_length())
         if self.variant == "proportional":
