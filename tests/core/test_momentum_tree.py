@@ -301,24 +301,6 @@ def test_resume_and_skip_bit_for_bit() -> None:
             assert torch.equal(jumped.next(), expected[later])
 
 
-@pytest.mark.parametrize(("period", "rounds", "charge"), [(16, 256, 1.0767), (64, 1024, 0.9466), (32, 1600, 1.0180)])
-def test_the_exact_charge_of_three_published_trees(period: int, rounds: int, charge: float) -> None:
-    """Algorithm 2, theorem 8: zCDP sigma^2 with the paper's noise, all nodes charged, replace-one, is below 3/2."""
-    log = np.log2(period)
-    early, late = 3 * log, 4 * rounds / period * log
-    best = 0.0
-    for offset in range(1, period + 1):
-        total = 0.0
-        for y, z in nodes(rounds):
-            first = y + (offset - y) % period
-            w = sum((1 - 1 / period) ** (z - t) for t in range(first, z + 1, period))
-            v = early if z <= 2 * period else late
-            total += (2 * w) ** 2 * (1 / (16 * v) + 1 / (4 * v) + 1 / (4 * late)) / 2
-        best = max(best, total)
-    assert best == pytest.approx(charge, rel=2e-3)
-    assert best < 1.5
-
-
 def test_normalised_steps_descend_as_lemma_5_says() -> None:
     """For any direction d_t: mean ||grad|| <= 3 (F_1 - F_end) / (2 eta T) + 3 L eta / 4 + 3 mean ||d_t - grad||."""
     rng, rounds, momentum, step = np.random.default_rng(1), 64, 0.9, 0.05
@@ -352,6 +334,7 @@ def test_restarts_stamp_it() -> None:
         ({"momentum": -0.1}, "momentum = -0.1"),
         ({"momentum": float("nan")}, "momentum"),
         ({"variant": "paper"}, "variant = 'paper'"),
+        ({"variant": "three-tree"}, "server_optimizer.kind = 'three-query'"),
         ({"alpha": 0.1}, "alpha"),
     ],
 )

@@ -67,12 +67,19 @@ class MomentumTreeSpec(MechanismSpec):
     )
     kind: Literal["momentum-tree"] = "momentum-tree"
     momentum: float = Field(default=0.9, ge=0, lt=1, description="the server's momentum 1 - a")
-    variant: Literal["flat", "proportional"] = Field(
+    variant: Literal["flat", "proportional", "three-tree"] = Field(
         default="flat", description="noise of a node: all the same, or as its sensitivity under the plan's separation"
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """The tree of `rounds` rounds; "proportional" takes its epoch length from `participation` (None: one epoch)."""
+        if self.variant == "three-tree":
+            raise BadInput(
+                "mechanism.variant = 'three-tree'",
+                "is the published form, whose noise no plan needs: three queries share one tree's at a lower cost.",
+                "variant = 'flat' with server_optimizer.kind = 'three-query', or "
+                "fieldfare.mechanisms.three_tree.ThreeTree",
+            )
         block = block_rounds(self.restart_every, rounds)
         scale = np.ones(block.bit_length())
         if self.variant == "proportional":
