@@ -60,32 +60,53 @@ def make_server(
     already holds secrets, or no host is given.
     """
     _require_new(directory / "superlink" / "ca.crt")
-    ca, (certificate, key), (gate_certificate, gate_key) = _authority_and_servers(
-        "Fieldfare federation CA", [hosts, gate_hosts], days
-    )
     # A URL and a file hold the same password: the database takes one, its clients the other.
     password, executor_secret = secrets.token_urlsafe(24), secrets.token_bytes(32)
     url = f"postgresql+psycopg://fieldfare:{password}@{ledger_host}:5432/fieldfare\n".encode()
     files = {
-        "coordinator/ca.crt": ca,
         "coordinator/superexec.secret": executor_secret,
         "coordinator/ledger.url": url,
         "api/ledger.url": url,
         "ledger/password": password.encode(),
-        "gate/ca.crt": ca,
-        "gate/server.crt": gate_certificate,
-        "gate/server.key": gate_key,
         "monitoring/grafana.password": secrets.token_urlsafe(24).encode(),
-        "superlink/server.crt": certificate,
-        "superlink/server.key": key,
         "superlink/superexec.secret": executor_secret,
-        "superlink/ca.crt": ca,
+        **_tls(hosts, gate_hosts, days),
     }
     written = _write_all(directory, files)
     # Another user than the others' reads this one: the database image's own. Nothing else is ever in its directory.
     (directory / "ledger").chmod(0o755)
     (directory / "ledger" / "password").chmod(0o444)
-    return [*written, _publish(exchange / "ca.crt", ca)]
+    return [*written, _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
+
+
+def renew_server(
+    directory: Path, exchange: Path, hosts: Sequence[str], gate_hosts: Sequence[str] = ("gate",), *, days: int = DAYS
+) -> list[Path]:
+    """Put new certificates in the place of those that `make_server` wrote, and nothing else; return the files.
+
+    Every node needs the new `exchange`/ca.crt, and services that were started with the old files have to be started
+    again. Raises `BadInput` where there is nothing to renew.
+    """
+    if not (directory / "superlink" / "ca.crt").exists():
+        raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
+    files = _tls(hosts, gate_hosts, days)
+    return [*_write_all(directory, files), _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
+
+
+def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str, bytes]:
+    """The server side's certificates and their keys, by file; the CA's own certificate comes last."""
+    ca, (certificate, key), (gate_certificate, gate_key) = _authority_and_servers(
+        "Fieldfare federation CA", [hosts, gate_hosts], days
+    )
+    return {
+        "coordinator/ca.crt": ca,
+        "gate/ca.crt": ca,
+        "gate/server.crt": gate_certificate,
+        "gate/server.key": gate_key,
+        "superlink/server.crt": certificate,
+        "superlink/server.key": key,
+        "superlink/ca.crt": ca,
+    }
 
 
 def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], *, days: int = DAYS) -> list[Path]:

@@ -59,7 +59,15 @@ class World:
     """How many took part in each round, from the tables."""
 
 
-def world(root: Path, missing: int) -> World:
+MECHANISMS = {
+    # Correlated noise under this sampling is charged as a Gaussian; independent noise is amplified by it, and its
+    # epsilons are composed numerically.
+    "gaussian": {"kind": "nu", "nu": 0.1},
+    "amplified": {"kind": "independent"},
+}
+
+
+def world(root: Path, missing: int, mechanism: dict[str, Any]) -> World:
     home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}", lease_patience=5.0)
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
@@ -67,8 +75,7 @@ def world(root: Path, missing: int) -> World:
     described = plan(
         privacy={"population": "people", "noise_multiplier": 8.0, "delta": 1e-5, "adjacency": "add_remove"},
         participation={"scheme": "poisson", "rate": 0.5},
-        # Correlated noise under this sampling is charged without amplification, which is quick to compute.
-        mechanism={"kind": "nu", "nu": 0.1},
+        mechanism=mechanism,
         run__cohort=USERS // 2,
         run__rounds=ROUNDS,
         run__min_reports=None,
@@ -92,10 +99,10 @@ def world(root: Path, missing: int) -> World:
     return World(home, told, logged, [int(n) for n in rows])
 
 
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
-    root = tmp_path_factory.mktemp("worlds")
-    return world(root / "all", 0), world(root / "one-less", 1)
+@pytest.fixture(scope="module", params=MECHANISMS)
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
+    root, mechanism = tmp_path_factory.mktemp("worlds"), MECHANISMS[request.param]
+    return world(root / "all", 0, mechanism), world(root / "one-less", 1, mechanism)
 
 
 @pytest.fixture

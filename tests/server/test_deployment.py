@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fieldfare.errors import BadInput, FieldfareError
-from fieldfare_server.certificates import PARTS, make_node, make_server
+from fieldfare_server.certificates import PARTS, make_node, make_server, renew_server
 from fieldfare_server.supervisor import FIRST_PAUSE, MOST_ATTEMPTS, Supervisor
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,24 @@ def test_a_second_call_overwrites_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="already holds"):
         make_node(tmp_path / "n", tmp_path / "x", "node-1", ["node-1"])
     assert (tmp_path / "n/node").read_bytes() == before
+
+
+def test_renewal_replaces_certificates_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no certificates to renew"):
+        renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    before = {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()}
+    modes = files(tmp_path / "s")
+    renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    changed = {p.name for p, content in before.items() if p.read_bytes() != content}
+    assert changed == {"ca.crt", "server.crt", "server.key"}
+    assert files(tmp_path / "s") == modes
+    authorities = {p.read_bytes() for p in tmp_path.rglob("ca.crt")}
+    assert len(authorities) == 1
+    ca = x509.load_pem_x509_certificate(authorities.pop())
+    for part in ("superlink", "gate"):
+        server = x509.load_pem_x509_certificate((tmp_path / "s" / part / "server.crt").read_bytes())
+        server.verify_directly_issued_by(ca)
 
 
 @pytest.mark.parametrize("name", ["", "../node", ".hidden", "a/b"])

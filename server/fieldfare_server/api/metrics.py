@@ -28,11 +28,11 @@ class LedgerCollector(Collector):
         self,
         store: Store,
         seconds: float,
-        verified: Callable[[], bool],
+        whole: Callable[[], bool | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """verified: whether the audit chain is whole as far as it was checked; cheap to ask again."""
-        self._store, self._seconds, self._verified, self._clock = store, seconds, verified, clock
+        """whole: whether the audit chain is, as far as it was checked; None while nobody knows. Cheap to ask again."""
+        self._store, self._seconds, self._whole, self._clock = store, seconds, whole, clock
         self._lock = threading.Lock()
         self._cached: tuple[float, list[Population], Totals] | None = None
 
@@ -40,7 +40,7 @@ class LedgerCollector(Collector):
         """All ledger metrics; `fieldfare_ledger_up` alone, at 0, when the ledger cannot be read."""
         up = GaugeMetricFamily("fieldfare_ledger_up", "1 if the ledger could be read for this scrape")
         try:
-            (populations, totals), whole = self._read(), self._verified()
+            (populations, totals), whole = self._read(), self._whole()
         except Exception:
             up.add_metric([], 0)
             yield up
@@ -48,7 +48,8 @@ class LedgerCollector(Collector):
         up.add_metric([], 1)
         yield up
         chain = GaugeMetricFamily("fieldfare_ledger_chain_ok", "1 if the audit chain is whole, as far as checked")
-        chain.add_metric([], whole)
+        if whole is not None:
+            chain.add_metric([], whole)
         yield chain
         yield from _budgets(populations)
         yield from _totals(totals)
@@ -119,9 +120,11 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 class Metrics:
     """A registry of its own, so that two applications in one process do not share counters."""
 
-    def __init__(self, store: Store, seconds: float, clients: Callable[[], int], verified: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, seconds: float, clients: Callable[[], int], whole: Callable[[], bool | None]
+    ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(LedgerCollector(store, seconds, verified))
+        self.registry.register(LedgerCollector(store, seconds, whole))
         self.requests = Counter(
             "fieldfare_http_requests", "Requests", ["method", "route", "status"], registry=self.registry
         )

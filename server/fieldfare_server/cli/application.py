@@ -25,11 +25,12 @@ COMMANDS = (
     "audit",
     "verify",
     "doctor",
+    "abandon",
     "migrate",
 )
 GROUPS = ("population", "token", "certificates", "nodes")
 
-_MODULES = {"report": "runs", "audit": "runs", "verify": "runs"}
+_MODULES = {"report": "runs", "audit": "runs", "verify": "runs", "abandon": "runs"}
 """Where a command does not live in a module of its own name."""
 
 

@@ -12,7 +12,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 
 SOON = datetime.timedelta(days=30)
-RENEW = "make new ones: `fieldfare certificates` into an empty directory, then carry the new ca.crt to every node"
+RENEW = (
+    "make new ones: on the server `fieldfare certificates renew`, and carry the new ca.crt to every node; "
+    "between a node and its executor `fieldfare certificates node` into an empty directory"
+)
 
 
 def certificates(directory: Path, now: datetime.datetime | None = None) -> list[Finding]:
