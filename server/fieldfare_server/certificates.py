@@ -40,6 +40,7 @@ DAYS = 397
 PARTS = ("superlink", "gate", "coordinator", "api", "ledger", "monitoring")
 """Directories of the server side: one a service."""
 
+_GRAFANA = "monitoring/grafana.password"
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()
 
@@ -68,7 +69,7 @@ def make_server(
         "coordinator/ledger.url": url,
         "api/ledger.url": url,
         "ledger/password": password.encode(),
-        "monitoring/grafana.password": secrets.token_urlsafe(24).encode(),
+        _GRAFANA: secrets.token_urlsafe(24).encode(),
         "superlink/superexec.secret": executor_secret,
         **_tls(hosts, gate_hosts, days),
     }
@@ -82,14 +83,16 @@ def make_server(
 def renew_server(
     directory: Path, exchange: Path, hosts: Sequence[str], gate_hosts: Sequence[str] = ("gate",), *, days: int = DAYS
 ) -> list[Path]:
-    """Put new certificates in the place of those that `make_server` wrote, and nothing else; return the files.
+    """Put new certificates in the place of those that `make_server` wrote; return the files. Secrets stay as they are,
+    and those that an older version did not make yet are made.
 
     Every node needs the new `exchange`/ca.crt, and services that were started with the old files have to be started
     again. Raises `BadInput` where there is nothing to renew.
     """
     if not (directory / "superlink" / "ca.crt").exists():
         raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
-    files = _tls(hosts, gate_hosts, days)
+    files = {} if (directory / _GRAFANA).exists() else {_GRAFANA: secrets.token_urlsafe(24).encode()}
+    files |= _tls(hosts, gate_hosts, days)
     return [*_write_all(directory, files), _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
 
 

@@ -67,8 +67,8 @@ def _machine(where: Home | None, against: Path | None, task: str | None) -> Iter
     yield from machine.disk(*([where.root] if where else []), *volumes)
     if where:
         yield machine.node_authentication()
-    elif task:
-        yield machine.task(task)
+    else:
+        yield machine.task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
     yield from machine.against(against) if against else [skipped("versions on both sides", "no --against was given.")]
 
 
