@@ -1,6 +1,6 @@
 """Flower's SuperNode, which looks more often for work while there is some.
 
-    python -m fieldfare_client.supernode ARGUMENT ...        (those of flower-supernode)
+    python -Pm fieldfare_client.supernode ARGUMENT ...        (those of flower-supernode)
 
 Flower 1.41's SuperNode sleeps three seconds whenever it finds no message, and half a second whenever its ClientApp has
 not answered yet, and has no setting for either. A round has one of each on its way, so it cannot take less than three

@@ -1,6 +1,6 @@
 """Run a SuperExec whose ClientApp tasks are forks of a warm parent instead of new interpreters.
 
-    python -m fieldfare_client.warm flower-superexec ARGUMENT ...
+    python -Pm fieldfare_client.warm flower-superexec ARGUMENT ...
 
 This process becomes the SuperExec, with a stand-in for `flwr-clientapp` first on its PATH: same process, same signals,
 same exit status. Beside it a keeper starts the parent, starts it again when it dies, and ends it when the SuperExec
@@ -37,7 +37,7 @@ def keep(superexec: int, folder: Path) -> None:
     pause = SHORTEST_PAUSE
     while True:
         began = time.monotonic()
-        command = [sys.executable, "-m", "fieldfare_client.warm.parent", str(folder)]
+        command = [sys.executable, "-Pm", "fieldfare_client.warm.parent", str(folder)]
         # It ends with its standard input, so also where this process is killed.
         parent = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
         handle = os.pidfd_open(parent.pid)
@@ -52,18 +52,26 @@ def keep(superexec: int, folder: Path) -> None:
         print(f"the warm parent ended with {parent.returncode}; starting another", file=sys.stderr, flush=True)
 
 
-def main(command: list[str]) -> None:
-    """See the module."""
+def accompany(superexec: int) -> None:
+    """Put the stand-in on this process's PATH, and a keeper beside it. superexec: this process's pidfd."""
     folder = Path(tempfile.mkdtemp(prefix="fieldfare-warm-"))  # mode 0700
     # A link, because the place for temporary files may forbid to run what lies there.
     (folder / TASK_PROGRAM).symlink_to(stand_in.__file__)
-    superexec = os.pidfd_open(os.getpid())
     if os.fork() == 0:
         with contextlib.suppress(BaseException):
             keep(superexec, folder)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
+
+
+def main(command: list[str]) -> None:
+    """See the module."""
+    try:
+        accompany(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        # Not a Linux of today, or no place for a socket.
+        print(f"no warm parent here, so tasks start the ordinary way: {error}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)  # noqa: S606  (the operator's own command)
 
 
