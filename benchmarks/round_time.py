@@ -128,7 +128,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, patience: float = 60.0) -> None:
+def wait_for_port(port: int, patience: float = 300.0) -> None:
     deadline = time.monotonic() + patience
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -174,6 +174,9 @@ def federation(work: Path, home: Home, nodes: int, task: str, ours: bool) -> Ite
             FIELDFARE_NODE_AUTH="required",
         )
         for index in range(nodes):
+            make_node(work / f"node-{index}", work / "exchange", f"node-{index}", here)
+            register_node(address, ca, work / f"node-{index}" / "node.pub", timeout=300)
+        for index in range(nodes):
             start_node(watched, work, index, nodes, address, ca, task, ours)
         yield watched, address, ca
     finally:
@@ -185,10 +188,8 @@ def start_node(
 ) -> None:
     """An authenticated SuperNode and its executor."""
     own, port = work / f"node-{index}", free_port()
-    make_node(own, work / "exchange", own.name, ["127.0.0.1", "localhost"])
-    register_node(address, ca, own / "node.pub")
     secret = f"--superexec-auth-secret-file={own / 'superexec.secret'}"
-    python = [sys.executable, "-m"]
+    python = [sys.executable, "-Pm"]
     watched.start(
         own.name,
         index,

@@ -1,6 +1,6 @@
 """Flower's SuperNode, which looks more often for work while there is some.
 
-    python -m fieldfare_client.supernode ARGUMENT ...        (those of flower-supernode)
+    python -Pm fieldfare_client.supernode ARGUMENT ...        (those of flower-supernode)
 
 Flower 1.41's SuperNode sleeps three seconds whenever it finds no message, and half a second whenever its ClientApp has
 not answered yet, and has no setting for either. A round has one of each on its way, so it cannot take less than three
@@ -14,6 +14,7 @@ import logging
 import time
 from types import ModuleType
 
+from fieldfare import logs
 from fieldfare.pulls import look_sooner
 
 log = logging.getLogger("fieldfare.supernode")
@@ -55,6 +56,7 @@ def main() -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    logs.join()
     # Both, whatever the first one says.
     if not all([quicken(start_client_internal), look_sooner(pull_objects)]):
         log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")

@@ -87,6 +87,11 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        # Flower's logger has a handler of its own, unless `configure` took it away: one line, not two.
+        twice = record.name == "flwr" and logging.getLogger("flwr").handlers
+        return not twice and bool(super().filter(record))
+
     @property
     def stream(self) -> TextIO:
         return sys.stderr

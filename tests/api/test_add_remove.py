@@ -67,8 +67,8 @@ MECHANISMS = {
 }
 
 
-def world(root: Path, missing: int, mechanism: dict[str, Any]) -> World:
-    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}", lease_patience=5.0)
+def world(root: Path, url: str, missing: int, mechanism: dict[str, Any]) -> World:
+    home = Home(root, url, lease_patience=5.0)
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population("people", 50.0, 1e-5, adjacency="add_remove", simulated=True, actor="test")
@@ -99,10 +99,24 @@ def world(root: Path, missing: int, mechanism: dict[str, Any]) -> World:
     return World(home, told, logged, [int(n) for n in rows])
 
 
-@pytest.fixture(scope="module", params=MECHANISMS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "gaussian-sqlite",
+        "amplified-sqlite",
+        pytest.param("amplified-postgresql", marks=pytest.mark.postgres),
+    ],
+)
 def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
-    root, mechanism = tmp_path_factory.mktemp("worlds"), MECHANISMS[request.param]
-    return world(root / "all", 0, mechanism), world(root / "one-less", 1, mechanism)
+    charged, store = request.param.split("-")
+    root = tmp_path_factory.mktemp("worlds")
+
+    def make(name: str, missing: int) -> World:
+        sqlite = f"sqlite:///{root / name}.sqlite3"
+        url = sqlite if store == "sqlite" else request.getfixturevalue("postgres").new_database()
+        return world(root / name, url, missing, MECHANISMS[charged])
+
+    return make("all", 0), make("one-less", 1)
 
 
 @pytest.fixture
@@ -265,7 +279,7 @@ def test_progress_and_logs(worlds: tuple[World, World]) -> None:
 def test_the_command_line(worlds: tuple[World, World], command: tuple[str, ...]) -> None:
     said = []
     for one in worlds:
-        result = CliRunner().invoke(application, [*command, "--home", str(one.home.root)])
+        result = CliRunner().invoke(application, [*command, "--home", str(one.home.root), "--ledger", one.home.ledger])
         assert result.exit_code == 0, result.output
         said.append(plain(result.stdout))
     assert said[0] == said[1]

@@ -86,6 +86,18 @@ def test_text_is_for_people_and_calling_twice_says_nothing_twice(
     assert not logs.as_json()
 
 
+def test_flowers_lines_come_once_where_flower_prints_them_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FIELDFARE_LOG", raising=False)
+    logs.configure("info")
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.INFO)
+    flower.handlers[:] = [logging.StreamHandler()]
+    flower.info("a round")
+    assert capsys.readouterr().err == "a round\n"
+
+
 @pytest.mark.parametrize(("name", "value"), [("FIELDFARE_LOG", "xml"), ("FIELDFARE_LOG_LEVEL", "loud")])
 def test_a_wrong_setting_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)

@@ -68,7 +68,8 @@ def test_services_run_what_compose_runs(name: str) -> None:
     config = {flag for flag in flags(ours) if flag.startswith("--node-config")}
     theirs = {flag for flag in flags(there["command"]) if not flag.startswith("--node-config")}
     assert theirs == flags(ours) - config
-    programs = {"flower-superlink", "flower-superexec", "flower-supernode", "supervise", "/etc/gate/start.sh"}
+    programs = {"flower-superlink", "flower-superexec", "supervise", "/etc/gate/start.sh"}
+    programs |= {"fieldfare_client.supernode", "fieldfare_client.warm"}
     assert programs & set(there["command"]) == programs & set(ours) != set()
 
 

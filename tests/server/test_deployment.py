@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import socket
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
@@ -169,6 +171,16 @@ def test_a_run_that_never_gets_on_is_left_to_people_and_one_that_does_is_not() -
     assert supervisor.look([run("interrupted")]) == []
     assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
     assert MOST_ATTEMPTS > 1
+
+
+def test_every_module_that_a_compose_file_runs_is_there() -> None:
+    modules = set()
+    for path in (ROOT / "docker-compose.yml", ROOT / "deploy/compose.insecure.yml"):
+        for service in yaml.safe_load(path.read_text())["services"].values():
+            command = service.get("command", [])
+            modules |= {command[at + 1] for at, word in enumerate(command) if word == "-Pm"}
+    assert modules == {"fieldfare_client.supernode", "fieldfare_client.warm"}
+    assert all(importlib.util.find_spec(module) for module in modules)
 
 
 def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:

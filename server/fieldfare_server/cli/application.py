@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -75,3 +76,5 @@ def _options(
 ) -> None:
     with refusals(as_json=False):
         logs.configure("info" if verbose else "warning")
+    # Flower says every step at INFO, which is noise next to a progress bar.
+    logging.getLogger("flwr").setLevel(logging.WARNING)

@@ -48,8 +48,7 @@ async function load() {
 }
 
 async function loadRun(populations, runs) {
-  const active = runs.items.find((one) => ["running", "paused", "stopping"].includes(one.state));
-  const id = state.run || active?.id || runs.items[0]?.id;
+  const id = state.run || populations.map((one) => one.active_run).find(Boolean) || runs.items[0]?.id;
   if (!id) {
     draw("banner", [null], (parent) => drawBanner(parent, { run: null }));
     for (const panel of RUN_PANELS) draw(panel, [null], (parent) => show(parent, empty("Shown when there is a run.")));
