@@ -117,6 +117,8 @@ class Roster:
 
     def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
         """For each node that hosts some of `cohort`: their indices and their names on the wire."""
+        if not cohort.size:
+            return {}
         owners = self._owner[cohort]
         order = np.argsort(owners, kind="stable")
         nodes, starts = np.unique(owners[order], return_index=True)

@@ -60,7 +60,7 @@ def home_with_population(root: Path) -> Home:
     home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        ledger.create_population("writers", 50.0, 1e-5, simulated=True, actor="test")
+        ledger.create_population("writers", 1e4, 1e-5, simulated=True, actor="test")
     return home
 
 
@@ -85,6 +85,47 @@ def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: 
     path.write_text(PLAN)
     run = run_flower_simulation(home, path, "", nodes=2)
     torch.testing.assert_close(model(home, run), in_process, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(400)
+def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_path: Path) -> None:
+    text = PLAN.replace("rounds = 3", "rounds = 30").replace("max_participations = 2", "max_participations = 15")
+    whole = home_with_population(tmp_path / "whole")
+    with_availability = text + "[availability]\nreachable = 0.8\ndropout = 0.1\n"
+    trace = run_here(
+        Session.begin(whole, Plan.from_toml(with_availability), True), local_grid(Plan.from_toml(text), 2), "", True
+    )
+    home, path, rows = home_with_population(tmp_path / "home"), tmp_path / "plan.toml", tmp_path / "rounds.csv"
+    path.write_text(with_availability)
+    command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", "simulate"]
+    where = ["--engine", "flower", "--nodes", "2", "--home", str(home.root), "--ledger", home.ledger, "--json"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    process = subprocess.Popen(
+        [*command, str(path), *where, "--export", str(rows)], env=env, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+            if rows.exists() and len(rows.read_text().splitlines()) > 2:  # live, while the run goes on
+                break
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 4, said
+    with Ledger.open(home.ledger) as ledger:
+        (run,) = ledger.runs().items
+        time.sleep(2)
+        assert ledger.run(run.id) == run, "nothing trains on"
+    assert run.state == "interrupted"
+    assert 2 <= run.next_round < 30
+    assert len(rows.read_text().splitlines()) > run.next_round
+    assert run_flower_simulation(home, None, run.id, nodes=2) == run.id
+    torch.testing.assert_close(model(home, run.id), model(whole, trace.run), rtol=1e-5, atol=1e-6)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fieldfare.task import Task, seeded
+from fieldfare.task import Task, class_gradient, seeded
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
 from fieldfare_client.users import UserTable
@@ -41,6 +41,9 @@ class DigitsTask(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return class_gradient(outputs, targets, weights)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         return columns["x"].to(torch.float32) / 16, columns["y"].to(torch.int64)
