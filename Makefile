@@ -10,7 +10,7 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 .PHONY: install demo test check test-long containers-test
-.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-api clean
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
@@ -58,6 +58,10 @@ bench-simulation: install $(VENV)-pfl/.installed
 # 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
 bench-api: install
 	$(BIN)/python benchmarks/api.py $(ARGS)
+
+# Two federations, one after the other; needs a quiet machine.
+bench-rounds: install
+	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
