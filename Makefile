@@ -1,6 +1,7 @@
 # install · demo · test · check; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
+ENGINE ?= docker
 VENV := .venv
 BIN := $(VENV)/bin
 export FLWR_TELEMETRY_ENABLED = 0
@@ -33,9 +34,11 @@ test: check
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
+# All tests on real containers; SELECT="containers and not slow" for the short ones.
+SELECT ?= containers
 containers-test: install
 	$(COMPOSE) build
-	CONTAINERS=1 COMPOSE="$(COMPOSE)" $(BIN)/pytest -m containers tests/e2e
+	CONTAINERS=1 COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" $(BIN)/pytest -m "$(SELECT)" $(ARGS) tests/e2e
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)

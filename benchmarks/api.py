@@ -1,17 +1,18 @@
-"""How the budget service behaves with a large ledger; every figure is a ratio or a bound, taken in one run.
+"""How the budget service behaves with a large ledger, on SQLite and PostgreSQL: ratios and bounds, taken in one run.
 
-    python benchmarks/api.py [--runs 10000] [--rounds 200] [--clients 500]
+    python benchmarks/api.py [--runs 10000] [--rounds 200] [--clients 500] [--out benchmarks/results]
 
-One ledger of runs x rounds committed rounds (written straight into the tables: this measures reading). Then, against
-one server process: latency of GET /v1/populations/{name} beside that of a bare route of the same framework; the page's
-own requests; commits while readers read; memory of many event streams.
+For each database: a ledger of runs x rounds committed rounds with a whole audit chain (`large_ledger`); then one server
+process, asked over HTTP. PostgreSQL is a private server of this benchmark's own, started from the programs installed.
+The chain's first walk; latency beside that of a bare route of the same application, the two asked in turns; commits
+alone, beside readers of the bare route, and beside readers of the ledger; memory of many event streams.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
+import contextlib
 import json
 import os
 import statistics
@@ -19,74 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss
-from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger
+import large_ledger
+from fieldfare_server.ledger import Ledger, RunHandle
 
-LOSS = PrivacyLoss(mu_squared=1e-6)
-
-
-def plan(rounds: int) -> Plan:
-    return Plan.parse(
-        {
-            "privacy": {"population": "large", "noise_multiplier": 1000.0, "delta": 1e-5},
-            "run": {"task": "digits", "rounds": rounds, "cohort": 10},
-            "mechanism": {"kind": "independent"},
-        }
-    )
-
-
-def fill(path: Path, runs: int, rounds: int) -> None:
-    """`runs` ended runs of `rounds` rounds, and one run under way."""
-    with Ledger.open(f"sqlite:///{path}", create=True) as ledger:
-        ledger.create_population("large", 8.0, 1e-5, actor="benchmark")
-        start(ledger, "first", rounds).finish("done")
-        copies = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
-        columns = (
-            "population_id, plan, plan_digest, rounds, planned, spent, noise_source, trust_node_ids, state, message,"
-            " started_at, started_by, ended_at"
-        )
-        with ledger.database.engine.connect() as connection, connection.begin():
-            run = connection.exec_driver_sql
-            run(
-                f"{copies.format(runs)} INSERT INTO runs (id, key_commitment, next_round, {columns}) "
-                f"SELECT 'run-' || i, 'key-' || i, {rounds}, {columns} FROM runs, n WHERE id = 'first'"
-            )
-            run(
-                "INSERT INTO leases (run_seq, holder, token, beat, renewed_at, seconds) SELECT seq, '', 1, 1, 0, 1 "
-                "FROM runs WHERE id LIKE 'run-%'"
-            )
-            run(
-                f'{copies.format(rounds)} INSERT INTO rounds (run_seq, "index", attempt, noise_row, state, '
-                "cohort_size, reports, participants, epsilon, statistics, rejects, reason, opened_at, closed_at) "
-                "SELECT seq, i - 1, 0, i - 1, 'committed', 10, 10, 10, 0.001, '{\"score\": 0.5}', '{}', '', i, i + 0.5 "
-                "FROM runs, n WHERE id LIKE 'run-%'"
-            )
-
-
-def start(ledger: Ledger, name: str, rounds: int) -> Any:
-    described = plan(rounds)
-    handle = ledger.start_run(
-        described.to_json(),
-        described.digest(),
-        "large",
-        rounds,
-        LOSS,
-        noise_source="secure",
-        key_commitment=hashlib.sha256(name.encode()).hexdigest(),
-        trust_node_ids=False,
-        holder="benchmark",
-        run_id=name,
-    )
-    handle.register_users(np.arange(10, dtype=np.uint64))
-    return handle
-
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.postgres import Cluster, find_programs
 
 SERVER = """
 import sys
@@ -98,49 +43,112 @@ def bare() -> dict[str, int]:
     return {"answer": 42}
 serve(config(app, port=int(sys.argv[2])))
 """
+READER = """
+import httpx, sys
+with httpx.Client(base_url=sys.argv[1], timeout=60) as client:
+    while True:
+        for path in sys.argv[2:]:
+            client.get(path)
+"""
+POPULATION = f"/v1/populations/{large_ledger.POPULATION}"
+PATHS = ("/bare", POPULATION, "/v1/runs?limit=50", "/v1/runs/run-1", "/v1/runs/run-1/series", "/v1/audit?limit=12")
+READERS = 2
+WANTED = {"population p99 over bare": 5.0, "event streams, MiB": 150.0, "commit beside readers over beside bare": 1.5}
 
 
 def percentile(values: list[float], part: float) -> float:
     return float(np.quantile(values, part))
 
 
-def latencies(client: httpx.Client, paths: list[str], times: int) -> dict[str, list[float]]:
+def timed(client: httpx.Client, path: str) -> float:
+    began = time.perf_counter()
+    client.get(path).raise_for_status()
+    return time.perf_counter() - began
+
+
+def latencies(client: httpx.Client, paths: tuple[str, ...], times: int) -> dict[str, list[float]]:
     """Seconds a request, the paths in turn, so that a busy machine is busy for all of them."""
     found: dict[str, list[float]] = {path: [] for path in paths}
     for path in paths:
-        client.get(path).raise_for_status()
+        timed(client, path)
     for _ in range(times):
         for path in paths:
-            began = time.perf_counter()
-            client.get(path).raise_for_status()
-            found[path].append(time.perf_counter() - began)
+            found[path].append(timed(client, path))
     return found
 
 
-def commits(ledger: Ledger, name: str, count: int) -> list[float]:
-    """Seconds a commit."""
-    handle = start(ledger, name, count)
+def after_commits(client: httpx.Client, run: RunHandle, times: int) -> list[float]:
+    """Seconds for the population each time something has changed: what is remembered of it does not serve."""
     found = []
-    for t in range(count):
-        opened = handle.open_round(np.arange(10))
-        began = time.perf_counter()
-        handle.commit_round(opened, np.arange(10), LOSS, hashlib.sha256(f"{name}{t}".encode()).hexdigest(), reports=10)
-        found.append(time.perf_counter() - began)
-    handle.finish("done")
+    for _ in range(times):
+        large_ledger.commit(run)
+        found.append(timed(client, POPULATION))
     return found
+
+
+def commits(run: RunHandle, count: int) -> list[float]:
+    """Seconds to open and commit a round."""
+    found = []
+    for _ in range(count):
+        began = time.perf_counter()
+        large_ledger.commit(run)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+@contextlib.contextmanager
+def readers(url: str, *paths: str) -> Iterator[None]:
+    """Processes that ask for `paths` without a pause."""
+    command = [sys.executable, "-c", READER, url, *paths]
+    started = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(READERS)]
+    try:
+        time.sleep(1.0)
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait(20)
+
+
+def contention(ledger: Ledger, run: RunHandle, url: str, turns: int, count: int) -> dict[str, Any]:
+    """Commit times in three company, in turns; and while read transactions are held open for the whole of it."""
+    alone: list[float] = []
+    bare: list[float] = []
+    read: list[float] = []
+    held: list[float] = []
+    for _ in range(turns):
+        alone += commits(run, count)
+        with readers(url, "/bare"):
+            bare += commits(run, count)
+        with readers(url, "/v1/runs?limit=500", POPULATION, "/v1/runs/run-1/series"):
+            read += commits(run, count)
+        with contextlib.ExitStack() as stack:
+            for _ in range(4):
+                connection = stack.enter_context(ledger.database.read())
+                connection.exec_driver_sql("SELECT count(*) FROM runs").scalar_one()
+            held += commits(run, count)
+    ms = {
+        name: round(1e3 * statistics.median(v), 2)
+        for name, v in (("alone", alone), ("beside bare", bare), ("beside readers", read), ("beside open reads", held))
+    }
+    return {
+        "commit_median_ms": ms,
+        "commit beside readers over beside bare": round(ms["beside readers"] / ms["beside bare"], 2),
+        "commit beside open reads over alone": round(ms["beside open reads"] / ms["alone"], 2),
+        "commit_longest_ms_beside_readers": round(1e3 * max(read), 1),
+    }
 
 
 def resident(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def streams(url: str, count: int, ledger: Ledger, pid: int) -> tuple[int, float]:
+async def streams(url: str, count: int, run: RunHandle, pid: int) -> tuple[int, float]:
     """(bytes that `count` open event streams add, seconds until the last of them has seen a commit)."""
     before = resident(pid)
     limits = httpx.Limits(max_connections=count)
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
-        ready, seen = asyncio.Semaphore(0), asyncio.Semaphore(0)
+        ready = asyncio.Semaphore(0)
 
         async def listen() -> None:
             async with client.stream("GET", "/v1/events") as response:
@@ -149,7 +157,6 @@ async def streams(url: str, count: int, ledger: Ledger, pid: int) -> tuple[int, 
                     if line == "event: hello":
                         ready.release()
                     if line == "event: ledger":
-                        seen.release()
                         return
 
         tasks = [asyncio.create_task(listen()) for _ in range(count)]
@@ -157,71 +164,165 @@ async def streams(url: str, count: int, ledger: Ledger, pid: int) -> tuple[int, 
             await ready.acquire()
         added = resident(pid) - before
         began = time.perf_counter()
-        await asyncio.to_thread(ledger.create_population, f"p{time.time_ns()}", 1.0, 1e-5, actor="benchmark")
+        await asyncio.to_thread(large_ledger.commit, run)
         await asyncio.gather(*tasks)
         return added, time.perf_counter() - began
 
 
-def measure(path: Path, clients: int, times: int, port: int) -> dict[str, Any]:
-    url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen([sys.executable, "-c", SERVER, f"sqlite:///{path}", str(port)])
+def first_walk(client: httpx.Client) -> dict[str, Any]:
+    """From the first probe to the first that says ready, and what a request waits meanwhile."""
+    began = time.perf_counter()
+    bare: list[float] = []
+    while True:
+        answer = client.get("/readyz")
+        if answer.status_code == 200:
+            break
+        bare += [timed(client, "/bare") for _ in range(10)]
+    said = answer.json()["checks"]["chain"]
+    took = time.perf_counter() - began
+    meanwhile = {"bare_p99_ms_meanwhile": round(1e3 * percentile(bare, 0.99), 2)} if bare else {}
+    return {"first_walk_s": round(took, 1), "first_walk": said} | meanwhile
+
+
+def measure(url: str, clients: int, times: int, port: int) -> dict[str, Any]:
+    address = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([sys.executable, "-c", SERVER, url, str(port)], stderr=subprocess.DEVNULL)
     try:
-        with httpx.Client(base_url=url, timeout=120) as client, Ledger.open(f"sqlite:///{path}") as ledger:
+        with httpx.Client(base_url=address, timeout=120) as client, Ledger.open(url) as ledger:
+            end = time.monotonic() + 60
             while True:
                 try:
                     client.get("/healthz")
                     break
                 except httpx.ConnectError:
+                    if time.monotonic() > end:
+                        raise
                     time.sleep(0.1)
-            paths = ["/bare", "/v1/populations/large", "/v1/runs?limit=50", "/v1/runs/run-1", "/v1/runs/run-1/series"]
-            found = latencies(client, paths, times)
+            walk = first_walk(client)
+            found = latencies(client, PATHS, times)
+            run = large_ledger.start(ledger, "live", 2000)
+            fresh = after_commits(client, run, min(times, 200))
             bare = percentile(found["/bare"], 0.99)
-            alone = commits(ledger, "alone", 100)
-            added, late = asyncio.run(streams(url, clients, ledger, process.pid))
+            commit = contention(ledger, run, address, turns=3, count=40)
+            added, late = asyncio.run(streams(address, clients, run, process.pid))
+            run.finish("stopped")
             return {
+                **walk,
                 "p50_ms": {p: round(1e3 * statistics.median(v), 2) for p, v in found.items()},
                 "p99_ms": {p: round(1e3 * percentile(v, 0.99), 2) for p, v in found.items()},
-                "p99_ratio_to_bare": {p: round(percentile(v, 0.99) / bare, 2) for p, v in found.items()},
-                "commit_p50_ms_alone": round(1e3 * statistics.median(alone), 2),
-                "commit_p50_ms_while_read": round(1e3 * statistics.median(read_meanwhile(ledger, url)), 2),
+                "p99_over_bare": {p: round(percentile(v, 0.99) / bare, 2) for p, v in found.items()},
+                "population p99 over bare": round(percentile(found[POPULATION], 0.99) / bare, 2),
+                "population p99 over bare, after a commit each": round(percentile(fresh, 0.99) / bare, 2),
+                **commit,
                 "event_clients": clients,
-                "event_clients_mib": round(added / 2**20, 1),
-                "event_last_client_s": round(late, 2),
+                "event streams, MiB": round(added / 2**20, 1),
+                "last_stream_sees_a_commit_s": round(late, 2),
+                "server_resident_mib": round(resident(process.pid) / 2**20),
             }
     finally:
         process.terminate()
         process.wait(20)
 
 
-def read_meanwhile(ledger: Ledger, url: str) -> list[float]:
-    """Commit times while another process reads without a pause."""
-    reader = (
-        "import httpx\nwith httpx.Client() as c:\n while True:\n"
-        f"  c.get('{url}/v1/runs?limit=500'); c.get('{url}/v1/populations/large')\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", reader], stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(1)
-        return commits(ledger, "while-read", 100)
-    finally:
-        process.terminate()
-        process.wait(20)
+@contextlib.contextmanager
+def databases(names: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
+    """(name, URL of a new database) of each kind there is; what is not installed is said."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ffbench-")))
+
+        def each() -> Iterator[tuple[str, str]]:
+            if "sqlite" in names:
+                yield "sqlite", f"sqlite:///{folder / 'ledger.sqlite3'}"
+                for file in folder.iterdir():
+                    file.unlink()
+            programs = find_programs()
+            if "postgresql" in names and programs is None:
+                print("PostgreSQL's programs are not installed: not measured", file=sys.stderr)
+            elif "postgresql" in names and programs is not None:
+                # As durable as in use, unlike the tests' own.
+                settings = ("fsync = on", "shared_buffers = 128MB", "max_wal_size = 4GB", "max_connections = 60")
+                cluster = Cluster(programs, settings)
+                stack.callback(cluster.remove)
+                yield "postgresql", cluster.new_database()
+
+        yield each()
+
+
+def table(result: dict[str, Any]) -> str:
+    """The results as a page of Markdown."""
+    stores = result["stores"]
+    rows = [("figure", *stores, "wanted"), ("---",) * (len(stores) + 2)]
+
+    def row(name: str, pick: Any, wanted: str = "") -> None:
+        rows.append((name, *(str(pick(one)) for one in stores.values()), wanted))
+
+    row("population, p99 over a bare route's", lambda s: s["population p99 over bare"], "5")
+    row("the same, each time after a commit", lambda s: s["population p99 over bare, after a commit each"], "5")
+    for path in PATHS:
+        row(f"`GET {path}`, median / p99, ms", lambda s, p=path: f"{s['p50_ms'][p]} / {s['p99_ms'][p]}")
+    for name in ("alone", "beside bare", "beside readers", "beside open reads"):
+        row(f"open and commit a round, {name}, median ms", lambda s, n=name: s["commit_median_ms"][n])
+    row("commit beside readers over beside bare", lambda s: s["commit beside readers over beside bare"], "about 1")
+    row("commit beside open reads over alone", lambda s: s["commit beside open reads over alone"], "about 1")
+    row("longest commit beside readers, ms", lambda s: s["commit_longest_ms_beside_readers"])
+    row(f"memory of {result['clients']} event streams, MiB", lambda s: s["event streams, MiB"], "150")
+    row("the last of them sees a commit after, s", lambda s: s["last_stream_sees_a_commit_s"])
+    row("first walk of the chain, s (not ready until then)", lambda s: s["first_walk_s"])
+    row("`GET /bare` meanwhile, p99 ms", lambda s: s.get("bare_p99_ms_meanwhile", "—"))
+    row("the server's memory at the end, MiB", lambda s: s["server_resident_mib"])
+    row("filling, s", lambda s: s["fill_s"])
+    lines = "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+    return f"""# The budget service over a large ledger
+
+`{result["command"]}`
+
+{result["runs"]:,} runs, {result["rounds"]:,} committed rounds, {result["audit_rows"]:,} audit rows; {result["machine"]}
+
+{lines}
+
+p99 of {result["times"]} requests each, the paths in turn, one client. "Beside bare": while {READERS} processes ask the
+bare route without a pause; "beside readers": while they read the ledger; "beside open reads": while four read
+transactions are held open for the whole of it. The three take turns.
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=200, help="of each run")
     parser.add_argument("--clients", type=int, default=500)
-    parser.add_argument("--times", type=int, default=300)
+    parser.add_argument("--times", type=int, default=500, help="requests of each path")
     parser.add_argument("--port", type=int, default=8899)
+    parser.add_argument("--store", action="append", choices=["sqlite", "postgresql"], help="default: both")
+    parser.add_argument("--out", type=Path, help="folder for api.json and api.md")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.sqlite3"
-        began = time.perf_counter()
-        fill(path, asked.runs, asked.rounds)
-        filled = {"runs": asked.runs, "rounds": asked.runs * asked.rounds, "fill_s": round(time.perf_counter() - began)}
-        print(json.dumps(filled | measure(path, asked.clients, asked.times, asked.port), indent=2))
+    stores: dict[str, Any] = {}
+    rows = 0
+    with databases(asked.store or ["sqlite", "postgresql"]) as each:
+        for name, url in each:
+            began = time.perf_counter()
+            large_ledger.fill(url, asked.runs, asked.rounds)
+            filled = round(time.perf_counter() - began, 1)
+            with Ledger.open(url) as ledger:
+                rows = ledger.head().count
+            print(f"{name}: filled in {filled} s", file=sys.stderr)
+            stores[name] = {"fill_s": filled} | measure(url, asked.clients, asked.times, asked.port)
+    result = {
+        "command": " ".join(["python", "benchmarks/api.py", *sys.argv[1:]]),
+        "machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end",
+        "runs": asked.runs,
+        "rounds": asked.runs * asked.rounds,
+        "audit_rows": rows,
+        "clients": asked.clients,
+        "times": asked.times,
+        "wanted": WANTED,
+        "stores": stores,
+    }
+    print(json.dumps(result, indent=2))
+    if asked.out is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        (asked.out / "api.json").write_text(json.dumps(result, indent=2) + "\n")
+        (asked.out / "api.md").write_text(table(result))
 
 
 if __name__ == "__main__":

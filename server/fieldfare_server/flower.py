@@ -135,6 +135,40 @@ def register_node(address: str, root_certificates: Path, public_key: Path, timeo
     raise FlowerError(f"node {public_key.stem} could not be registered: {_tail(said)}")
 
 
+def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
+    """Remove every node with this public key (an OpenSSH file) from the federation; returns how many there were.
+
+    The SuperLink refuses the key from then on. Raises `FlowerError` where it cannot be asked, `BadInput` on a file that
+    holds no such key.
+    """
+    # Flower's own `supernode unregister` wants an id, and its list shows no keys to find it by.
+    import httpx
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        key = load_ssh_public_key(public_key.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"public key {str(public_key)!r}", "cannot be read as one.", "the node's NAME.pub")
+    wanted = public_key_to_bytes(key)
+    client = ControlHttpClient.from_server_address(address, False, str(root_certificates), ())
+    try:
+        nodes = client.ListNodes(ListNodesRequest()).nodes_info
+        found = [node.node_id for node in nodes if node.public_key == wanted and node.status != "unregistered"]
+        for node in found:
+            client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+    except httpx.HTTPError as error:
+        raise FlowerError(f"the SuperLink at {address} did not remove {public_key.stem}: {error}") from None
+    finally:
+        client.close()
+    return len(found)
+
+
 def _tail(text: str, lines: int = 15) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 

@@ -121,7 +121,7 @@ class FieldfareStrategy(Strategy):
                     s.finish("stopped", "stopped on request")
                     return self._result()
                 if request == "pause":
-                    s.account.heartbeat()
+                    s.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
                 voids = 0 if self._round(grid) else voids + 1
@@ -158,7 +158,7 @@ class FieldfareStrategy(Strategy):
         s = self.session
         messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
         faults.point("strategy.sent")
-        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.account.heartbeat)
+        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.heartbeat)
         arrays, _ = self.aggregate_train(s.next_round + 1, replies)
         return arrays is not None
 
@@ -171,14 +171,18 @@ class FieldfareStrategy(Strategy):
         faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
-        points, weights = s.points()
+        points, weights, shares, batches = s.points()
         # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
         encoded = write_points(flwr.app, point_arrays)
-        self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
+        total = Aggregate(s.schema, occasion, s.clip_norm, s.counts, shares)
+        self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
+        batches = opened.index if batches is None else batches
         answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
         for node, (indices, names) in self._roster.by_node(answering).items():
-            instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
+            instruction = TrainInstruction(
+                occasion, point_arrays, weights, names, s.settings(), queries=len(shares), batches=batches
+            )
             message = Message(
                 instruction.write(flwr.app, encoded),
                 node,
@@ -195,13 +199,13 @@ class FieldfareStrategy(Strategy):
         needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
         deadline = time.monotonic() + run.round_timeout
         while True:
-            self._roster.refresh(grid, run.round_timeout, s.account.heartbeat)
+            self._roster.refresh(grid, run.round_timeout, s.heartbeat)
             available = self._roster.available()
             enough = available.size >= needed
             cohort = s.select(available) if enough else available[:0]
             if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
                 return cohort
-            s.account.heartbeat()
+            s.heartbeat()
             time.sleep(NODE_POLL)
 
     def aggregate_train(

@@ -250,13 +250,13 @@ class FakeStore:
         self.ping()
         return self.rows[after : after + limit]
 
-    def verify(self) -> Verification:
+    def verify(self, restart: bool = False) -> Verification:
         self.ping()
         head = self.rows[-1].hash if self.rows else None
         message = "row 3 does not follow row 2" if self.broken else None
-        return Verification(ok=not self.broken, rows=len(self.rows), head=head, message=message, at=START)
-
-    verify_all = verify
+        return Verification(
+            ok=not self.broken, complete=True, rows=len(self.rows), head=head, message=message, at=START
+        )
 
     def totals(self) -> Totals:
         self.ping()

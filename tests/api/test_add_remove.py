@@ -59,16 +59,23 @@ class World:
     """How many took part in each round, from the tables."""
 
 
-def world(root: Path, missing: int) -> World:
-    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}", lease_patience=5.0)
+MECHANISMS = {
+    # Correlated noise under this sampling is charged as a Gaussian; independent noise is amplified by it, and its
+    # epsilons are composed numerically.
+    "gaussian": {"kind": "nu", "nu": 0.1},
+    "amplified": {"kind": "independent"},
+}
+
+
+def world(root: Path, url: str, missing: int, mechanism: dict[str, Any]) -> World:
+    home = Home(root, url, lease_patience=5.0)
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population("people", 50.0, 1e-5, adjacency="add_remove", simulated=True, actor="test")
     described = plan(
         privacy={"population": "people", "noise_multiplier": 8.0, "delta": 1e-5, "adjacency": "add_remove"},
         participation={"scheme": "poisson", "rate": 0.5},
-        # Correlated noise under this sampling is charged without amplification, which is quick to compute.
-        mechanism={"kind": "nu", "nu": 0.1},
+        mechanism=mechanism,
         run__cohort=USERS // 2,
         run__rounds=ROUNDS,
         run__min_reports=None,
@@ -92,10 +99,24 @@ def world(root: Path, missing: int) -> World:
     return World(home, told, logged, [int(n) for n in rows])
 
 
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
+@pytest.fixture(
+    scope="module",
+    params=[
+        "gaussian-sqlite",
+        "amplified-sqlite",
+        pytest.param("amplified-postgresql", marks=pytest.mark.postgres),
+    ],
+)
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
+    charged, store = request.param.split("-")
     root = tmp_path_factory.mktemp("worlds")
-    return world(root / "all", 0), world(root / "one-less", 1)
+
+    def make(name: str, missing: int) -> World:
+        sqlite = f"sqlite:///{root / name}.sqlite3"
+        url = sqlite if store == "sqlite" else request.getfixturevalue("postgres").new_database()
+        return world(root / name, url, missing, MECHANISMS[charged])
+
+    return make("all", 0), make("one-less", 1)
 
 
 @pytest.fixture
@@ -258,7 +279,7 @@ def test_progress_and_logs(worlds: tuple[World, World]) -> None:
 def test_the_command_line(worlds: tuple[World, World], command: tuple[str, ...]) -> None:
     said = []
     for one in worlds:
-        result = CliRunner().invoke(application, [*command, "--home", str(one.home.root)])
+        result = CliRunner().invoke(application, [*command, "--home", str(one.home.root), "--ledger", one.home.ledger])
         assert result.exit_code == 0, result.output
         said.append(plain(result.stdout))
     assert said[0] == said[1]

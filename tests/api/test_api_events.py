@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import ledger_data
 import pytest
 from fake_store import FakeStore
 
 from fieldfare.errors import BadInput
-from fieldfare_server.api import Settings, build
+from fieldfare_server.api import Settings, build, create_app
 from fieldfare_server.api.client import Client, ServiceError
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.server import beside, config
+from support.postgres import Cluster
 
 
 @pytest.fixture
@@ -43,6 +45,45 @@ def test_a_client_that_reconnects_misses_nothing_and_gets_nothing_twice(client: 
         store.commit()
     seen = [event.id for event in islice(client.events(got[-1]), 1 + 2 + 7)]
     assert seen == list(range(got[-1], head + 8))
+
+
+def test_commits_in_a_ledger_reach_a_client_and_a_reconnecting_one_misses_none(ledger_url: str) -> None:
+    settings = Settings(event_poll_seconds=0.02)
+    with ledger_data.new_ledger(ledger_url) as ledger:
+        run = ledger_data.start(ledger, "run-1")
+        with beside(config(create_app(ledger_url, settings), port=0)) as url, Client(url) as client:
+            stream = client.events()
+            hello = next(stream)
+            assert (hello.kind, hello.id) == ("hello", ledger.head().count)
+            ledger_data.commit(run)
+            opened, committed = islice(stream, 2)
+            assert (opened.data["event"], committed.data["event"]) == ("round.open", "round.commit")
+            assert (committed.data["run"], committed.data["round"]) == ("run-1", 0)
+            stream.close()  # type: ignore[attr-defined]
+            for _ in range(3):
+                ledger_data.commit(run)
+            missed = [event.id for event in islice(client.events(committed.id), 1 + 6)]
+            assert missed == list(range(committed.id, committed.id + 7))
+
+
+@pytest.mark.postgres
+def test_streams_survive_a_database_that_is_started_anew(postgres: Cluster) -> None:
+    address = postgres.new_database()
+    with ledger_data.new_ledger(address) as ledger:
+        run = ledger_data.start(ledger, "run-1")
+        app = create_app(address, Settings(event_poll_seconds=0.02))
+        with beside(config(app, port=0)) as url, Client(url) as client:
+            stream = client.events()
+            next(stream)
+            postgres.stop()
+            try:
+                with pytest.raises(ServiceError) as refused:
+                    next(client.populations())
+                assert refused.value.status == 503
+            finally:
+                postgres.start()
+            ledger_data.commit(run)
+            assert [event.data["event"] for event in islice(stream, 2)] == ["round.open", "round.commit"]
 
 
 @pytest.mark.parametrize("last", [10**6, 0])

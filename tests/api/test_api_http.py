@@ -3,13 +3,17 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import threading
+import time
+from collections.abc import Callable
 
 import pytest
-from fake_store import FakeStore
+from fake_store import START, FakeStore
 from fastapi.testclient import TestClient
 
 from fieldfare_server.api import Settings, build
 from fieldfare_server.api.guard import Buckets
+from fieldfare_server.api.schemas import Verification
 
 
 def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:
@@ -97,6 +101,48 @@ def test_a_broken_chain_is_not_ready_and_says_where(local: TestClient, store: Fa
     assert "row 3" in ready.json()["checks"]["chain"]
     store.broken = False
     assert local.get("/readyz").status_code == 503, "a broken chain does not heal by itself"
+
+
+class LongLog(FakeStore):
+    """A log whose check takes as many steps as the test allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = threading.Semaphore(0)
+        self.seen = 0
+
+    def verify(self, restart: bool = False) -> Verification:
+        self.steps.acquire(timeout=20)
+        self.seen = 1 if restart else min(self.seen + 1, 3)
+        whole, message = self.seen == 3, f"{self.seen} of 3 rows are checked so far"
+        return Verification(ok=whole, complete=whole, rows=self.seen, message=None if whole else message, at=START)
+
+
+def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(settings: Settings) -> None:
+    store = LongLog()
+    admin = {"Authorization": f"Bearer {store.add_token({'admin'})}"}
+    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+
+        def until(said: Callable[[], bool]) -> None:
+            end = time.monotonic() + 20
+            while not said():
+                assert time.monotonic() < end, "it never came"
+
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/v1/audit/verification").json()["complete"] is False
+        store.steps.release()
+        until(lambda: "1 of 3 rows" in client.get("/readyz").json()["checks"]["chain"])
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/v1/runs").status_code == 200
+        store.steps.release(2)
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert client.get("/readyz").json()["checks"]["chain"] == "3 rows verified"
+        # Checking every row again does not take back what is known, and is not answered with it either.
+        again = client.post("/v1/audit/verification", headers=admin).json()
+        assert (again["ok"], again["complete"]) == (False, False)
+        assert client.get("/readyz").status_code == 200
+        store.steps.release(1000)
+        until(lambda: client.get("/v1/audit/verification").json()["ok"])
 
 
 def test_an_unforeseen_error_shows_nothing_of_itself(local: TestClient, store: FakeStore) -> None:

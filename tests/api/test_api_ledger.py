@@ -1,10 +1,8 @@
-"""The service over a real ledger: what it says is what the ledger holds."""
+"""The service over a real ledger, on both databases: what it says is what the ledger holds."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 
 import ledger_data
 import pytest
@@ -15,22 +13,18 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.audit import audit_run
 from fieldfare_server.ledger import Ledger, watch
 from fieldfare_server.ledger.verify import verify
+from support.postgres import Cluster
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with ledger_data.new_ledger(path) as opened:
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with ledger_data.new_ledger(ledger_url) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(ledger: Ledger, path: Path) -> Iterator[TestClient]:
-    app = create_app(f"sqlite:///{path}", Settings(verify_seconds=0, metrics_seconds=0))
+def client(ledger: Ledger, ledger_url: str) -> Iterator[TestClient]:
+    app = create_app(ledger_url, Settings(verify_seconds=0, metrics_seconds=0))
     with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
         yield client
 
@@ -40,9 +34,9 @@ def bearer(ledger: Ledger, *scopes: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def test_there_must_be_a_ledger(path: Path) -> None:
-    with pytest.raises(LedgerError, match="there is none"):
-        create_app(f"sqlite:///{path}")
+def test_there_must_be_a_ledger(ledger_url: str) -> None:
+    with pytest.raises(LedgerError):
+        create_app(ledger_url)
 
 
 def test_an_empty_budget_says_so(client: TestClient) -> None:
@@ -172,16 +166,12 @@ def test_a_plan_of_another_version_still_has_a_card(client: TestClient, ledger: 
     assert client.get("/v1/runs/old/participation").json()["allowed"] is None
 
 
-def test_a_changed_row_is_found_by_the_next_look(client: TestClient, ledger: Ledger, path: Path) -> None:
+def test_a_changed_row_is_found_by_the_next_look(client: TestClient, ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     assert client.get("/readyz").json()["status"] == "ok"
     verified = client.get("/v1/audit/verification").json()
     assert (verified["ok"], verified["rows"]) == (True, ledger.head().count)
-    with sqlite3.connect(path) as raw:
-        triggers = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
-        for name in triggers:
-            raw.execute(f"DROP TRIGGER {name}")
-        raw.execute("UPDATE audit SET actor = 'nobody' WHERE id = 2")
+    ledger_data.forge(ledger, "UPDATE audit SET actor = 'nobody' WHERE id = 2")
     admin = bearer(ledger, "admin")
     found = client.post("/v1/audit/verification", headers=admin).json()
     assert not found["ok"]
@@ -189,28 +179,50 @@ def test_a_changed_row_is_found_by_the_next_look(client: TestClient, ledger: Led
     assert client.get("/readyz").status_code == 503
 
 
-def test_a_missing_end_is_found(ledger: Ledger, path: Path) -> None:
+def test_a_missing_end_is_found(ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     watcher = watch.ChainWatch(ledger.database)
     assert watcher.advance().ok
-    with sqlite3.connect(path) as raw:
-        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            raw.execute(f"DROP TRIGGER {name}")
-        raw.execute("DELETE FROM audit WHERE id = (SELECT max(id) FROM audit)")
+    ledger_data.forge(ledger, "DELETE FROM audit WHERE id = (SELECT max(id) FROM audit)")
     assert "missing" in watch.ChainWatch(ledger.database).advance().fault
-    with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE head SET count = count - 1, hash = (SELECT hash FROM audit ORDER BY id DESC LIMIT 1)")
+    ledger_data.forge(
+        ledger, "UPDATE head SET count = count - 1, hash = (SELECT hash FROM audit ORDER BY id DESC LIMIT 1)"
+    )
     # The head fits again, as after a restored backup; who has seen more still notices.
     assert "ends in row" in watcher.advance().fault
 
 
-def test_a_ledger_that_goes_away_and_comes_back(client: TestClient, ledger: Ledger, path: Path) -> None:
-    away = path.with_suffix(".away")
-    path.rename(away)
-    assert client.get("/readyz").status_code == 503
-    assert client.get("/v1/populations").status_code == 503
-    assert client.get("/healthz").status_code == 200
-    away.rename(path)
+def test_a_chain_is_followed_a_bounded_number_of_rows_at_a_time(ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    watcher = watch.ChainWatch(ledger.database)
+    part = watcher.advance(2)
+    assert (part.rows, part.ok, part.whole) == (2, True, False)
+    ledger_data.commit(run)
+    while not part.whole:
+        part = watcher.advance(2)
+        assert part.ok
+    assert part.rows == ledger.head().count
+    watcher.restart()
+    assert watcher.advance(1).rows == 1
+
+
+def test_a_ledger_that_goes_away_and_comes_back(
+    client: TestClient, ledger: Ledger, ledger_url: str, request: pytest.FixtureRequest
+) -> None:
+    path = ledger.database.path
+    if path is None:
+        cluster: Cluster = request.getfixturevalue("postgres")
+        away, back = cluster.stop, cluster.start
+    else:
+        elsewhere = path.with_suffix(".away")
+        away, back = (lambda: path.rename(elsewhere)), (lambda: elsewhere.rename(path))  # type: ignore[assignment]
+    away()
+    try:
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/v1/populations").status_code == 503
+        assert client.get("/healthz").status_code == 200
+    finally:
+        back()
     assert client.get("/readyz").status_code == 200
 
 
@@ -226,9 +238,9 @@ def test_metrics_come_from_the_ledger(client: TestClient, ledger: Ledger) -> Non
     assert 'fieldfare_rounds_left{population="aircraft"} 15.0' in lines
 
 
-def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledger, path: Path) -> None:
+def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledger, ledger_url: str) -> None:
     run = ledger_data.start(ledger, "run-1")
-    with Ledger.open(f"sqlite:///{path}") as other, other.database.read() as connection:
+    with Ledger.open(ledger_url) as other, other.database.read() as connection:
         seen = connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one()
         ledger_data.commit(run)  # would wait for 60 s and fail if a reader could block it
         assert connection.exec_driver_sql("SELECT count(*) FROM rounds").scalar_one() == seen == 0

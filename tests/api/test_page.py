@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,39 +10,22 @@ from typing import Any
 
 import ledger_data
 import pytest
+from chromium import WAIT, chromium, headline, new_page, sign_in
 
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import beside, config
 from fieldfare_server.ledger import Ledger, RunHandle
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
-
-ARGUMENTS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-WAIT = 20_000  # a bound for a slow machine; what is measured is asserted apart
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with ledger_data.new_ledger(tmp_path / "ledger.sqlite3") as opened:
+    with ledger_data.new_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as opened:
         yield opened
 
 
@@ -67,26 +49,8 @@ def url(ledger: Ledger, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that fails its test on any script error or blocked resource."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    opened = context.new_page()
-    opened.set_default_timeout(WAIT)
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
-    yield opened
-    context.close()
-    assert faults == []
-
-
-def sign_in(page: Any, secret: str) -> None:
-    page.get_by_role("button", name="Sign in").first.click()
-    page.get_by_label("Token").fill(secret)
-    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
-
-
-def headline(page: Any, text: str) -> None:
-    page.locator(".banner-state", has_text=text).wait_for()
+    with new_page(browser) as opened:
+        yield opened
 
 
 def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> None:
@@ -253,6 +217,44 @@ def test_a_live_update_does_not_steal_the_focus(page: Any, url: str, run: RunHan
     headline(page, "round 7 of 16")
     page.locator("#runs", has_text="6 / 16").wait_for()
     page.wait_for_function("document.activeElement.getAttribute('aria-label') === 'Compare live'")
+
+
+def test_many_runs_are_shown_a_page_at_a_time_and_a_commit_touches_one_row(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    for i in range(60):
+        ledger_data.start(ledger, f"short-{i}").finish("stopped")
+    page.goto(url)
+    rows = page.locator("#runs tbody tr")
+    page.locator("#runs tbody tr", has_text="short-59").wait_for()
+    assert rows.count() == 50
+    where = page.get_by_role("navigation", name="Pages of runs")
+    assert where.get_by_role("button", name="Newer runs").get_attribute("aria-disabled") == "true"
+    older = where.get_by_role("button", name="Older runs")
+    older.focus()
+    page.keyboard.press("Enter")
+    page.locator("#runs tbody tr", has_text="live").wait_for()
+    assert rows.count() == 12
+    assert where.get_by_role("status").inner_text() == "Page 2"
+    assert older.evaluate("e => e === document.activeElement"), "the keyboard stays where it was"
+    headline(page, "Running, round 6 of 16")
+    page.get_by_label("Compare live").check()
+    # Every row is kept, and only the one that changed is written to.
+    page.evaluate(
+        "window.kept = [...document.querySelectorAll('#runs tbody tr')]; window.touched = [];"
+        "new MutationObserver((all) => all.forEach((m) => touched.push(m.target.closest('tr')?.cells[1].textContent)))"
+        ".observe(document.querySelector('#runs tbody'), {childList: true, characterData: true, subtree: true})"
+    )
+    ledger_data.commit(run)
+    page.locator("#runs tbody tr", has_text="6 / 16").first.wait_for()
+    headline(page, "round 7 of 16")
+    page.locator("#runs tbody tr", has_text="live").filter(has_text="6 / 16").wait_for()
+    assert page.evaluate("kept.every((row, i) => row === document.querySelectorAll('#runs tbody tr')[i])")
+    assert page.evaluate("[...new Set(touched)]") == ["live"]
+    assert page.get_by_label("Compare live").is_checked()
+    where.get_by_role("button", name="Newer runs").click()
+    page.locator("#runs tbody tr", has_text="short-59").wait_for()
+    assert rows.count() == 50
 
 
 @pytest.mark.parametrize("width", [360, 768, 1920])

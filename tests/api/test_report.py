@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import ledger_data
 import pytest
@@ -21,8 +20,8 @@ from fieldfare_server.report import privacy_statement
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with ledger_data.new_ledger(tmp_path / "ledger.sqlite3") as opened:
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with ledger_data.new_ledger(ledger_url) as opened:
         for name, rounds in (("tuning", 3), ("final", 5)):
             run = ledger_data.start(opened, name)
             for _ in range(rounds):
@@ -85,8 +84,8 @@ def test_html_is_self_contained_and_inert(ledger: Ledger) -> None:
     assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
 
 
-def test_names_from_a_plan_cannot_become_markup(tmp_path: Path) -> None:
-    with ledger_data.new_ledger(tmp_path / "other.sqlite3") as ledger:
+def test_names_from_a_plan_cannot_become_markup(ledger_url: str) -> None:
+    with ledger_data.new_ledger(ledger_url) as ledger:
         evil = "<script>alert(1)</script>|[x](http://e)"
         plan = json.loads(ledger_data.plan().to_json())
         plan["run"]["task"] = evil
@@ -109,8 +108,8 @@ def test_names_from_a_plan_cannot_become_markup(tmp_path: Path) -> None:
         assert "[x](" not in markdown.replace("\\[", "").replace("\\]", "")
 
 
-def test_a_run_that_is_not_private_says_so_everywhere(tmp_path: Path) -> None:
-    with Ledger.open(f"sqlite:///{tmp_path / 'toy.sqlite3'}", create=True) as ledger:
+def test_a_run_that_is_not_private_says_so_everywhere(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("aircraft", 8.0, 1e-5, simulated=True, actor="test")
         ledger_data.commit(ledger_data.start(ledger, "toy", source="seeded"))
         statement = privacy_statement(ledger, "toy")
@@ -151,8 +150,8 @@ def test_the_registry_entry_has_the_registrys_fields(ledger: Ledger) -> None:
     assert registry_entry(ledger, "final", told)["missing"] == []
 
 
-def test_both_are_served(ledger: Ledger, tmp_path: Path) -> None:
-    app = create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+def test_both_are_served(ledger: Ledger, ledger_url: str) -> None:
+    app = create_app(ledger_url)
     with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
         assert client.get("/v1/runs/final/report").json() == privacy_statement(ledger, "final").to_json()
         page = client.get("/v1/runs/final/report?format=html")

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.wire import Schema
-from fieldfare_client.training import KeyedDropout, Trainer
+from fieldfare_client.training import KeyedDropout, Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.dropout import set_keys
 from fieldfare_client.training.engines import Gradients
@@ -380,6 +381,36 @@ def test_dropout_keeps_the_share_and_the_mean() -> None:
 def test_models_that_would_mix_users_or_randomness_are_refused(model: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         Trainer(Made(model), ClientSpec(), clip)
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("model", ["mlp", "dropout"])
+def test_queries_are_combined_and_clipped_one_by_one(engine: str, model: str) -> None:
+    """Each is what it would be alone: same batches, same dropout. No user moves any by more than the norm."""
+    task, spec = Toy(model), clipping.parse({"kind": "flat", "norm": 0.05})
+    clipped = clip_with(spec, Schema.of(task.build_model()))
+    trainer = Trainer(task, ClientSpec(engine=engine, epochs=2, batch_size=4), clipped)
+    first = start(task)
+    points = [first, first * 0.5, first * 0.9]
+    rows = [(0.0, 1.0, 0.0), (10.0, -10.0, 0.0), (0.0, 0.0, 0.0), (3.0, 0.0, -2.0)]
+    flat = [weight for row in rows for weight in row]
+    together = trainer.train(points, flat, task.users(), np.arange(9), at_round=3, queries=4).update.view(4, -1)
+    for found, row in zip(together, rows, strict=True):
+        alone = trainer.train(points, row, task.users(), np.arange(9), at_round=3).update
+        torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-7)
+    assert together[2].abs().max() == 0
+    one = trainer.train(points, flat, task.users(), np.array([5]), at_round=3, queries=4).update.view(4, -1)
+    assert float(one.double().norm(dim=1).max()) <= 0.05
+    assert float(one.double().norm(dim=1)[1]) > 0.0499
+
+
+def test_several_queries_have_no_one_norm_to_count_by() -> None:
+    task = Toy()
+    counting = clip_with(clipping.parse({"kind": "adaptive-quantile"}), Schema.of(task.build_model()))
+    with pytest.raises(BadInput, match="several queries"):
+        Trainer(task, ClientSpec(), counting).train(
+            [start(task)], [1.0, 1.0], task.users(), np.arange(9), at_round=0, queries=2
+        )
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,8 @@ def test_requests_without_a_grid_are_refused_before_the_accountant_and_not_calle
     def explode(*args: object, **more: object) -> None:
         raise AssertionError("the accountant was called")
 
-    monkeypatch.setattr(numerical, "_base", explode)
-    for cached in (numerical._composed, numerical._events_composed, numerical._self_composed):
+    monkeypatch.setattr(numerical, "_orders", explode)
+    for cached in (numerical._composed, numerical.epsilon):
         cached.cache_clear()
     wild = loss(rate, sigma, count)
     assert numerical.grid_for(0.0, wild.sampled) is None

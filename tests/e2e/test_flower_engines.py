@@ -1,19 +1,23 @@
-"""The same two apps, three ways: in process, under Flower's Ray simulation, on a SuperLink with two SuperNodes.
+"""The same two apps, four ways: in process, under Flower's Ray simulation, on a SuperLink with two SuperNodes, and
+there with TLS, node keys and warm executors, as deployed.
 
-The noise is seeded (so the population is a simulated one), hence all three must release the same model to round-off.
+The noise is seeded (so the population is a simulated one), hence all must release the same model to round-off.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -163,4 +167,46 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process:
     ):
         said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)
+    torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)
+
+
+def round_time() -> Any:
+    """The benchmark that starts the compose file's processes."""
+    path = Path(__file__).parents[2] / "benchmarks" / "round_time.py"
+    spec = importlib.util.spec_from_file_location("round_time", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["round_time"] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:
+    """Kill every warm parent of the federation in `work`, not its forks, once a node has sent an update."""
+    while not any(line.phase.startswith("Sent") for line in list(watched.lines)):
+        time.sleep(0.1)
+    found: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            ours = f"FLWR_HOME={work}/".encode() in (place / "environ").read_bytes()
+            if ours and b"fieldfare_client.warm.parent" in (place / "cmdline").read_bytes():
+                found[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+    killed += [process for process, parent in found.items() if parent not in found]
+    for process in killed:
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_as_deployed_the_same_model_comes_out_also_when_the_warm_parents_die(
+    in_process: torch.Tensor, tmp_path: Path
+) -> None:
+    home, work, killed = home_with_population(tmp_path / "home"), tmp_path / "work", list[int]()
+    with round_time().federation(work, home, 2, "digits", ours=True) as (watched, address, ca):
+        threading.Thread(target=kill_warm_parents, args=(watched, work, killed), daemon=True).start()
+        options = {"plan": PLAN, "task": "digits", "run_id": "deployed", "root_certificates": ca, "timeout": 500}
+        said = submit(work / "run", address, **options)
+    require_ended(home, "deployed", said)
+    assert len(killed) == 2
     torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 REQUIRE = "FIELDFARE_REQUIRE_POSTGRES"
+QUICK = ("fsync = off", "shared_buffers = 16MB", "max_connections = 60")
 
 
 def find_programs() -> Path | None:
@@ -35,9 +36,12 @@ def missing() -> None:
 
 
 class Cluster:
-    """A running server. It refuses to run as root, so as root it runs as `postgres` or `nobody`."""
+    """A running server. It refuses to run as root, so as root it runs as `postgres` or `nobody`.
 
-    def __init__(self, programs: Path) -> None:
+    settings: lines of its configuration beside where it listens; by default quick and not durable, as tests want.
+    """
+
+    def __init__(self, programs: Path, settings: tuple[str, ...] = QUICK) -> None:
         self._programs = programs
         self.directory = Path(tempfile.mkdtemp(prefix="ffpg-"))
         self._owner: str | None = None
@@ -47,13 +51,7 @@ class Cluster:
             shutil.chown(self.directory, self._owner)
         self._data = self.directory / "data"
         self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "fieldfare", "-E", "UTF8", "--no-sync")
-        settings = (
-            "listen_addresses = ''",
-            f"unix_socket_directories = '{self.directory}'",
-            "fsync = off",
-            "shared_buffers = 16MB",
-            "max_connections = 60",
-        )
+        settings = ("listen_addresses = ''", f"unix_socket_directories = '{self.directory}'", *settings)
         with open(self._data / "postgresql.conf", "a") as file:
             file.write("\n".join(settings) + "\n")
         self.start()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
 
+from anyio import to_thread
 from fastapi import FastAPI
 
 from fieldfare_server.api import problems
@@ -32,14 +33,17 @@ def version() -> str:
 def build(store: Store, settings: Settings) -> FastAPI:
     """The application over any `Store`."""
     broker = Broker(store, settings)
+    readiness = Readiness(store, settings.verify_seconds, version())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await broker.start()
+        readiness.begin()
         try:
             yield
         finally:
             await broker.stop()
+            await to_thread.run_sync(readiness.stop)
             store.close()
 
     app = FastAPI(
@@ -56,7 +60,7 @@ def build(store: Store, settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.broker = broker
     app.state.authenticator = Authenticator(store, settings)
-    app.state.readiness = Readiness(store, settings.verify_seconds, app.version)
+    app.state.readiness = readiness
     app.state.metrics = Metrics(store, settings.metrics_seconds, lambda: broker.clients)
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):

@@ -5,23 +5,44 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
-from fieldfare.errors import FieldfareError
+from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.api.schemas import Health, Verification
 from fieldfare_server.api.store import Store
 
 
 class Readiness:
-    """Checks at most every `seconds`; a chain once found broken stays broken until the service restarts."""
+    """Checks at most every `seconds`, in a thread of its own; what is not checked to its end is not called ready.
 
-    def __init__(self, store: Store, seconds: float, version: str, clock: Callable[[], float] = time.monotonic) -> None:
+    The first check follows the whole chain, which takes minutes where there are millions of rows: nobody waits for it
+    longer than `patience`. A chain once found broken stays broken until an administrator has every row checked again,
+    or the service restarts.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        seconds: float,
+        version: str,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = 0.5,
+    ) -> None:
         self._store, self._seconds, self._version, self._clock = store, seconds, version, clock
+        self._patience = patience
         self._lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._restart = self._closing = False
         self._checked: float | None = None
+        self._error: str | None = None
+        self._now: Verification | None = None
+        """What the check under way has seen, or the last one that ended."""
         self._last: Verification | None = None
+        """The last check that came to its end."""
 
     def check(self) -> Health:
-        """One probe. The first one checks the whole chain, later ones only new rows."""
+        """One probe."""
         try:
             self._store.ping()
         except FieldfareError as error:
@@ -29,29 +50,69 @@ class Readiness:
         except Exception as error:
             # The class only: a driver's message may carry the address it was given.
             return self._health("unavailable", {"ledger": f"cannot be reached ({type(error).__name__})"})
-        try:
-            verification = self.verification()
-        except Exception as error:
-            return self._health("unavailable", {"ledger": "ok", "chain": f"cannot be checked ({type(error).__name__})"})
-        if not verification.ok:
-            return self._health("unavailable", {"ledger": "ok", "chain": verification.message or "is broken"})
-        return self._health("ok", {"ledger": "ok", "chain": f"{verification.rows} rows verified"})
-
-    def verification(self) -> Verification:
-        """The newest check of the chain, made now if it is older than `seconds`."""
+        self._begin()
+        self._idle.wait(self._patience)
         with self._lock:
-            now = self._clock()
-            if self._last is not None and not self._last.ok:
-                return self._last
-            if self._last is None or self._checked is None or now - self._checked >= self._seconds:
-                self._last, self._checked = self._store.verify(), now
-            return self._last
+            seen, error_ = self._last or self._now, self._error
+        if error_ is not None:
+            return self._health("unavailable", {"ledger": "ok", "chain": f"cannot be checked ({error_})"})
+        if seen is None or not seen.ok:
+            return self._health("unavailable", {"ledger": "ok", "chain": (seen and seen.message) or "not checked yet"})
+        return self._health("ok", {"ledger": "ok", "chain": f"{seen.rows} rows verified"})
 
-    def verify_all(self) -> Verification:
-        """Check every row again, now."""
+    def verification(self, restart: bool = False) -> Verification:
+        """The newest check, begun now if it is older than `seconds`; `restart`: of every row again, whatever is known.
+
+        One that takes long is answered as it stands, with `complete` false. Raises `LedgerError` if it cannot be done.
+        """
+        self._begin(restart)
+        self._idle.wait(self._patience)
         with self._lock:
-            self._last, self._checked = self._store.verify_all(), self._clock()
-            return self._last
+            if self._error is not None:
+                raise LedgerError("audit chain", f"it cannot be checked ({self._error}).")
+            if self._now is None:
+                return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
+            return self._now
+
+    def begin(self) -> None:
+        """Start the first check without waiting for a probe."""
+        self._begin()
+
+    def stop(self) -> None:
+        """End a check that is under way."""
+        self._closing = True
+        self._idle.wait(10)
+
+    def _begin(self, restart: bool = False) -> None:
+        with self._lock:
+            if restart:
+                self._restart, self._now = True, None
+            broken = self._last is not None and not self._last.ok
+            fresh = self._checked is not None and self._clock() - self._checked < self._seconds
+            if not self._idle.is_set() or self._closing or (not self._restart and (broken or fresh)):
+                return
+            self._idle.clear()
+        threading.Thread(target=self._follow, name="fieldfare-chain", daemon=True).start()
+
+    def _follow(self) -> None:
+        done = False
+        while not done:
+            with self._lock:
+                restart, self._restart = self._restart, False
+            seen, error = None, None
+            try:
+                seen = self._store.verify(restart)
+            except Exception as problem:
+                error = type(problem).__name__
+            with self._lock:
+                self._error = error
+                if seen is not None and not self._restart:
+                    self._now = seen
+                    if seen.complete:
+                        self._last, self._checked = seen, self._clock()
+                done = self._closing or (not self._restart and (seen is None or seen.complete))
+                if done:
+                    self._idle.set()
 
     def _health(self, status: str, checks: dict[str, str]) -> Health:
         return Health(status="ok" if status == "ok" else "unavailable", checks=checks, version=self._version)

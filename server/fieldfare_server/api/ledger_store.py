@@ -31,6 +31,9 @@ from fieldfare_server.ledger import Ledger, notes, views, watch
 from fieldfare_server.registry_entry import registry_entry
 from fieldfare_server.report import Statement, privacy_statement
 
+_CHECKED_AT_ONCE = 20_000
+"""Audit rows."""
+
 
 def moment(seconds: float) -> datetime:
     """Seconds since 1970 as a UTC time."""
@@ -220,13 +223,11 @@ class LedgerStore:
         """Oldest first, after row `after`."""
         return [_row(view) for view in watch.audit_after(self._database, after, limit)]
 
-    def verify(self) -> Verification:
-        """Checks new rows only."""
-        return _verification(self._chain.advance())
-
-    def verify_all(self) -> Verification:
-        """Checks every row."""
-        return _verification(self._chain.restart())
+    def verify(self, restart: bool = False) -> Verification:
+        """Checks the next rows, some tenths of a second's worth."""
+        if restart:
+            self._chain.restart()
+        return _verification(self._chain.advance(_CHECKED_AT_ONCE))
 
     def totals(self) -> Totals:
         """Counters over the whole ledger."""
@@ -355,10 +356,12 @@ def _row(view: views.AuditView) -> AuditRow:
 
 
 def _verification(checked: watch.Checked) -> Verification:
+    so_far = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
     return Verification(
-        ok=checked.ok,
+        ok=checked.whole,
+        complete=checked.whole or not checked.ok,
         rows=checked.rows,
         head=checked.hash if checked.rows else None,
-        message=checked.fault or None,
+        message=checked.fault or so_far,
         at=datetime.now(UTC),
     )

@@ -226,7 +226,8 @@ class AuditRow(_Answer):
 class Verification(_Answer):
     """Whether the audit chain is whole."""
 
-    ok: bool
+    ok: bool = Field(description="every row was checked and follows the one before; false as long as that is not known")
+    complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
     head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
     message: str | None = None

@@ -24,11 +24,12 @@ COMMANDS = (
     "report",
     "audit",
     "verify",
+    "abandon",
     "migrate",
 )
 GROUPS = ("population", "token", "certificates", "nodes")
 
-_MODULES = {"report": "runs", "audit": "runs", "verify": "runs"}
+_MODULES = {"report": "runs", "audit": "runs", "verify": "runs", "abandon": "runs"}
 """Where a command does not live in a module of its own name."""
 
 

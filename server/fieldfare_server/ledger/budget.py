@@ -51,8 +51,12 @@ class Room:
     epsilon: float
 
 
+@lru_cache(maxsize=1024)
 def room(committed: PrivacyLoss, limit: float, delta: float) -> Room:
-    """What still fits under (`limit`, `delta`) beside `committed`. Never too large; exact to 2**-30 of mu."""
+    """What still fits under (`limit`, `delta`) beside `committed`. Never too large; exact to 2**-30 of mu.
+
+    Remembered: what is committed changes when runs start and end, not with their rounds.
+    """
     if epsilon(committed, delta) > limit:
         return Room(0.0, 0.0)
     low, high = 0.0, 1.0

@@ -33,9 +33,12 @@ def genesis(ledger: str) -> str:
     return hashlib.sha256(b"fieldfare.ledger.v1\0" + ledger.encode()).hexdigest()
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
 def canonical(value: Mapping[str, Any]) -> str:
     """JSON with sorted keys and no spaces; refuses NaN and infinity, which JSON cannot say."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return _CANONICAL.encode(value)
 
 
 def row_hash(row: Mapping[str, Any]) -> str:

@@ -161,16 +161,23 @@ class RoundCounts:
 
 @dataclass(frozen=True)
 class Checked:
-    """How far the chain was followed, and the first thing that does not fit ("" for none)."""
+    """How far the chain was followed, of how many rows, and the first thing that does not fit ("" for none)."""
 
     rows: int
     hash: str
-    fault: str
+    fault: str = ""
+    end: int = 0
+    """Rows that the ledger had when it was last looked at."""
 
     @property
     def ok(self) -> bool:
-        """Whether every row followed the one before."""
+        """Whether every row that was looked at followed the one before."""
         return not self.fault
+
+    @property
+    def whole(self) -> bool:
+        """Whether that was every row there is."""
+        return self.ok and self.rows == self.end
 
 
 class ChainWatch:
@@ -178,51 +185,52 @@ class ChainWatch:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._checked = Checked(0, "", "")
+        self._checked = Checked(0, "")
         self._lock = threading.Lock()
 
-    def advance(self) -> Checked:
-        """Check the rows after those checked before; a fault is never forgotten."""
+    def advance(self, most: int | None = None) -> Checked:
+        """Check at most `most` rows (None: all) after those checked before; a fault is never forgotten."""
         with self._lock:
-            self._checked = self._follow(self._checked)
+            self._checked = self._follow(self._checked, most)
             return self._checked
 
-    def restart(self) -> Checked:
-        """Check every row from the first."""
+    def restart(self) -> None:
+        """Begin again with the first row at the next `advance`."""
         with self._lock:
-            self._checked = self._follow(Checked(0, "", ""))
-            return self._checked
+            self._checked = Checked(0, "")
 
-    def _follow(self, checked: Checked) -> Checked:
+    def _follow(self, checked: Checked, most: int | None) -> Checked:
         # In batches of one short snapshot each, so that a long log is not read in one long transaction. The end is
         # taken first: rows appended meanwhile are the next call's business.
         with self._database.read() as connection:
             end = read_head(connection)
         if checked.rows == 0:
             checked = Checked(0, chain.genesis(end.ledger), checked.fault)
-        while checked.ok and checked.rows < end.count:
-            with self._database.read() as connection:
-                rows = _audit_rows(connection, checked.rows, min(_BATCH, end.count - checked.rows))
-            if not rows:
-                return Checked(checked.rows, checked.hash, f"row {checked.rows + 1} of {end.count} is missing")
-            for row in rows:
-                fault = _fault(row, checked)
+        rows, hash_, fault = checked.rows, checked.hash, checked.fault
+        until = end.count if most is None else min(end.count, rows + most)
+        while not fault and rows < until:
+            batch = self._batch(rows, min(_BATCH, until - rows))
+            if not batch:
+                fault = f"row {rows + 1} of {end.count} is missing"
+            for row in batch:
+                fault = _fault(row, rows, hash_)
                 if fault:
-                    return Checked(checked.rows, checked.hash, fault)
-                checked = Checked(row["id"], row["hash"], "")
-        if checked.ok and (checked.rows > end.count or (checked.rows == end.count and checked.hash != end.hash)):
-            fault = (
-                f"the ledger says that it ends in row {end.count}, which is not the row {checked.rows} that was seen"
-            )
-            return Checked(checked.rows, checked.hash, fault)
-        return checked
+                    break
+                rows, hash_ = row["id"], row["hash"]
+        if not fault and (rows > end.count or (rows == end.count and hash_ != end.hash)):
+            fault = f"the ledger says that it ends in row {end.count}, which is not the row {rows} that was seen"
+        return Checked(rows, hash_, fault, end.count)
+
+    def _batch(self, after: int, limit: int) -> list[dict[str, Any]]:
+        with self._database.read() as connection:
+            return _audit_rows(connection, after, limit)
 
 
-def _fault(row: dict[str, Any], before: Checked) -> str:
-    if row["id"] != before.rows + 1:
-        return f"row {before.rows + 1} is missing"
-    if row["previous"] != before.hash:
-        return f"row {row['id']} does not follow row {before.rows}"
+def _fault(row: dict[str, Any], rows: int, hash_: str) -> str:
+    if row["id"] != rows + 1:
+        return f"row {rows + 1} is missing"
+    if row["previous"] != hash_:
+        return f"row {row['id']} does not follow row {rows}"
     if chain.row_hash(row) != row["hash"]:
         return f"row {row['id']} was changed after it was written"
     return ""

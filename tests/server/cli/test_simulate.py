@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import COLUMNS, RoundExport
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, verify
 from fieldfare_server.recharge import recharge
+from fieldfare_server.session import Session
 from support.federation import home
 
 PLAN = """
@@ -184,3 +187,23 @@ def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     with Ledger.open(where.ledger) as ledger:
         report = verify(ledger, where.root, recompute=recharge, held=ledger.head())
     assert report.ok, str(report.fault)
+
+
+def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
+    where, arguments = prepare(tmp_path)
+    session = Session.begin(where, Plan.from_toml((tmp_path / "plan.toml").read_text()), True)
+    run = session.account.id
+    abandon = ["abandon", run, "--reason", "its disk is lost", *arguments[2:]]
+    held = simulate(abandon)
+    assert held.exit_code == 2
+    assert "held by" in held.output
+    with session:
+        session.account.release("the machine went away")
+    shutil.rmtree(where.root / run)
+    ended = simulate(abandon)
+    assert ended.exit_code == 0, ended.output
+    body = json.loads(ended.stdout)
+    assert (body["state"], body["message"], body["spent_epsilon"]) == ("stopped", "its disk is lost", 0)
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.population("people").committed_epsilon == 0
+    assert simulate(arguments).exit_code == 0

@@ -34,16 +34,19 @@ def audit(
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))
 def verification(request: Request, _: Reader) -> Verification:
-    """Whether the chain is whole; rows that are new since the last look are checked now."""
+    """Whether the chain is whole; rows that are new since the last look are checked now.
+
+    A check that takes long is answered as it stands, with `complete` false: ask again.
+    """
     readiness: Readiness = request.app.state.readiness
     return readiness.verification()
 
 
 @router.post("/verification", responses=responses(401, 403, 422, 429, 503))
 def verify(request: Request, _: Admin) -> Verification:
-    """Check every row again, from the first."""
+    """Check every row again, from the first; GET tells how far it is."""
     readiness: Readiness = request.app.state.readiness
-    return readiness.verify_all()
+    return readiness.verification(restart=True)
 
 
 @router.get(

@@ -16,9 +16,10 @@ import { drawUtility } from "./utility.js";
 
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
 const POINTS = 300;
+const ROWS = 50; // runs on a page of the table
 const PAUSE = 700; // at least this long between two loads, however many events come
 
-const state = { me: null, run: new URLSearchParams(location.hash.slice(1)).get("run"), runLimit: 50, compared: new Map(), drawn: new Map(), stop: null, at: null };
+const state = { me: null, run: new URLSearchParams(location.hash.slice(1)).get("run"), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
 
@@ -36,7 +37,7 @@ function problem(id, error) {
 }
 
 async function load() {
-  const [me, populations, runs, audit] = await Promise.all([get("/v1/me"), get("/v1/populations?limit=100"), get(`/v1/runs?limit=${state.runLimit}`), get("/v1/audit?limit=12")]);
+  const [me, populations, runs, audit] = await Promise.all([get("/v1/me"), get("/v1/populations?limit=100"), get(`/v1/runs?limit=${ROWS}`), get("/v1/audit?limit=12")]);
   state.me = me;
   account();
   draw("budgets", [populations], (parent) => drawBudgets(parent, populations.items));
@@ -47,13 +48,12 @@ async function load() {
 }
 
 async function loadRun(populations, runs) {
-  const active = runs.items.find((one) => ["running", "paused", "stopping"].includes(one.state));
-  const id = state.run || active?.id || runs.items[0]?.id;
+  const id = state.run || populations.map((one) => one.active_run).find(Boolean) || runs.items[0]?.id;
   if (!id) {
     draw("banner", [null], (parent) => drawBanner(parent, { run: null }));
     for (const panel of RUN_PANELS) draw(panel, [null], (parent) => show(parent, empty("Shown when there is a run.")));
     draw("compare", [], (parent) => show(parent));
-    draw("runs", [runs], (parent) => drawRuns(parent, runs, {}));
+    draw("runs", [runs], (parent) => drawRuns(parent, runs, { page: 0 }));
     return;
   }
   let run;
@@ -78,16 +78,19 @@ async function loadRun(populations, runs) {
   await loadRuns(runs, id);
 }
 
-async function loadRuns(runs, current) {
+// The first page tells which run is under way; the table may show an older one.
+async function loadRuns(first, current) {
+  const { cursor } = state;
+  const runs = cursor ? await get(`/v1/runs?limit=${ROWS}&cursor=${encodeURIComponent(cursor)}`) : first;
+  if (cursor !== state.cursor) return; // turned on meanwhile: whoever turned it draws
+  const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
   const compared = await Promise.all([...state.compared.keys()].map((one) => get(`${path(one)}/series?points=${POINTS}`)));
   draw("compare", compared, (parent) => drawComparison(parent, compared));
   draw("runs", [runs, current, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
-    current, compared: state.compared, onPick: pick,
-    onCompare: (id, yes) => {
-      if (yes) state.compared.set(id, true); else state.compared.delete(id);
-      loadRuns(runs, current).catch((error) => notice(error.message));
-    },
-    onMore: () => { state.runLimit = Math.min(500, state.runLimit + 100); refresh(); },
+    current, compared: state.compared, page: state.back.length, onPick: pick,
+    onCompare: (id, yes) => turned(() => { if (yes) state.compared.set(id, true); else state.compared.delete(id); })(),
+    onOlder: turned(() => { state.back.push(state.cursor); state.cursor = runs.next; }),
+    onNewer: turned(() => { state.cursor = state.back.pop(); }),
   }));
 }
 

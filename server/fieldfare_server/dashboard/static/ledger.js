@@ -31,7 +31,14 @@ export function drawLedger(parent, page, { canAct }) {
     onclick: async () => {
       verify.disabled = true;
       show(said, document.createTextNode("Checking…"));
-      try { verdict = canAct ? await post("/v1/audit/verification") : await get("/v1/audit/verification"); } catch (error) { verdict = { error }; }
+      try {
+        verdict = canAct ? await post("/v1/audit/verification") : await get("/v1/audit/verification");
+        while (!verdict.complete) {
+          said.textContent = `Checking: ${verdict.message}…`;
+          await new Promise((resume) => setTimeout(resume, 2000));
+          verdict = await get("/v1/audit/verification");
+        }
+      } catch (error) { verdict = { error }; }
       verify.disabled = false;
       said.replaceChildren(...[outcome()].flat().map((part) => (part instanceof Node ? part : document.createTextNode(part))));
     },
