@@ -88,7 +88,7 @@ def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.flower
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_path: Path) -> None:
     text = PLAN.replace("rounds = 3", "rounds = 30").replace("max_participations = 2", "max_participations = 15")
     whole = home_with_population(tmp_path / "whole")
