@@ -127,6 +127,22 @@ def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_pa
     torch.testing.assert_close(model(home, run.id), model(whole, trace.run), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_three_queries_under_ray(tmp_path: Path) -> None:
+    """Several sums a reply through Flower's own messages. One node: places of the fixed order go by registration."""
+    text = PLAN.replace('"min-separation"\nseparation = 2\nmax_participations = 2', '"fixed-order"\nperiod = 2')
+    text += '[server_optimizer]\nkind = "three-query"\nperiod = 2\n'
+    here, there = home_with_population(tmp_path / "here"), home_with_population(tmp_path / "there")
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    session = Session.begin(here, Plan.from_toml(text), identity_is_stable=True)
+    trace = run_here(session, local_grid(session.plan, 1), "local", quiet=True)
+    run = run_flower_simulation(there, path, "", nodes=1)
+    torch.testing.assert_close(model(there, run), model(here, trace.run), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.flower
 @pytest.mark.timeout(240)
 def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: Path) -> None:
