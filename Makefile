@@ -52,9 +52,10 @@ $(VENV)-pfl/.installed:
 bench-simulation: install $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results $(ARGS)
 
-# 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
+# 10 000 runs, 2 000 000 rounds on each database, and the page in Chromium; a quiet machine, 6 GB of disk.
 bench-api: install
-	$(BIN)/python benchmarks/api.py $(ARGS)
+	$(BIN)/python benchmarks/api.py --out benchmarks/results $(ARGS)
+	$(BIN)/python benchmarks/page.py --out benchmarks/results
 
 clean:
 	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -104,7 +104,7 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 class Metrics:
     """A registry of its own, so that two applications in one process do not share counters."""
 
-    def __init__(self, store: Store, seconds: float, clients: Callable[[], int]) -> None:
+    def __init__(self, store: Store, seconds: float, clients: Callable[[], int], whole: Callable[[], bool]) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(LedgerCollector(store, seconds))
         self.requests = Counter(
@@ -118,6 +118,12 @@ class Metrics:
         )
         streams = Gauge("fieldfare_event_streams", "Event streams open now", registry=self.registry)
         streams.set_function(clients)
+        chain = Gauge(
+            "fieldfare_ledger_chain_whole",
+            "1 if every row of the audit log was checked and fits; 0 while that is not known",
+            registry=self.registry,
+        )
+        chain.set_function(whole)
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request. `route` is a route's template, never a path as asked for."""
