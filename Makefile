@@ -1,6 +1,7 @@
 # install · demo · test · check; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
+ENGINE ?= docker
 VENV := .venv
 BIN := $(VENV)/bin
 export FLWR_TELEMETRY_ENABLED = 0
@@ -9,7 +10,7 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 .PHONY: install demo test check test-long containers-test
-.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-api clean
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
@@ -33,9 +34,11 @@ test: check
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
+# All tests on real containers; SELECT="containers and not slow" for the short ones.
+SELECT ?= containers
 containers-test: install
 	$(COMPOSE) build
-	CONTAINERS=1 COMPOSE="$(COMPOSE)" $(BIN)/pytest -m containers tests/e2e
+	CONTAINERS=1 COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" $(BIN)/pytest -m "$(SELECT)" $(ARGS) tests/e2e
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
@@ -52,10 +55,18 @@ $(VENV)-pfl/.installed:
 bench-simulation: install $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results $(ARGS)
 
+# 1 000 000 users, 1 000 rounds of cohort 1 000; needs about 0.6 GB of disk.
+bench-scale: install
+	$(BIN)/python benchmarks/simulation_scale.py --out benchmarks/results/simulation_scale.json $(ARGS)
+
 # 10 000 runs, 2 000 000 rounds on each database, and the page in Chromium; a quiet machine, 6 GB of disk.
 bench-api: install
 	$(BIN)/python benchmarks/api.py --out benchmarks/results $(ARGS)
 	$(BIN)/python benchmarks/page.py --out benchmarks/results
+
+# Two federations, one after the other; needs a quiet machine.
+bench-rounds: install
+	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

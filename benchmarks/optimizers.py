@@ -52,9 +52,16 @@ OPTIMIZERS: dict[str, tuple[Table, tuple[float, ...]]] = {
     "sgd, momentum 0.9": (SGD, (0.1, 0.3, 1.0)),
     "fedadam": ({"kind": "fedadam"}, (0.01, 0.03, 0.1)),
     "adamw": ({"kind": "adamw"}, (0.01, 0.03, 0.1)),
-    "disk(sgd, momentum 0.9)": ({"kind": "disk", "kappa": "auto", "base": SGD}, (0.1, 0.3, 1.0)),
+    "disk(sgd, momentum 0.9)": (
+        {"kind": "disk", "kappa": "auto", "innovation": 0.49 / 0.3, "base": SGD},  # the published gain for white noise
+        (0.1, 0.3, 1.0),
+    ),
     "ftrl": ({"kind": "ftrl"}, (1.0, 3.0, 10.0)),
     "normalised-momentum 0.9": ({"kind": "normalised-momentum", "momentum": 0.9}, (0.03, 0.1, 0.3)),
+    "three-query(sgd, momentum 0.9)": (
+        {"kind": "three-query", "period": 16, "mixing": 0.3, "change": 0.2, "drift": 0.2, "base": SGD},
+        (0.03, 0.1, 0.3),
+    ),
 }
 """Each with its grid of server learning rates."""
 
@@ -71,9 +78,12 @@ EXTRA = {"normalised-momentum 0.9": {"momentum-tree 0.9": {"kind": "momentum-tre
 
 
 def plan_of(optimizer: Table, mechanism: Table) -> Plan:
-    """The demo's plan with another optimizer and mechanism."""
+    """The demo's plan with another optimizer and mechanism; three queries need one fixed order of cohorts."""
     run = {**PLAN["run"], "evaluate_every": PLAN["run"]["rounds"]}
-    return check_plan(Plan.parse({**PLAN, "run": run, "mechanism": mechanism, "server_optimizer": optimizer}))
+    changed = {"run": run, "mechanism": mechanism, "server_optimizer": optimizer}
+    if "period" in optimizer:
+        changed["participation"] = {"scheme": "fixed-order", "period": optimizer["period"]}
+    return check_plan(Plan.parse({**PLAN, **changed}))
 
 
 def with_rate(optimizer: Table, rate: float) -> Table:
@@ -191,9 +201,11 @@ def main() -> None:
     report, costs = arguments.out / "optimizers.json", {}
     for label in arguments.optimizer or OPTIMIZERS:
         for noise, mechanism in (MECHANISMS | EXTRA.get(label, {})).items():
-            if noise not in costs:
-                costs[noise] = cost_of(plan_of(SGD, mechanism))
-            row = measure(label, noise, mechanism, costs[noise], arguments.seeds)
+            plan = plan_of(OPTIMIZERS[label][0], mechanism)
+            known = noise, plan.participation
+            if known not in costs:
+                costs[known] = cost_of(plan)
+            row = measure(label, noise, mechanism, costs[known], arguments.seeds)
             # Written after every cell: a table that takes an hour survives an interruption.
             kept = json.loads(report.read_text())["rows"] if report.exists() else []
             cells = {(r["optimizer"], r["mechanism"]): r for r in [*kept, row]}

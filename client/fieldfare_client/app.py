@@ -13,7 +13,6 @@ import atexit
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,7 +24,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare import clipping
+from fieldfare import clipping, logs
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, load_task
@@ -110,14 +109,21 @@ class _Pool:
         self._workers: WorkerTrainer | None = None
 
     def get(
-        self, here: Hosted, client: ClientSpec, spec: clipping.ClippingSpec, workers: int, seed: int, points: int
+        self,
+        here: Hosted,
+        client: ClientSpec,
+        spec: clipping.ClippingSpec,
+        workers: int,
+        seed: int,
+        points: int,
+        queries: int,
     ) -> WorkerTrainer:
-        key = here.name, client.model_dump_json(), workers, seed, points
+        key = here.name, client.model_dump_json(), workers, seed, points, queries
         if self._workers is None or self._key != key or not self._workers.alive:
             self.close()
             # For all users of the task, so that all nodes that this process simulates share it.
             self._workers = WorkerTrainer(
-                here.name, client, spec, here.all_users, workers=workers, seed=seed, points=points
+                here.name, client, spec, here.all_users, workers=workers, seed=seed, points=points, queries=queries
             )
             self._key = key
         return self._workers
@@ -134,26 +140,26 @@ atexit.register(_POOL.close)
 
 def _train(
     here: Hosted,
-    settings: dict[str, Any],
     points: list[torch.Tensor],
-    weights: Sequence[float],
+    instruction: TrainInstruction,
     users: NDArray[np.int64],
-    at_round: int,
 ) -> tuple[CohortUpdate, clipping.ClippingSpec]:
+    settings, weights, queries = instruction.settings, instruction.weights, instruction.queries
     client, spec, seed = _settings(settings)
     # The server may ask for workers, the machine says how many there can be. A GPU is not shared between processes.
     workers = min(client.workers, os.cpu_count() or 1)
     if workers > 1 and _device() == "cpu":
-        pool = _POOL.get(here, client, spec, workers, seed, len(points))
+        pool = _POOL.get(here, client, spec, workers, seed, len(points), queries)
         inside = here.table.positions(users)
-        return pool.train(points, weights, inside, at_round=at_round, spec=spec), spec
+        return pool.train(points, weights, inside, at_round=instruction.batches, spec=spec, queries=queries), spec
     trainer, spec = _trainer(here.task, json.dumps(settings, sort_keys=True), _device())
-    return trainer.train(points, weights, here.table, users, at_round=at_round), spec
+    return trainer.train(points, weights, here.table, users, at_round=instruction.batches, queries=queries), spec
 
 
 @app.query("users")
 def users(message: Message, context: Context) -> Message:
     """Which users live here, by pseudonym, and which model they would train."""
+    logs.join()
     here = hosted(context)
     return Message(write_users(flwr.app, here.table.pseudonyms, here.schema), reply_to=message)
 
@@ -161,25 +167,25 @@ def users(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
+    logs.join()
     here = hosted(context)
     instruction = TrainInstruction.read(message.content, here.schema)
+    with logs.about(instruction.occasion.run, instruction.occasion.round):
+        return _answer(here, instruction, message)
+
+
+def _answer(here: Hosted, instruction: TrainInstruction, message: Message) -> Message:
     points = [
         torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
     ]
-    result, spec = _train(
-        here,
-        instruction.settings,
-        points,
-        instruction.weights,
-        here.find(instruction.users),
-        instruction.occasion.round,
-    )
+    result, spec = _train(here, points, instruction, here.find(instruction.users))
     update = result.update.cpu()
     if not bool(torch.isfinite(update).all()):
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
     counts = result.counts or (0.0,) * spec.counts
-    reply = TrainReply(instruction.occasion, here.schema.arrays(update), result.users, counts)
+    sums = here.schema.stacked(instruction.queries).arrays(update)
+    reply = TrainReply(instruction.occasion, sums, result.users, counts)
     return Message(reply.write(flwr.app), reply_to=message)
 
 

@@ -129,16 +129,6 @@ class UserTable:
             raise BadInput(f"node {index} of {count}", "nodes are numbered from 0.", f"{count - 1} of {count}")
         return self.select(np.flatnonzero(self.pseudonyms % np.uint64(count) == index))
 
-    def locate(self, users: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Index of each pseudonym, shape (len(users),). Raises `BadInput` for a user who is not here."""
-        here = self.pseudonyms
-        order = np.argsort(here)
-        at = np.searchsorted(here, users, sorter=order)
-        found = order[np.minimum(at, len(here) - 1)] if len(here) else np.zeros(len(users), np.int64)
-        if len(users) and (not len(here) or (here[found] != users).any()):
-            raise BadInput("cohort", "names a user whom this node does not host.")
-        return found
-
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
         """The rows of `users` (indices), copied to `device`."""
         inside = self.positions(users)

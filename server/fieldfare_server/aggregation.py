@@ -2,6 +2,13 @@
 
 Invariant I4: whatever a node sends, the sum moves by at most (users it was asked to train) x clip norm, so a node that
 hosts one user moves it by at most the clip norm. A reply that cannot be bounded is dropped and counted by reason.
+
+**Several queries.** A round may sum several clipped vectors a user, v_1 .. v_k, each of norm at most the clip norm.
+Query q has the share p_q of the round's privacy, p_1 + ... + p_k <= 1, and what is noised is the stack of
+sqrt(p_q) v_q: its norm is at most sqrt(sum p_q) x clip <= clip, that of one query. So one user changes the stacked sum
+by at most the clip norm, whatever users send in whichever query, and any mechanism's sensitivity and charge hold for
+the stack as they are. The price is paid in noise: query q has 1 / sqrt(p_q) times the noise of a single one. Shares may
+change from round to round if they are public (the mechanisms' proofs let inputs depend on what was released).
 """
 
 from __future__ import annotations
@@ -44,14 +51,24 @@ class Aggregate:
     occasion: Occasion
     clip: float
     counts: int = 0
+    shares: tuple[float, ...] = (1.0,)
+    """Of each query; 0 for one that is not asked in this round, and then not released either."""
     total: NDArray[np.float64] = field(init=False)
     counted: NDArray[np.float64] = field(init=False)
     users: int = field(default=0, init=False)
     rejects: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        self.total = np.zeros(self.schema.numel, np.float64)
+        if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (self.counts and self.queries > 1):
+            raise ValueError(f"shares {self.shares} with {self.counts} counts cannot be bounded by one clip norm")
+        self.stacked = self.schema.stacked(self.queries)
+        self.total = np.zeros(self.stacked.numel, np.float64)
         self.counted = np.zeros(self.counts, np.float64)
+
+    @property
+    def queries(self) -> int:
+        """How many vectors a user's contribution has."""
+        return len(self.shares)
 
     def reject(self, reason: str) -> None:
         """Count a reply that is not used."""
@@ -63,27 +80,44 @@ class Aggregate:
         A sum longer than users x clip is scaled down to it: an honest node clips, so this binds liars only.
         """
         try:
-            reply = TrainReply.read(content, self.schema, self.occasion, sent, self.counts)
+            reply = TrainReply.read(content, self.stacked, self.occasion, sent, self.counts)
         except BadReply as error:
             self.reject(error.reason)
             return False
-        squared = squared_norm(reply.update)
-        if not math.isfinite(squared):
+        each, names = len(self.schema.names), self.stacked.names
+        norms = [
+            math.sqrt(squared_norm({name: reply.update[name] for name in names[first : first + each]}))
+            for first in range(0, len(names), each)
+        ]
+        if not all(math.isfinite(norm) for norm in norms):
             self.reject("non-finite")
             return False
-        most, norm = reply.users * self.clip, math.sqrt(squared)
-        scale = 1.0
-        if norm > most:
+        most = reply.users * self.clip
+        if max(norms) > most:
             self.reject("over-norm, clipped again")
-            scale = most / norm * (1.0 - 1e-12)
-        for name, where in zip(self.schema.names, self.schema.slices(), strict=True):
+        scales = [most / norm * (1.0 - 1e-12) if norm > most else 1.0 for norm in norms]
+        for place, (name, where) in enumerate(zip(names, self.stacked.slices(), strict=True)):
             target = self.total[where]
             for start, chunk in zip(range(0, target.size, CHUNK), _chunks(reply.update[name]), strict=True):
-                target[start : start + CHUNK] += chunk.astype(np.float64) * scale
+                target[start : start + CHUNK] += chunk.astype(np.float64) * scales[place // each]
         self.counted += np.asarray(reply.counts, np.float64)
         self.users += reply.users
         return True
 
     def sum(self) -> torch.Tensor:
-        """The sum, float32 (d,). Still raw: never to be released without noise."""
-        return torch.from_numpy(self.total.astype(np.float32))
+        """The stack of sqrt(share) x sum, float32 (queries x d,). Still raw: never to be released without noise."""
+        found = np.empty((self.queries, self.schema.numel), np.float32)
+        roots = np.sqrt(self.shares)[:, None]
+        np.multiply(self.total.reshape(found.shape), roots, out=found, casting="same_kind")  # in float64, then rounded
+        return torch.from_numpy(found.reshape(-1))
+
+    def unstacked(self, noised: torch.Tensor) -> torch.Tensor:
+        """What was released of `sum`, float32 (queries x d,), without the shares: 0 for queries of share 0."""
+        factors = [1.0 / math.sqrt(share) if share else 0.0 for share in self.shares]
+        return (noised.view(self.queries, -1) * torch.tensor(factors)[:, None]).view(-1)
+
+    @property
+    def spread(self) -> float:
+        """The noise of `unstacked` in units of that of `sum`: root mean square over what was asked."""
+        asked = [share for share in self.shares if share]
+        return math.sqrt(math.fsum(1.0 / share for share in asked) / len(asked))

@@ -144,7 +144,7 @@ def _release(
             stream = restore(mechanism, numel, noise, stream)
         total = ramp * (1 + t % 3)
         known[t] = total.double().numpy()
-        released[t] = (total.double() + stream.next().double()).numpy()
+        released[t] = stream.add_to(total.double()).numpy()
     return released, known
 
 

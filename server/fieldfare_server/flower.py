@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -134,6 +135,40 @@ def register_node(address: str, root_certificates: Path, public_key: Path, timeo
     raise FlowerError(f"node {public_key.stem} could not be registered: {_tail(said)}")
 
 
+def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
+    """Remove every node with this public key (an OpenSSH file) from the federation; returns how many there were.
+
+    The SuperLink refuses the key from then on. Raises `FlowerError` where it cannot be asked, `BadInput` on a file that
+    holds no such key.
+    """
+    # Flower's own `supernode unregister` wants an id, and its list shows no keys to find it by.
+    import httpx
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        key = load_ssh_public_key(public_key.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"public key {str(public_key)!r}", "cannot be read as one.", "the node's NAME.pub")
+    wanted = public_key_to_bytes(key)
+    client = ControlHttpClient.from_server_address(address, False, str(root_certificates), ())
+    try:
+        nodes = client.ListNodes(ListNodesRequest()).nodes_info
+        found = [node.node_id for node in nodes if node.public_key == wanted and node.status != "unregistered"]
+        for node in found:
+            client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+    except httpx.HTTPError as error:
+        raise FlowerError(f"the SuperLink at {address} did not remove {public_key.stem}: {error}") from None
+    finally:
+        client.close()
+    return len(found)
+
+
 def _tail(text: str, lines: int = 15) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
@@ -158,13 +193,35 @@ def superlink(work: Path, *arguments: str, env: Mapping[str, str] | None = None)
 
 
 def stop(process: subprocess.Popen[bytes], patience: float = 10.0) -> None:
-    """End a process: politely, then not."""
+    """End a process and what it started: politely, then not.
+
+    Flower's programs start others in sessions of their own, and those outlive them: a coordinator would go on training.
+    """
+    groups = _groups_below(process.pid)
     process.terminate()
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    deadline = time.monotonic() + patience
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+            while time.monotonic() < deadline:
+                time.sleep(0.1)
+                os.killpg(group, 0)
+            os.killpg(group, signal.SIGKILL)
+
+
+def _groups_below(pid: int) -> set[int]:
+    """Process groups of a process's children other than its own; none where the system does not tell (no /proc)."""
+    groups: set[int] = set()
+    with contextlib.suppress(OSError):  # what ends meanwhile needs no ending
+        for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+            groups |= {os.getpgid(int(child)) for child in listed.read_text().split()}
+        groups -= {os.getpgid(pid), os.getpgid(0)}
+    return groups
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path, patience: float = 60.0) -> None:
@@ -179,25 +236,28 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path, patience: f
     raise FlowerError(f"the SuperLink did not start: {_tail(log.read_text(errors='replace'))}")
 
 
-def run_flower_simulation(home: Home, path: Path | None, resume: str, nodes: int) -> str:
+def run_flower_simulation(home: Home, path: Path | None, resume: str, nodes: int, run_id: str = "") -> str:
     """Run a plan file under Flower's simulation (Ray) with `nodes` SuperNodes; returns the run's id.
 
-    Raises `FlowerError` with the end of Flower's log where the run did not reach its end.
+    `run_id`: the id that a new run gets; a random one without it. Raises `FlowerError` with the end of Flower's log
+    where the run did not reach its end, and `Interrupted` after Ctrl-C, when the run's coordinator is gone.
     """
     text = path.read_text() if path else ""
     task = str(tomllib.loads(text).get("run", {}).get("task", "")) if text else _task_of(home, resume)
-    run_id = resume or secrets.token_hex(6)
+    run_id = resume or run_id or secrets.token_hex(6)
     env = {
         "FIELDFARE_HOME": str(home.root),
         "FIELDFARE_LEDGER": home.ledger,
         "FIELDFARE_NODE_AUTH": "simulated",
         "OMP_NUM_THREADS": "1",
     }
-    with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
-        work = Path(scratch)
-        with superlink(work, "--simulation", "--disable-runtime-dependency-installation", env=env) as address:
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True) as scratch,
+            superlink(Path(scratch), "--simulation", "--disable-runtime-dependency-installation", env=env) as address,
+        ):
             said = submit(
-                work,
+                Path(scratch),
                 address,
                 plan=text,
                 task=task,
@@ -206,8 +266,28 @@ def run_flower_simulation(home: Home, path: Path | None, resume: str, nodes: int
                 federation_config=f"num-supernodes={nodes} client-resources-num-cpus=1",
                 env=env,
             )
+    except KeyboardInterrupt:
+        _give_back(home, run_id)
+        raise Interrupted(f"run {run_id} was interrupted. Continue it with --resume {run_id}.") from None
     require_ended(home, run_id, said)
     return run_id
+
+
+def _give_back(home: Home, run_id: str) -> None:
+    """Say in the ledger that a run stands still, once its coordinator is gone."""
+    from fieldfare_server.checkpoint import RunStore, key_commitment
+    from fieldfare_server.ledger import Ledger, this_process
+
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        try:
+            ledger.run(run_id)
+        except BadInput:
+            raise FlowerError(f"run {run_id} was interrupted before it began: nothing was charged.") from None
+        key = RunStore(home.root, run_id, keep=2).key()
+        holder = f"interrupt@{this_process()}"
+        ledger.resume_run(run_id, key_commitment=key_commitment(key), holder=holder, wait=home.lease_patience).release(
+            "interrupted"
+        )
 
 
 def _task_of(home: Home, run_id: str) -> str:

@@ -24,7 +24,7 @@ from fieldfare.mechanisms import Mechanism
 from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
 from fieldfare.theory.linear_regression import Regression
-from fieldfare_server.optimizers.disk import DiSKSpec
+from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
 from fieldfare_server.optimizers.noise_profile import autocovariance
 
@@ -258,7 +258,7 @@ def _suggestions(
 
 def _kappa(mechanism: Mechanism) -> tuple[float, tuple[float, ...]]:
     lags = autocovariance(mechanism)
-    return best_gain(DiSKSpec().innovation, lags), lags
+    return best_gain(PRIOR, lags), lags
 
 
 def _nu(problem: ClippedRegression, eta: float) -> float:

@@ -13,7 +13,7 @@ from fieldfare_server import optimizers
 def check_plan(plan: Plan) -> Plan:
     """The plan itself, if its clipping and server optimizer exist and fit. Raises `BadInput`."""
     clipping.parse(plan.clipping)
-    optimizers.parse(plan.server_optimizer)
+    optimizers.parse(plan.server_optimizer).check(plan)
     return plan
 
 

@@ -9,7 +9,9 @@ What the accountant assumes is enforced here, from realised participation, never
 - *cyclic Poisson* (users are put into `groups` groups independently and uniformly once a run; the round's group is
   sampled as above).
 
-Randomness is a generator that the caller derives from the run's key, so that a resumed run selects the same cohort.
+Randomness is what the caller derives from the run's key, so that a resumed run selects the same cohort. Where
+amplification is charged it must also be secret from whoever sees some of the cohorts: Poisson coins are cryptographic,
+never a generator's.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Pa
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
 """Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
+
+Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
+"""n -> n secret uniforms on the grid 2^-53 in [0, 1), shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
 _BLOCK = 1 << 16
 
@@ -117,12 +122,15 @@ class Selector:
             balanced = isinstance(participation, FixedOrder)
             self._places = _Places(self._separation, int(order.integers(0, 2**63)), balanced)
 
-    def select(self, round: int, available: ArrayLike, taken: Taken, generator: np.random.Generator) -> Users:
+    def select(
+        self, round: int, available: ArrayLike, taken: Taken, generator: np.random.Generator, coins: Coins
+    ) -> Users:
         """The cohort of `round`: increasing distinct indices from `available`, all of them allowed to take part.
 
-        available: distinct user indices, int64 (n,). taken: the ledger's realised participation. generator: from the
-        run's key and this round. Uniform without replacement among eligible users, O(cohort) where most are eligible;
-        O(n) otherwise. Raises `NotEnoughUsers`; Poisson schemes never do, their cohorts may be empty.
+        available: distinct user indices, int64 (n,). taken: the ledger's realised participation. generator, coins: from
+        the run's key and this round; coins for Poisson schemes, generator for all others. Uniform without replacement
+        among eligible users, O(cohort) where most are eligible; O(n) otherwise. Raises `NotEnoughUsers`; Poisson
+        schemes never do, their cohorts may be empty.
         """
         if not 0 <= round < self.rounds:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
@@ -131,9 +139,10 @@ class Selector:
             users = users[self.availability(round, users)]
         pool = self._in_place(round, users)
         if isinstance(self.participation, Poisson | CyclicPoisson):
-            # A binomial number of distinct users, uniformly: the same law as one coin per user, in O(cohort).
-            size = int(generator.binomial(pool.size, self.participation.rate))
-            return np.sort(pool[generator.choice(pool.size, size, replace=False, shuffle=False)])
+            # A coin belongs to a user: who else is there changes nobody's. On their grid the probability is rounded
+            # down, never above the rate that is charged.
+            mine = coins(int(pool.max(initial=-1)) + 1)[pool]
+            return np.sort(pool[mine + 2.0**-53 <= self.participation.rate])
         if pool.size > 8 * self.asked:
             # Uniform distinct users in random order; the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
 
-from fieldfare import clipping
+from fieldfare import clipping, logs
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput, CheckpointError, LedgerError
@@ -37,8 +37,9 @@ from fieldfare_server.aggregation import Aggregate
 from fieldfare_server.checkpoint import RunStore, key_commitment
 from fieldfare_server.crowd import Crowd
 from fieldfare_server.durable import replace_file
+from fieldfare_server.heart import Heart
 from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, OpenRound, this_process
+from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.plans import check_plan
@@ -89,13 +90,14 @@ class Session:
             availability=self.crowd,
         )
         self._ledger: Ledger | None = None
+        self._heart: Heart | None = None
         self._charge: RealisedCharge | None = None
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         self._autocovariance: tuple[float, ...] = ()
         if cost is not None:
             self._charge = cost.realised()
-            self._stream = cost.mechanism.stream(self.schema.numel + self.counts, self.noise)
+            self._stream = cost.mechanism.stream(self.optimizer.queries * self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
             self._autocovariance = autocovariance(cost.mechanism)
 
@@ -143,7 +145,7 @@ class Session:
             handle.finish("failed", str(error))
             ledger.close()
             raise
-        session._ledger = ledger
+        session._keep(ledger, handle)
         return session
 
     @classmethod
@@ -176,14 +178,20 @@ class Session:
         )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
-            session._ledger = ledger
-            session._settle_open_round(handle.open_round_pending())
+            with logs.about(run_id, handle.next_round):
+                session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:
                 session._restore(*store.latest_committed(handle.checkpoint), handle.next_round)
         except BaseException as error:
             handle.release(str(error))
             raise
+        session._keep(ledger, handle)
         return session
+
+    def _keep(self, ledger: Ledger, handle: RunHandle) -> None:
+        """From here to the session's end its lease is kept, however long a step takes."""
+        self._ledger, self._heart = ledger, Heart(handle.heartbeat, handle.lease_seconds / 6)
+        self._heart.start()
 
     def _settle_open_round(self, opened: OpenRound | None) -> None:
         """A round that a crash left open: commit it as it was going to be, or void it if it never got that far."""
@@ -229,6 +237,15 @@ class Session:
 
     # -- what the strategy asks for -------------------------------------------------------------------------------
 
+    def heartbeat(self) -> None:
+        """Say that the session gets on: its lease is kept only so long as it does. For every loop that waits.
+
+        Raises `LedgerError` if another coordinator has taken over.
+        """
+        if self._heart is not None:
+            self._heart.alive()
+        self.account.heartbeat()
+
     @property
     def noise_multiplier(self) -> float:
         """Std of z in units of the clip; 0 for a rehearsal without noise."""
@@ -250,12 +267,19 @@ class Session:
         A round that a crash voided is drawn again as it was, so that the resumed run is the one that would have been;
         a round that too few users answered is drawn anew, for the same users might not answer again.
         """
-        generator = self.noise.generator(f"select.{self.voids}" if self.voids else "select", self.next_round)
-        if self.crowd is not None:
-            return self.crowd.wait(
-                lambda: self._selector.select(self.next_round, available, self.account.participation, generator)
+        stream, t = f"select.{self.voids}" if self.voids else "select", self.next_round
+        generator = self.noise.generator(stream, t)
+
+        def select() -> Indices:
+            return self._selector.select(
+                t,
+                available,
+                self.account.participation,
+                generator,
+                lambda n: self.noise.uniform(n, row=t, stream=stream),
             )
-        return self._selector.select(self.next_round, available, self.account.participation, generator)
+
+        return select() if self.crowd is None else self.crowd.wait(select)
 
     def points(self) -> Points:
         """What clients train from this round."""
@@ -294,21 +318,22 @@ class Session:
                     f"its noise row is {opened.noise_row}, the noise stands at row {self._stream.round}.",
                     "resume the run",
                 )
-            raw += self.noise_multiplier * self.clipping.joint_bound * self._stream.next()
+            self._stream.add_to(raw, self.noise_multiplier * self.clipping.joint_bound)
         faults.point("strategy.privatised")
-        d = self.schema.numel
-        update = raw[:d] * (self._rescale() / cohort)
+        d = raw.numel() - self.counts
+        update = total.unstacked(raw[:d]) * (self._rescale() / cohort)
         params, state = self.optimizer.step(self.state, self.params, update, info)
         faults.point("strategy.stepped")
         clip = self._next_clip(raw[d:], total.users)
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
         last, every = opened.index + 1 == self.plan.run.rounds, self.plan.run.evaluate_every
         score = self.task.evaluate(self._as_model(params)) if last or (opened.index + 1) % every == 0 else {}
+        noise_std = info.noise_std * total.spread
         statistics = {
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
-            "noise_std": info.noise_std,
-            "noise_norm": info.noise_std * math.sqrt(d),
+            "noise_std": noise_std,
+            "noise_norm": noise_std * math.sqrt(d),
             "released_norm": float(torch.linalg.vector_norm(update.double())),
             "clip_norm": self.clip,
         }
@@ -340,7 +365,7 @@ class Session:
         digest = self.store.write(opened.index, tensors, meta) if self.store else "0" * 64
         self._commit(opened, digest, meta)
         self.params, self.state, self.clip, self.score = params, state, clip, score
-        self.next_round, self.voids, self.noise_std = opened.index + 1, 0, info.noise_std
+        self.next_round, self.voids, self.noise_std = opened.index + 1, 0, noise_std
         faults.point("strategy.released")
 
     def _commit(self, opened: OpenRound, digest: str, meta: Mapping[str, Any]) -> None:
@@ -394,6 +419,8 @@ class Session:
             path = self.store.directory / "model.safetensors"
             named = {name: value.clone().contiguous() for name, value in self.schema.split(self.params).items()}
             replace_file(path, save(named), mode=0o644)
+        if self._heart is not None:
+            self._heart.stop()
         self.account.finish(state, message)
         return path
 
@@ -404,6 +431,8 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._heart is not None:
+                self._heart.stop()
             self.account.__exit__(kind, error, trace)
         finally:
             if self._ledger is not None:

@@ -21,6 +21,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fieldfare import logs
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.wire import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_server import faults
@@ -113,7 +114,8 @@ class FieldfareStrategy(Strategy):
         require_simulated(s.plan, grid)
         if s.crowd is not None:
             s.crowd.names = self._roster.names
-        self.summary()
+        with logs.about(s.account.id):
+            self.summary()
         try:
             while s.next_round < s.plan.run.rounds:
                 request = s.account.request()
@@ -121,10 +123,11 @@ class FieldfareStrategy(Strategy):
                     s.finish("stopped", "stopped on request")
                     return self._result()
                 if request == "pause":
-                    s.account.heartbeat()
+                    s.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
-                voids = 0 if self._round(grid) else voids + 1
+                with logs.about(s.account.id, s.next_round):
+                    voids = 0 if self._round(grid) else voids + 1
                 if not bool(torch.isfinite(s.params).all()):
                     # It is released and charged; training on would only spend more.
                     s.finish("failed", f"the model was not finite any more after round {s.next_round - 1}")
@@ -158,7 +161,7 @@ class FieldfareStrategy(Strategy):
         s = self.session
         messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
         faults.point("strategy.sent")
-        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.account.heartbeat)
+        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.heartbeat)
         arrays, _ = self.aggregate_train(s.next_round + 1, replies)
         return arrays is not None
 
@@ -170,15 +173,20 @@ class FieldfareStrategy(Strategy):
         cohort = self._cohort(grid)
         faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
+        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
-        points, weights = s.points()
+        points, weights, shares, batches = s.points()
         # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
         encoded = write_points(flwr.app, point_arrays)
-        self._attempt = _Attempt(opened, occasion, cohort, Aggregate(s.schema, occasion, s.clip_norm, s.counts), {}, [])
+        total = Aggregate(s.schema, occasion, s.clip_norm, s.counts, shares)
+        self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
+        batches = opened.index if batches is None else batches
         answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
         for node, (indices, names) in self._roster.by_node(answering).items():
-            instruction = TrainInstruction(occasion, point_arrays, weights, names, s.settings())
+            instruction = TrainInstruction(
+                occasion, point_arrays, weights, names, s.settings(), queries=len(shares), batches=batches
+            )
             message = Message(
                 instruction.write(flwr.app, encoded),
                 node,
@@ -195,13 +203,13 @@ class FieldfareStrategy(Strategy):
         needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
         deadline = time.monotonic() + run.round_timeout
         while True:
-            self._roster.refresh(grid, run.round_timeout, s.account.heartbeat)
+            self._roster.refresh(grid, run.round_timeout, s.heartbeat)
             available = self._roster.available()
             enough = available.size >= needed
             cohort = s.select(available) if enough else available[:0]
             if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
                 return cohort
-            s.account.heartbeat()
+            s.heartbeat()
             time.sleep(NODE_POLL)
 
     def aggregate_train(
@@ -225,7 +233,9 @@ class FieldfareStrategy(Strategy):
                 rejects=dict(attempt.sum.rejects),
             )
             s.voids += 1
-            log.warning("round %d void: %d reports", attempt.opened.index, attempt.sum.users)
+            # Under add_remove a count of reports is a count of users, and those are the secret.
+            secret = s.plan.privacy.adjacency == "add_remove"
+            log.warning("round %d void: %s reports", attempt.opened.index, "too few" if secret else attempt.sum.users)
             return None, None
         s.release(attempt.opened, attempt.sum, attempt.reported)
         self._on_round(self._report(attempt))

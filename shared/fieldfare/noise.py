@@ -32,7 +32,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import numpy as np
@@ -161,7 +161,7 @@ class SecureNoise:
         self, n: int, *, row: int, offset: int = 0, stream: str = "z", dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
         """`normal_` into a new vector, shape (n,), of `dtype` on this source's device."""
-        return self.normal_(torch.empty(n, dtype=dtype, device=self.device), row=row, offset=offset, stream=stream)
+        return self.normal_(empty(n, dtype, self.device), row=row, offset=offset, stream=stream)
 
     def bytes(self, n: int, *, row: int, offset: int = 0, stream: str) -> memoryview:
         """`n` uniform secret bytes from position `offset` of row `row` of the byte stream `stream`.
@@ -218,7 +218,7 @@ class Drawer(ABC):
 
     def to_device(self, out: torch.Tensor, offset: int) -> None:
         """The same for a tensor on an accelerator: drawn on the host, copied chunk by chunk."""
-        host = np.empty(out.numel(), dtype=np.float64 if out.dtype == torch.float64 else np.float32)
+        host = np.empty(out.numel(), _numpy(out.dtype))
 
         def fill(lo: int, hi: int) -> None:
             self.into(host[lo:hi], offset + lo)
@@ -276,9 +276,10 @@ class AesDrawer(Drawer):
             np.add(angle, real[1], out=angle)
         np.multiply(angle, np.pi * 2.0**-31, out=angle)
         np.cos(angle, out=real[1])
-        np.multiply(radius, real[1], out=out[:, 0])
-        np.sin(angle, out=real[1])
-        np.multiply(radius, real[1], out=out[:, 1])
+        np.multiply(radius, real[1], out=real[1])
+        np.sin(angle, out=angle)
+        np.multiply(radius, angle, out=angle)
+        np.copyto(out, real[1:].swapaxes(0, 1))  # whole planes are fastest to work on: only this copy goes unit by unit
 
     def _words(self, units: int, block: int, planes: int) -> NDArray[np.uint32]:
         """Keystream as little-endian words, shape (units, planes, UNIT / 2), from AES block `block` of this row."""
@@ -314,9 +315,34 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
             work(*span)
 
     helpers = [_pool().submit(drain) for _ in range(workers - 1)]
-    drain()
+    try:
+        drain()
+    finally:
+        with turn:
+            for _ in ahead:
+                pass
+        wait(helpers)  # nobody works on the caller's memory any more, whatever was raised here
     for helper in helpers:
         helper.result()
+
+
+def empty(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A float32 or float64 vector, contents undefined. On the host it is numpy's, which asks for huge pages: they are
+    three times as fast to touch first, and a fifth faster to read and write."""
+    if device.type != "cpu":
+        return torch.empty(n, dtype=dtype, device=device)
+    return torch.from_numpy(np.empty(n, _numpy(dtype)))
+
+
+def zeros(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """`empty`, but zero."""
+    if device.type != "cpu":
+        return torch.zeros(n, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(n, _numpy(dtype)))
+
+
+def _numpy(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
+    return np.float64 if dtype == torch.float64 else np.float32
 
 
 _DEVICE_CHUNK: Final = 1 << 24

@@ -17,8 +17,7 @@ Under `add_remove` participation is secret, so the worst case of `charge_for` is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -115,47 +114,6 @@ class RealisedCharge:
             self._require_allowed(round, who)
             self._count_in(round, who)
         return self._advance(round)
-
-    def state_dict(self) -> dict[str, NDArray[np.float64] | NDArray[np.int32]]:
-        """Numpy arrays that `load_state_dict` continues from exactly."""
-        return {
-            "head": self._head.copy(),
-            "count": self._count.copy(),
-            "squared": self._squared.copy(),
-            "entry_round": self._round[: self._entries].copy(),
-            "entry_previous": self._previous[: self._entries].copy(),
-            "spent": np.array([self._spent.mu_squared, self._largest, self.rounds], dtype=np.float64),
-        }
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.float64] | NDArray[np.int32]]) -> None:
-        """Continue where `state` was taken, for the same mechanism, participation and noise. Raises `BadInput`."""
-        try:
-            head, count, entry_round, previous = (
-                np.asarray(state[name], dtype=np.int64) for name in ("head", "count", "entry_round", "entry_previous")
-            )
-            squared = np.asarray(state["squared"], dtype=np.float64)
-            spent, largest, rounds = (float(value) for value in np.asarray(state["spent"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadInput("realised charge", f"is not the state of one ({error!r}).") from None
-        shapes = head.shape == count.shape == squared.shape and entry_round.shape == previous.shape
-        sound = (
-            shapes
-            and head.ndim == entry_round.ndim == 1
-            and int(count.sum()) == entry_round.size
-            and bool(np.all((head >= -1) & (head < entry_round.size)))
-            and bool(np.all((previous >= -1) & (previous < np.arange(entry_round.size))))
-            and bool(np.all((entry_round >= 0) & (entry_round < rounds)))
-            and largest == float(squared.max(initial=0.0))
-            and 0 <= rounds <= self.mechanism.rounds
-            and (self._realised is False or spent <= self.planned.mu_squared)
-        )
-        if not sound:
-            raise BadInput("realised charge", "its arrays do not fit together, or not to this mechanism.")
-        self._head, self._count = head.astype(np.int32), count.astype(np.int32)
-        self._squared = squared.copy()
-        self._round, self._previous = entry_round.astype(np.int32), previous.astype(np.int32)
-        self._entries, self._largest, self.rounds = entry_round.size, largest, int(rounds)
-        self._spent = PrivacyLoss(spent) if self._realised else self._planned_for(self.rounds)
 
     @classmethod
     def restored(
@@ -282,35 +240,6 @@ class RealisedCharge:
             rounds.append(int(self._round[entry]))
             entry = int(self._previous[entry])
         return tuple(reversed(rounds))
-
-
-def exact_charge(
-    mechanism: Mechanism,
-    participation: Participation,
-    patterns: Iterable[Sequence[int]],
-    rounds: int,
-    noise_multiplier: float,
-    adjacency: Adjacency = "zero_out",
-) -> PrivacyLoss:
-    """The charge of a run that ended after `rounds` rounds, from all users' realised patterns and only the rows of C
-    below `rounds`: at most `RealisedCharge.spent` then, up to rounding.
-
-    Decides how much of a *reservation* a stopped run may return; a charge that is already committed never shrinks.
-    Every pattern must be allowed by `participation` (`BadInput`). Patterns are read in chunks.
-    """
-    planned = charge_for(mechanism, participation, noise_multiplier, rounds, adjacency)
-    if adjacency == "add_remove" or rounds == 0:
-        return planned
-    largest, chunks = 0.0, iter(patterns)
-    while chunk := [tuple(int(t) for t in pattern) for pattern in islice(chunks, 4096)]:
-        for pattern in set(chunk):
-            if not participation.allows(pattern, mechanism.rounds):
-                raise BadInput(f"pattern {pattern}", f"is not allowed by {participation}.")
-        distinct = [pattern for pattern in set(chunk) if pattern]
-        if distinct:
-            largest = max(largest, float(mechanism.pattern_norms(distinct, rounds).max()))
-    mu = adjacency_factor(adjacency) * largest / noise_multiplier
-    return PrivacyLoss(min(mu * mu, planned.mu_squared))
 
 
 def _may_follow(

@@ -65,6 +65,16 @@ class Task(ABC):
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of each example, shape (n,), from outputs (n, ...) and targets (n, ...). Examples must not mix."""
 
+    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """d/d outputs of sum_i weights[i] loss_i, of the shape of `outputs`; `weights` (n,). By default by autograd.
+
+        Override it only where it is known in closed form, as `class_gradient` is for cross-entropy.
+        """
+        outputs = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self.loss(outputs, targets), outputs, weights)
+        return gradient
+
     @abstractmethod
     def users(self) -> Users:
         """The users to train on. Only nodes call it."""
@@ -79,6 +89,15 @@ class Task(ABC):
         Override it to keep data compact at rest (codes, uint8 pixels) and expand them on the training device.
         """
         return columns["x"], columns["y"]
+
+
+def class_gradient(outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """`Task.loss_gradient` of cross-entropy between `outputs` (n, classes) and `targets` (n,): weights (softmax - 1_y).
+
+    Class by class in memory, because a softmax over a few numbers at a time costs ten times as much.
+    """
+    gradient = torch.softmax(outputs.T.contiguous(), 0).mul_(weights)
+    return gradient.scatter_add_(0, targets[None], -weights[None]).T
 
 
 @contextmanager

@@ -4,7 +4,8 @@ Three conversations, all initiated by the server:
 
 * `query.users`  -> the pseudonyms of the users that a node hosts;
 * `train`        -> model (one or several points), cohort, settings; answered by the **sum of the cohort's clipped
-  updates and how many users it sums**, and by nothing else: no loss, no norm, no metric.
+  updates and how many users it sums**, and by nothing else: no loss, no norm, no metric. A round may ask several
+  queries; the reply then has one sum for each, clipped by itself.
 
 Nothing here imports Flower. Writing takes Flower's record classes as an argument (`flwr.app`), reading is by the few
 attributes that Flower's records have, so that both sides share one definition of the format.
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2
 TRAIN = "train"
 QUERY_USERS = "query.users"
 
@@ -102,6 +103,13 @@ class Schema:
     def arrays(self, flat: torch.Tensor) -> Arrays:
         """As `split`, numpy float32 on the host."""
         return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
+
+    def stacked(self, queries: int) -> Schema:
+        """Of a reply to so many queries: every parameter once a query, one query's after another's. One: itself."""
+        if queries == 1:
+            return self
+        names = tuple(f"{query}.{name}" for query in range(queries) for name in self.names)
+        return Schema(names, self.shapes * queries)
 
     def digest(self) -> str:
         """SHA-256 of names and shapes: both sides must agree on it."""
@@ -183,20 +191,27 @@ class Occasion:
 
 @dataclass(frozen=True)
 class TrainInstruction:
-    """What a node needs for one round. `settings` is the JSON of what the plan says to clients."""
+    """What a node needs for one round. `settings` is the JSON of what the plan says to clients.
+
+    `weights`: for each of `queries` queries, one after another, a weight a point. `batches`: the round whose order of
+    batches and other local randomness is used.
+    """
 
     occasion: Occasion
     points: tuple[Arrays, ...]
     weights: tuple[float, ...]
     users: NDArray[np.uint64]
     settings: dict[str, Any]
+    queries: int = 1
+    batches: int = 0
 
     def write(self, flower: Any, points: Mapping[str, Any] | None = None) -> Any:
         """A `flwr.app.RecordDict`; `flower` is the module `flwr.app`.
 
         points: what `write_points` made of the same points, so that many messages share one encoding of the model.
         """
-        header = self.occasion.to_config() | {"weights": list(self.weights), "settings": json.dumps(self.settings)}
+        asked = {"weights": list(self.weights), "queries": self.queries, "batches": self.batches}
+        header = {**self.occasion.to_config(), **asked, "settings": json.dumps(self.settings)}
         records = {HEADER: flower.ConfigRecord(header), COHORT: _array_record(flower, {USERS: self.users})}
         return flower.RecordDict({**records, **(points or write_points(flower, self.points))})
 
@@ -205,9 +220,13 @@ class TrainInstruction:
         """Raises `BadReply` (a ValueError) on anything but a well-formed instruction for `schema`."""
         occasion, header = Occasion.read(content), _header(content)
         weights = tuple(float(w) for w in header.get("weights", ()))
-        points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights)))
+        queries, batches = header.get("queries"), header.get("batches")
+        if type(queries) is not int or type(batches) is not int or queries < 1 or len(weights) % queries:
+            raise BadReply("schema", "ill-typed queries")
+        points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
         users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
-        return cls(occasion, points, weights, users, json.loads(str(header.get("settings", "{}"))))
+        settings = json.loads(str(header.get("settings", "{}")))
+        return cls(occasion, points, weights, users, settings, queries, batches)
 
 
 def write_points(flower: Any, points: Sequence[Arrays]) -> dict[str, Any]:
@@ -217,8 +236,11 @@ def write_points(flower: Any, points: Sequence[Arrays]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrainReply:
-    """The sum of `users` users' clipped updates. `counts` are sums of clipped per-user scalars that the plan asked
-    for (the adaptive clip norm's indicator) and nothing that it did not ask for."""
+    """The sum of `users` users' clipped updates, by the names of `Schema.stacked` where there are several queries.
+
+    `counts` are sums of clipped per-user scalars that the plan asked for (the adaptive clip norm's indicator) and
+    nothing that it did not ask for.
+    """
 
     occasion: Occasion
     update: Arrays

@@ -262,7 +262,7 @@ class FakeStore:
 
     def totals(self) -> Totals:
         self.ping()
-        return Totals(rounds={"committed": sum(self.progress.values())}, rejects={"late": 7}, runs={"running": 1})
+        return Totals({"committed": sum(self.progress.values())}, {"late": 7}, {"running": 1}, failed_self_tests=0)
 
     def statement(self, run_id: str) -> Statement:
         self.run(run_id)

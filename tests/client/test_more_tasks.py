@@ -16,7 +16,15 @@ from fieldfare.task import GROUP, Task, load_task
 from fieldfare.wire import Schema
 from fieldfare_client.storage import write
 from fieldfare_client.tasks import changelog, stackoverflow
-from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask, characters, entries, sequences, words
+from fieldfare_client.tasks.changelog import (
+    ChangelogTask,
+    ChangelogWordsTask,
+    characters,
+    entries,
+    people,
+    sequences,
+    words,
+)
 from fieldfare_client.tasks.cifar10 import Cifar10Task
 from fieldfare_client.tasks.mnist import MnistTask
 from fieldfare_client.tasks.regression import RegressionTask, power_law
@@ -74,12 +82,45 @@ def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch:
 
 def test_changelog_entries_have_authors_and_no_addresses() -> None:
     found = list(entries(MODERN.splitlines())) + list(entries(OLD.splitlines()))
-    assert found[0][0] == found[2][0] != found[1][0]
-    assert len({author for author, _ in found}) == 3
+    person = people(author for author, _ in found)
+    who = [person[name] for (name, _), _ in found]
+    assert who[0] == who[2] != who[1]
+    assert len(set(who)) == 3
     text = "\n".join(text for _, text in found)
     assert "Align to 16 bytes" in text
     assert "@" not in text
-    assert not any(name in text + "".join(a for a, _ in found) for name in ("Ann", "Bob", "Carol", "example.org"))
+    assert not any(name in text + "".join(who) for name in ("Ann", "Bob", "Carol", "example.org"))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "2013-01-31  Ann Author  <ann@example.org>",
+        "1997-06-21 15:17  Ann Author  <ann@example.org>",
+        "2016-01-07 09:02 -0400  Ann Author  <ann@example.org>",
+        "2000-1-5  Ann  Author <ann@example.org>,",
+        "2018-01-29  ann author  <ann@example.org>  (tiny change)",
+        "1998-11-16  Ann Author  <ann@example.org",
+        "Fri Jun  7 1996 05:29:32  Ann Author  <ann@example.org>",
+        "Wed Apr 24 17:35:30  Ann Author  <ann@example.org>",
+        "Mon Feb 26 17:38:10 EST 1996  Ann Author  (ann at example.org)",
+    ],
+)
+def test_every_way_of_writing_a_header_names_the_same_author(header: str) -> None:
+    (plain, _), (written, text) = entries(["2013-01-31  Ann Author  <ann@example.org>", "one", header, "two"])
+    assert (written, text) == (plain, "two")
+
+
+def test_text_under_an_unreadable_header_is_nobodys() -> None:
+    lines = ["2013-01-31  Ann Author  <ann@example.org>", "hers", "2003-12-01  Automatic", "not hers"]
+    assert [text for _, text in entries(lines)] == ["hers"]
+
+
+def test_whoever_shares_a_name_or_an_address_is_one_person() -> None:
+    person = people([("n1", "m1"), ("n2", "m2"), ("n3", "m3"), ("n2", "m1"), ("n4", "m3")])
+    assert person["n1"] == person["n2"] == person["m2"] != person["n3"]
+    assert person["n3"] == person["n4"]
+    assert set(person) == {"n1", "n2", "n3", "n4", "m1", "m2", "m3"}
 
 
 def test_characters_and_words_are_fixed_vocabularies() -> None:

@@ -9,14 +9,18 @@ import pytest
 import torch
 from torch import nn
 
+from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.wire import Schema
-from fieldfare_client.training import KeyedDropout, Trainer
+from fieldfare_client.training import KeyedDropout, Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.dropout import set_keys
+from fieldfare_client.training.engines import Gradients
 from fieldfare_client.training.gram import pays
+from fieldfare_client.training.layered import LayeredEngine
+from fieldfare_client.training.layers import descend, layers_of
 from fieldfare_client.users import UserTable
 
 SETTINGS: list[dict[str, Any]] = [
@@ -77,6 +81,18 @@ MODELS = {
 }
 
 
+IMAGES = {
+    "pooled": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(4, 6, 2, bias=False), nn.Tanh(), nn.MaxPool2d(2, stride=2), nn.Flatten(), nn.Linear(6, 3)),
+    ),
+    "strided": lambda: nn.Sequential(
+        *(nn.Tanh(), nn.Conv2d(1, 4, 3, stride=2, padding=(1, 0)), nn.Sigmoid(), nn.Conv2d(4, 4, 2, groups=2)),
+        *(nn.Flatten(), nn.Linear(24, 5, bias=False), nn.ReLU(), nn.Linear(5, 3)),
+    ),
+}
+"""For images 7 x 7, of an odd side: pooling leaves the last row and column out."""
+
 MODELS["dropout"] = lambda: nn.Sequential(
     nn.Linear(6, 8), nn.ReLU(), KeyedDropout(0.5), nn.Linear(8, 3), KeyedDropout(0.1)
 )
@@ -122,6 +138,19 @@ class Made(Toy):
         with seeded(1):
             model: nn.Module = self.make()
         return model
+
+
+class Images(Toy):
+    """Images in few colours: equal neighbours are what pooling has to break ties between."""
+
+    def build_model(self) -> nn.Module:
+        with seeded(1):
+            return IMAGES[self.model]()
+
+    def users(self) -> UserTable:
+        table = super().users()
+        x = np.random.default_rng(2).integers(0, 2, (int(table.offsets[-1]), 1, 7, 7)).astype(np.float32)
+        return UserTable(table.pseudonyms, table.offsets, {**table.columns, "x": x})
 
 
 def clip(updates: torch.Tensor) -> None:
@@ -188,6 +217,50 @@ def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[st
     expected = one_by_one(task, users, ClientSpec(**settings)).float()
     for engine in ("batched", "loop", "auto"):
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", IMAGES)
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[2], SETTINGS[-1]], ids=str)
+def test_written_layers_give_what_torch_optim_gives(model: str, settings: dict[str, Any]) -> None:
+    task, users = Images(model), list(range(9))
+    assert not LayeredEngine.refuses(task.build_model())
+    expected = one_by_one(task, users, ClientSpec(**settings)).float()
+    for engine in ("loop", "batched"):
+        torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_pooling_breaks_ties_as_torch_does(relu: bool) -> None:
+    pooling = [nn.ReLU(), nn.MaxPool2d(2)] if relu else [nn.MaxPool2d(2)]
+    layers = layers_of(nn.Sequential(*pooling), ())
+    assert not isinstance(layers, str)
+    values = torch.randint(-1, 2, (5, 3, 9, 7), generator=torch.Generator().manual_seed(0)).float().requires_grad_()
+    outputs = nn.Sequential(*pooling)(values)
+    back = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1))
+    (expected,) = torch.autograd.grad(outputs, values, back)
+
+    def of_loss(found: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(found, outputs)
+        return back
+
+    found = descend(layers, [], values.detach(), of_loss, Gradients([], None), below=True)
+    assert found is not None
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Recurrent, "not an nn.Sequential"),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding="same")), "has a layer Conv2d"),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding_mode="circular")), "has a layer Conv2d"),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3)), "has a layer MaxPool2d"),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, stride=1)), "has a layer MaxPool2d"),
+        (lambda: nn.Sequential(nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 3)), "frozen"),
+    ],
+)
+def test_layers_that_are_not_written_out_are_left_to_autograd(model: Any, says: str) -> None:
+    assert says in LayeredEngine.refuses(model())
 
 
 @pytest.fixture(autouse=True)
@@ -308,6 +381,36 @@ def test_dropout_keeps_the_share_and_the_mean() -> None:
 def test_models_that_would_mix_users_or_randomness_are_refused(model: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         Trainer(Made(model), ClientSpec(), clip)
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("model", ["mlp", "dropout"])
+def test_queries_are_combined_and_clipped_one_by_one(engine: str, model: str) -> None:
+    """Each is what it would be alone: same batches, same dropout. No user moves any by more than the norm."""
+    task, spec = Toy(model), clipping.parse({"kind": "flat", "norm": 0.05})
+    clipped = clip_with(spec, Schema.of(task.build_model()))
+    trainer = Trainer(task, ClientSpec(engine=engine, epochs=2, batch_size=4), clipped)
+    first = start(task)
+    points = [first, first * 0.5, first * 0.9]
+    rows = [(0.0, 1.0, 0.0), (10.0, -10.0, 0.0), (0.0, 0.0, 0.0), (3.0, 0.0, -2.0)]
+    flat = [weight for row in rows for weight in row]
+    together = trainer.train(points, flat, task.users(), np.arange(9), at_round=3, queries=4).update.view(4, -1)
+    for found, row in zip(together, rows, strict=True):
+        alone = trainer.train(points, row, task.users(), np.arange(9), at_round=3).update
+        torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-7)
+    assert together[2].abs().max() == 0
+    one = trainer.train(points, flat, task.users(), np.array([5]), at_round=3, queries=4).update.view(4, -1)
+    assert float(one.double().norm(dim=1).max()) <= 0.05
+    assert float(one.double().norm(dim=1)[1]) > 0.0499
+
+
+def test_several_queries_have_no_one_norm_to_count_by() -> None:
+    task = Toy()
+    counting = clip_with(clipping.parse({"kind": "adaptive-quantile"}), Schema.of(task.build_model()))
+    with pytest.raises(BadInput, match="several queries"):
+        Trainer(task, ClientSpec(), counting).train(
+            [start(task)], [1.0, 1.0], task.users(), np.arange(9), at_round=0, queries=2
+        )
 
 
 @pytest.mark.parametrize(

@@ -50,16 +50,6 @@ def test_a_partition_puts_every_user_on_one_node(count: int) -> None:
     assert again.sizes.sum() == len(again)
 
 
-def test_users_are_located_by_pseudonym() -> None:
-    names = np.array([pseudonym("c"), pseudonym("a")], np.uint64)
-    assert TABLE.locate(names).tolist() == [2, 0]
-    assert TABLE.select(np.array([2, 0])).locate(names).tolist() == [0, 1]
-    for table in (TABLE, TABLE.select(np.array([], np.int64))):
-        with pytest.raises(BadInput, match="does not host"):
-            table.locate(np.array([1], np.uint64))
-    assert TABLE.locate(np.array([], np.uint64)).tolist() == []
-
-
 @pytest.mark.parametrize(
     ("ids", "offsets", "column", "says"),
     [

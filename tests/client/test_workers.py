@@ -46,6 +46,19 @@ def test_workers_give_what_one_process_gives() -> None:
             pool.train([start()] * 3, [1.0] * 3, users, at_round=9)
 
 
+def test_workers_answer_several_queries() -> None:
+    task = DigitsTask()
+    table, users = task.users(), np.arange(0, 100, 3)
+    one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
+    with WorkerTrainer("digits", CLIENT, FLAT, table, workers=2, seed=4, points=2, queries=3) as pool:
+        points, weights = [start(), start(0.9)], [1.0, 0.0, -4.0, 4.0, 0.0, 0.0]
+        expected = one.train(points, weights, table, users, at_round=7, queries=3)
+        cohort = pool.train(points, weights, users, at_round=7, queries=3)
+        torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
+        with pytest.raises(BadInput, match="do not fit"):
+            pool.train(points, weights[:2], users, at_round=7)
+
+
 @pytest.mark.slow
 def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path) -> None:
     task = DigitsTask()

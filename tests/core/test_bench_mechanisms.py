@@ -29,6 +29,8 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
     assert one["ms"] > 0
     built = bench.one_build(plan={"kind": "banded", "bands": 4}, rounds=64, participation=None, threads=1)
     assert built["bound"] == "exact"
+    with pytest.raises(SystemExit, match=r"needs 24000000\.0 GB of memory"):
+        bench.one_round(plan=plan, size=10**15, averaged=1, repeats=2, threads=1, device="cpu")
     absent = bench.one_round(plan={"kind": "absent"}, size=10, averaged=1, repeats=1, threads=1, device="cpu")
     assert "absent" in absent["skipped"]
     report = {
@@ -40,21 +42,24 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
         ],
         "builds": [{"name": "c", "rounds": 64, "target_s": 0.1, **built}],
         "peers": [
-            {"name": "d", "size": 10, "skipped": "not installed"},
+            {"name": "d", "size": 10, "threads": 2, "skipped": "not installed"},
             {
                 "name": "e",
                 "size": 10,
+                "threads": 1,
                 "ms": 6.0,
+                "donated_ms": 5.0,
                 "ours_ms": 2.0,
                 "times_faster": 3.0,
                 "target_times": 6.0,
                 "peak_mb": 4.0,
+                "donated_peak_mb": 3.0,
                 "ours_peak_mb": 1.0,
             },
         ],
     }
     text = bench.table(report)
-    assert "| 6.0 | 2.0 | 3.0 | 6 | 4 | 1 |" in text
+    assert "| 6.0 (5.0) | 2.0 | 3.0 | 6 | 4 (3) | 1 |" in text
     for name in "abcde":
         assert f"| {name} |" in text
 

@@ -334,7 +334,7 @@ def test_restarts_stamp_it() -> None:
         ({"momentum": -0.1}, "momentum = -0.1"),
         ({"momentum": float("nan")}, "momentum"),
         ({"variant": "paper"}, "variant = 'paper'"),
-        ({"variant": "three-tree"}, "three sums a round"),
+        ({"variant": "three-tree"}, "server_optimizer.kind = 'three-query'"),
         ({"alpha": 0.1}, "alpha"),
     ],
 )

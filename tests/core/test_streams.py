@@ -185,6 +185,89 @@ def test_memory_and_replay_are_the_same_bits() -> None:
     assert replay.state_dict()["buffers"].numel() == 0
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("restart", [None, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_adding_in_place_is_next_and_one_addition(name: str, restart: int | None, threads: int) -> None:
+    """The same floats as a row, scaled and added, and the same state afterwards, with whole and broken chunks."""
+    n, numel, scale = 5, 2 * CHUNK + 3 * 2048 + 77, 0.3
+    settings = {"dtype": torch.float32, "restart_every": restart, "threads": threads}
+    apart, fused = make(name, n, numel, **settings), make(name, n, numel, **settings)
+    total = torch.linspace(-3.0, 3.0, numel)
+    expected = total.clone()
+    for t in range(n):
+        expected += scale * apart.next()
+        if t == 3:  # a state saved by the one continues the other
+            state = fused.state_dict()
+            fused = make(name, n, numel, **settings)
+            fused.load_state_dict(state)
+        assert fused.add_to(total, scale) is total
+        assert torch.equal(total, expected)
+        assert torch.equal(apart.state_dict()["buffers"], fused.state_dict()["buffers"])
+        assert fused.round == t + 1
+    with pytest.raises(HorizonError, match="round 5"):
+        fused.add_to(total, scale)
+    assert torch.equal(total, expected)
+
+
+def test_adding_in_place_checks_what_it_adds_to() -> None:
+    stream = make("buffers", 4, dtype=torch.float32)
+    for wrong in (torch.zeros(4), torch.zeros(3, dtype=torch.float16), torch.zeros(3, 1), torch.zeros(3, dtype=int)):
+        before = wrong.clone()
+        with pytest.raises(BadInput, match="does not fit"):
+            stream.add_to(wrong)
+        assert torch.equal(before, wrong)
+    assert stream.round == 0  # a refused call draws nothing
+    wide = torch.ones(3, dtype=torch.float64)  # float32 noise, scaled in float32, on a float64 sum
+    expected = wide + (0.3 * make("buffers", 4, dtype=torch.float32).next()).double()
+    assert torch.equal(stream.add_to(wide, 0.3), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_are_the_row_and_do_not_depend_on_threads(name: str) -> None:
+    numel = CHUNK + 2048 + 5
+    row = rows(make(name, 1, numel), 1)[0]
+    cuts = []
+    for threads in (1, 3):
+        pieces: dict[int, np.ndarray] = {}
+
+        def keep(lo: int, piece: torch.Tensor, pieces: dict[int, np.ndarray] = pieces) -> None:
+            pieces[lo] = piece.numpy().copy()
+
+        make(name, 1, numel, threads=threads).each_piece(keep)
+        cuts.append(sorted((lo, len(piece)) for lo, piece in pieces.items()))
+        assert np.array_equal(np.concatenate([pieces[lo] for lo in sorted(pieces)]), row)
+    assert cuts[0] == cuts[1]
+    assert max(size for _, size in cuts[0]) <= 1 << 15  # torch starts no threads of its own on a piece
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_that_fails_half_way_is_never_continued(name: str, threads: int) -> None:
+    """Some chunks have their next state and others do not: going on would apply another matrix than was charged."""
+    n, numel = 4, 4 * CHUNK
+    whole = rows(make(name, n, numel, dtype=torch.float32), n)
+    stream = make(name, n, numel, dtype=torch.float32, threads=threads)
+    stream.next()
+    saved = stream.state_dict()
+
+    def fail(lo: int, _: torch.Tensor) -> None:
+        if lo >= CHUNK:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        stream.each_piece(fail)
+    for go_on in (stream.next, stream.state_dict, lambda: stream.add_to(torch.zeros(numel))):
+        with pytest.raises(BadInput, match="torn"):
+            go_on()
+    stream.skip(2)
+    assert np.array_equal(stream.next().numpy(), whole[2])
+    with pytest.raises(OSError, match="disk full"):
+        stream.each_piece(fail)
+    stream.load_state_dict(saved)
+    assert np.array_equal(stream.next().numpy(), whole[1])
+
+
 def test_out_is_filled_in_place_and_checked() -> None:
     stream = make("buffers", 4)
     out = torch.empty(3, dtype=torch.float64)
@@ -273,6 +356,9 @@ def test_the_accelerators_arithmetic_is_the_same_mechanism(name: str) -> None:
     np.testing.assert_allclose(device, host, rtol=0, atol=1e-12)
     again.skip(13)
     assert np.array_equal(rows(again, n - 13), device[13:])
+    fused = make(name, n, restart_every=9)
+    fused._on_host = False
+    assert np.array_equal(fused.add_to(torch.ones(3, dtype=torch.float64), 2.0).numpy(), 1.0 + 2.0 * device[0])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")

@@ -1,129 +1,185 @@
-"""The compose file, really started: a run finishes on it, and a coordinator killed in the middle of a round is resumed.
+"""The compose file, really started: what nodes reach, a run to its end, and a coordinator killed on the way.
 
-`make containers-test` runs this; COMPOSE says how compose is called (default `docker compose`). It takes minutes.
+`make containers-test` runs this, and the longer tests of test_containers_faults.py. CONTAINERS_ROUNDS: how long the
+long run is, for machines where a round takes a minute.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
-import signal
-import subprocess
-import time
 import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fieldfare.plan import Plan
-from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger
-from fieldfare_server.session import Session
+from support.container_runs import check_run, plan, run_alone
+from support.containers import Federation, wait_for
 
-ROOT = Path(__file__).parents[2]
-COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
-PLAN = ROOT / "deploy/plans/containers-seeded.toml"
-POPULATION = "containers-seeded"
-PORT = os.environ.get("FIELDFARE_PORT", "8080")
-PATIENCE = 1500.0
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 
-pytestmark = [
-    pytest.mark.containers,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(shutil.which(COMPOSE[0]) is None, reason=f"{COMPOSE[0]} is not here: set COMPOSE"),
-    pytest.mark.skipif("CONTAINERS" not in os.environ, reason="starts containers: run it by `make containers-test`"),
+ROUNDS = int(os.environ.get("CONTAINERS_ROUNDS", "20"))
+
+REQUESTS = """
+import json, socket, ssl, sys
+context = ssl.create_default_context(cafile="/exchange/ca.crt")
+found = []
+for request in json.load(open("/tmp/requests.json")):
+    try:
+        with context.wrap_socket(socket.create_connection(("gate", 8000), 10), server_hostname="gate") as link:
+            link.sendall(request.encode("latin-1"))
+            link.settimeout(10)
+            found.append(link.recv(64).split(b" ")[1].decode())
+    except (OSError, IndexError):
+        found.append("cut")
+print(json.dumps(found))
+"""
+
+DISGUISES = [
+    "/v1/control/start-run",
+    "/v1/control/list-runs",
+    "/v1/runtime/acquire-task",
+    "/v1/runtime/push-task-output",
+    "/docs",
+    "/openapi.json",
+    "/",
+    "//v1/control/list-runs",
+    "/v1//control/list-runs",
+    "/v1/fleet/../control/list-runs",
+    "/v1/fleet/%2e%2e/control/list-runs",
+    "/v1/fleet/..%2fcontrol/list-runs",
+    "/v1%2fcontrol%2flist-runs",
+    "/v1/fleet/./../control/list-runs",
+    "/v1/fleet/pull-messages/../../control/list-runs",
+    "/v1/fleet/pull-messages;/../../control/list-runs",
+    "/v1/fleet/pull-messages?/v1/control/list-runs",
+    "/v1/fleet/pull-messages#/../../control/list-runs",
+    "/health/../v1/control/list-runs",
+    "/health%00/v1/control/list-runs",
+    "/health?x",
+    "/V1/CONTROL/LIST-RUNS",
+    "/V1/fleet/pull-messages",
+    "/v1\\control\\list-runs",
+    "http://superlink:8000/v1/control/list-runs",
+    "https://gate:8000/v1/control/list-runs",
+    "superlink:8000/v1/control/list-runs",
 ]
 
 
-def compose(*arguments: str) -> str:
-    done = subprocess.run([*COMPOSE, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def ask(federation: Federation, requests: list[str]) -> list[str]:
+    """Status codes of raw requests ("cut": none) that node-1 sends to the gate."""
+    federation.exec("node-1", "sh", "-c", "cat >/tmp/requests.json", stdin=json.dumps(requests).encode())
+    found: list[str] = json.loads(federation.python("node-1", REQUESTS))
+    return found
 
 
-def get(path: str, token: str | None) -> Any:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", headers=headers)) as reply:
-        return json.load(reply)
+def request(path: str, method: str = "POST", headers: str = "", body: str = "") -> str:
+    kind = "Content-Type: application/protobuf\r\n"
+    return f"{method} {path} HTTP/1.1\r\nHost: gate:8000\r\n{kind}{headers}Content-Length: {len(body)}\r\n\r\n{body}"
 
 
-def wait_for(what: Any, patience: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            if found := what():
-                return found
-        except (OSError, AssertionError) as error:
-            last: object = error
-        else:
-            last = "nothing yet"
-        assert time.monotonic() < deadline, f"not within {patience} s: {last}"
-        time.sleep(1.0)
+def test_nodes_reach_the_fleet_api_and_nothing_else_of_the_superlink(federation: Federation) -> None:
+    wait_for(lambda: ask(federation, [request("/health", "GET")]) == ["200"], 120)
+    # Flower itself answers what the gate lets through: an unsigned request to the Fleet API is 401.
+    assert ask(federation, [request("/v1/fleet/pull-messages")]) == ["401"]
+    assert ask(federation, [request("http://gate:8000/v1/fleet/pull-messages")]) == ["401"]
+    refused = ask(federation, [request(path) for path in DISGUISES])
+    assert dict(zip(DISGUISES, refused, strict=True)) == {
+        path: status for path, status in zip(DISGUISES, refused, strict=True) if status in ("404", "400")
+    }
+    methods = [request("/v1/fleet/pull-messages", method) for method in ("GET", "PUT", "CONNECT", "TRACE", "post")]
+    assert not {"200", "401"} & set(ask(federation, methods))
+    # Two requests in one: what a lenient parser behind a strict one would take for the second.
+    inner = request("/v1/control/list-runs")
+    smuggled = [
+        request("/v1/fleet/pull-messages", headers="Transfer-Encoding: chunked\r\n", body=f"0\r\n\r\n{inner}"),
+        request("/v1/fleet/pull-messages", headers="Transfer-Encoding : chunked\r\n", body=f"0\r\n\r\n{inner}"),
+        request("/v1/fleet/pull-messages", headers="Content-Length: 1\r\n"),
+        request("/v1/fleet/pull-messages", headers="X-Original-URL: /v1/control/list-runs\r\n"),
+        request("/v1/fleet/pull-messages", headers="Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n"),
+    ]
+    assert "200" not in ask(federation, smuggled)
+    large = "POST /v1/fleet/push-object HTTP/1.1\r\nHost: gate\r\nContent-Length: 99999999999\r\n\r\n"
+    assert ask(federation, [large]) == ["413"]
+    seen = federation.logs("superlink")
+    assert "/v1/fleet/pull-messages" in seen
+    assert "/v1/control/list-runs" not in seen
 
 
-@pytest.fixture(scope="module")
-def token() -> Iterator[str]:
-    compose("--profile", "submit", "down", "--volumes")
-    compose("up", "--detach")
+CONNECT = """
+import json, socket, sys
+reached = []
+for address, port in json.loads(sys.argv[1]):
     try:
-        yield wait_for(lambda: compose("exec", "-T", "api", "cat", "/secrets/page.token").strip())
-    finally:
-        compose("--profile", "submit", "down", "--volumes")
+        socket.create_connection((address, port), 3).close()
+        reached.append((address, port))
+    except OSError:
+        pass
+print(json.dumps(reached))
+"""
 
 
-@pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, float]]:
-    """(score, epsilon) of each round of the same plan, same seed, same two nodes, in this process."""
-    root = tmp_path_factory.mktemp("local")
-    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
-    home.prepare()
-    with Ledger.open(home.ledger, create=True) as ledger:
-        ledger.create_population(POPULATION, 8.0, 1e-5, simulated=True, actor="test")
-    session = Session.begin(home, Plan.from_toml(PLAN.read_text()), identity_is_stable=True)
-    trace = run_here(session, local_grid(session.plan, 2), "", quiet=True)
-    return [(float(report.score or 0.0), report.epsilon) for report in trace.reports]
+def test_a_node_cannot_reach_the_superlink_or_anybody_else(federation: Federation) -> None:
+    ports = {"superlink": 8000, "coordinator": 8000, "ledger": 5432, "api": 8080, "node-2": 9094, "gate": 8000}
+    there: dict[str, list[list[Any]]] = {}
+    for service, port in ports.items():
+        said = federation.engine(
+            "inspect", "--format", "{{json .NetworkSettings.Networks}}", federation.container(service)
+        )
+        there[service] = [[service, port], *([network["IPAddress"], port] for network in json.loads(said).values())]
+    gate = there.pop("gate")
+    assert len(gate) == 4
+    places = [place for found in there.values() for place in found]
+    reached = json.loads(federation.exec("node-1", "python", "-c", CONNECT, json.dumps(places + gate)))
+    assert [place for place in reached if place in places] == []
+    # The gate is reached by its name and at one of its addresses: those on other networks are out of reach too.
+    assert len(reached) == 2
 
 
-def kill_coordinator() -> None:
-    """SIGKILL to the container's first process, from outside of it: an engine's own `kill` would also stop restarts."""
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                said = (process / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"flower-superexec" in b" ".join(said) and b"--runtime-api-address=superlink:8000" in said:
-                os.kill(int(process.name), signal.SIGKILL)
+UNKNOWN_KEY = '"path":"/v1/fleet/activate-node","status":412'
 
 
-def test_a_killed_coordinator_is_resumed_and_the_numbers_are_those_of_one_process(
-    token: str, in_process: list[tuple[float, float]]
-) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        get("/v1/populations", None)
-    command = [*COMPOSE, "--profile", "submit", "run", "--rm", "submit"]
-    submit = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "FIELDFARE_PLAN": PLAN.name}, stdout=subprocess.DEVNULL
+def test_a_node_whose_key_is_not_registered_is_refused(federation: Federation) -> None:
+    before = federation.logs("gate").count(UNKNOWN_KEY)
+    federation.exec(
+        "node-1", "fieldfare", "certificates", "node", "/tmp/stranger", "--exchange", "/tmp/x", "--name", "stranger"
     )
-    try:
-        run = wait_for(lambda: [r for r in get("/v1/runs", token)["items"] if r["population"] == POPULATION])[0]["id"]
-        rounds = f"/v1/runs/{run}/rounds"
-        wait_for(lambda: [r for r in get(rounds, token)["items"] if r["index"] == 2 and r["state"] == "open"])
-        kill_coordinator()
-        wait_for(lambda: get(f"/v1/runs/{run}", token)["state"] == "done")
-    finally:
-        submit.terminate()
-        submit.wait()
-    items = [r for r in get(rounds, token)["items"] if r["state"] == "committed"]
-    assert sorted(r["index"] for r in items) == list(range(8))
-    found = {r["index"]: (r["statistics"]["score"], r["epsilon"]) for r in items}
-    for t, (score, epsilon) in enumerate(in_process):
-        assert found[t][0] == pytest.approx(score, abs=1e-3)
-        assert found[t][1] == pytest.approx(epsilon, rel=1e-9)
-    assert get("/readyz", None)["status"] == "ok"
+    command = ["timeout", "30", "flower-supernode", "--superlink=gate:8000", "--root-certificates=/exchange/ca.crt"]
+    private = ["--auth-supernode-private-key=/tmp/stranger/node", "--host=127.0.0.1", "--port=9999"]
+    runtime = [f"--ssl-{k}=/tmp/stranger/runtime{v}" for k, v in (("certfile", ".crt"), ("keyfile", ".key"))]
+    done = federation.exec(
+        "node-1",
+        "sh",
+        "-c",
+        'exec "$@" 2>&1',
+        "-",
+        *command,
+        *private,
+        *runtime,
+        "--ssl-ca-certfile=/tmp/stranger/runtime-ca.crt",
+        "--isolation=process",
+        check=False,
+    )
+    assert "SuperNode ID" not in done
+    assert federation.logs("gate").count(UNKNOWN_KEY) > before
+
+
+def test_a_run_whose_coordinator_is_killed_ends_with_the_numbers_of_one_process(
+    federation: Federation, tmp_path: Path
+) -> None:
+    text = plan("people", ROUNDS)
+    alone = run_alone(text, tmp_path)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        federation.get("/v1/populations", token=None)
+    run = federation.submit(text)
+    federation.wait_open(run, 2)
+    federation.kill("coordinator")
+    federation.wait_done(run)
+    assert any(r["state"] == "void" for r in federation.rounds(run))
+    check_run(federation, run, alone)
+    population = federation.get("/v1/populations/people")
+    assert population["spent"]["epsilon"] == pytest.approx(alone[-1][1], rel=1e-9)
+    assert population["users"] == 400
+    assert "<title>" in federation.get("/")
+    assert federation.get("/readyz", None)["status"] == "ok"

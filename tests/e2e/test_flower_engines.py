@@ -1,15 +1,21 @@
-"""The same two apps, three ways: in process, under Flower's Ray simulation, on a SuperLink with two SuperNodes.
+"""The same two apps, four ways: in process, under Flower's Ray simulation, on a SuperLink with two SuperNodes, and
+there with TLS, node keys and warm executors, as deployed.
 
-The noise is seeded (so the population is a simulated one), hence all three must release the same model to round-off.
+The noise is seeded (so the population is a simulated one), hence all must release the same model to round-off.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
+import importlib.util
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +23,11 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.flower import environment, program, require_ended, run_flower_simulation, stop, submit, superlink
+from fieldfare_server.flower import require_ended, run_flower_simulation, submit, superlink
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.session import Session
+from support.flower import supernode
 
 PLAN = """
 [privacy]
@@ -52,7 +59,7 @@ def home_with_population(root: Path) -> Home:
     home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        ledger.create_population("writers", 50.0, 1e-5, simulated=True, actor="test")
+        ledger.create_population("writers", 1e4, 1e-5, simulated=True, actor="test")
     return home
 
 
@@ -79,25 +86,61 @@ def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: 
     torch.testing.assert_close(model(home, run), in_process, rtol=1e-5, atol=1e-6)
 
 
-@contextlib.contextmanager
-def supernode(work: Path, address: str, index: int) -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
-    with (work / f"node-{index}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1"}),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            stop(process)
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(900)
+def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_path: Path) -> None:
+    text = PLAN.replace("rounds = 3", "rounds = 30").replace("max_participations = 2", "max_participations = 15")
+    whole = home_with_population(tmp_path / "whole")
+    with_availability = text + "[availability]\nreachable = 0.8\ndropout = 0.1\n"
+    trace = run_here(
+        Session.begin(whole, Plan.from_toml(with_availability), True), local_grid(Plan.from_toml(text), 2), "", True
+    )
+    home, path, rows = home_with_population(tmp_path / "home"), tmp_path / "plan.toml", tmp_path / "rounds.csv"
+    path.write_text(with_availability)
+    command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", "simulate"]
+    where = ["--engine", "flower", "--nodes", "2", "--home", str(home.root), "--ledger", home.ledger, "--json"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    process = subprocess.Popen(
+        [*command, str(path), *where, "--export", str(rows)], env=env, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+            if rows.exists() and len(rows.read_text().splitlines()) > 2:  # live, while the run goes on
+                break
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 4, said
+    with Ledger.open(home.ledger) as ledger:
+        (run,) = ledger.runs().items
+        time.sleep(2)
+        assert ledger.run(run.id) == run, "nothing trains on"
+    assert run.state == "interrupted"
+    assert 2 <= run.next_round < 30
+    assert len(rows.read_text().splitlines()) > run.next_round
+    assert run_flower_simulation(home, None, run.id, nodes=2) == run.id
+    torch.testing.assert_close(model(home, run.id), model(whole, trace.run), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_three_queries_under_ray(tmp_path: Path) -> None:
+    """Several sums a reply through Flower's own messages. One node: places of the fixed order go by registration."""
+    text = PLAN.replace('"min-separation"\nseparation = 2\nmax_participations = 2', '"fixed-order"\nperiod = 2')
+    text += '[server_optimizer]\nkind = "three-query"\nperiod = 2\n'
+    here, there = home_with_population(tmp_path / "here"), home_with_population(tmp_path / "there")
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    session = Session.begin(here, Plan.from_toml(text), identity_is_stable=True)
+    trace = run_here(session, local_grid(session.plan, 1), "local", quiet=True)
+    run = run_flower_simulation(there, path, "", nodes=1)
+    torch.testing.assert_close(model(there, run), model(here, trace.run), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.flower
@@ -118,4 +161,46 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process:
     ):
         said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)
+    torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)
+
+
+def round_time() -> Any:
+    """The benchmark that starts the compose file's processes."""
+    path = Path(__file__).parents[2] / "benchmarks" / "round_time.py"
+    spec = importlib.util.spec_from_file_location("round_time", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["round_time"] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:
+    """Kill every warm parent of the federation in `work`, not its forks, once a node has sent an update."""
+    while not any(line.phase.startswith("Sent") for line in list(watched.lines)):
+        time.sleep(0.1)
+    found: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            ours = f"FLWR_HOME={work}/".encode() in (place / "environ").read_bytes()
+            if ours and b"fieldfare_client.warm.parent" in (place / "cmdline").read_bytes():
+                found[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+    killed += [process for process, parent in found.items() if parent not in found]
+    for process in killed:
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_as_deployed_the_same_model_comes_out_also_when_the_warm_parents_die(
+    in_process: torch.Tensor, tmp_path: Path
+) -> None:
+    home, work, killed = home_with_population(tmp_path / "home"), tmp_path / "work", list[int]()
+    with round_time().federation(work, home, 2, "digits", ours=True) as (watched, address, ca):
+        threading.Thread(target=kill_warm_parents, args=(watched, work, killed), daemon=True).start()
+        options = {"plan": PLAN, "task": "digits", "run_id": "deployed", "root_certificates": ca, "timeout": 500}
+        said = submit(work / "run", address, **options)
+    require_ended(home, "deployed", said)
+    assert len(killed) == 2
     torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fieldfare.plan import Plan
 from fieldfare_server import faults
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, verify
@@ -26,7 +27,17 @@ NEVER = {"ledger.round.voiding", "ledger.round.voided", "checkpoint.pruned"}
 POINTS = tuple(point for point in faults.POINTS if point not in NEVER)
 
 
-def live(where: Home, fault: str) -> int:
+SHORT = plan(run__rounds=3, participation__separation=2)
+THREE_QUERIES = plan(
+    run__rounds=7,
+    run__cohort=8,
+    participation={"scheme": "fixed-order", "period": 3},
+    mechanism={"kind": "momentum-tree", "momentum": 0.9},
+    server_optimizer={"kind": "three-query", "period": 3},
+)
+
+
+def live(where: Home, fault: str, a_plan: Plan = SHORT) -> int:
     """One life of a coordinator in a child process; its exit status, negative for a signal."""
     child = os.fork()
     if child == 0:
@@ -42,12 +53,11 @@ def live(where: Home, fault: str) -> int:
                 session = (
                     Session.resume(where, RUN, identity_is_stable=True)
                     if known
-                    else Session.begin(
-                        where, plan(run__rounds=3, participation__separation=2), identity_is_stable=True, run_id=RUN
-                    )
+                    else Session.begin(where, a_plan, identity_is_stable=True, run_id=RUN)
                 )
                 with session:
-                    FieldfareStrategy(session).start(LyingGrid(2))
+                    # Places of a fixed order go by index, and with two nodes that is who registered first.
+                    FieldfareStrategy(session).start(LyingGrid(1 if a_plan is THREE_QUERIES else 2))
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -88,6 +98,21 @@ def test_killed_at(point: str, nth: int, uninterrupted: torch.Tensor, tmp_path: 
         rows = [r.noise_row for r in ledger.rounds(RUN).items if r.state == "committed"]
         report = verify(ledger, where.root, recompute=recharge)
     assert (told.state, told.next_round, rows) == ("done", 3, [0, 1, 2])
+    assert report.ok, str(report.fault)
+
+
+@pytest.mark.timeout(200)
+def test_killed_in_every_epoch_of_three_queries(tmp_path: Path) -> None:
+    """Models of two epochs ago, the memory of every round and the base's state all come back bit for bit."""
+    whole, broken = home(tmp_path / "whole"), home(tmp_path / "broken")
+    assert live(whole, "", THREE_QUERIES) == 0
+    for point, nth in (("strategy.privatised", 2), ("checkpoint.pending", 3), ("strategy.released", 1)):
+        assert live(broken, f"{point}:kill:{nth}", THREE_QUERIES) == -signal.SIGKILL
+    assert live(broken, "", THREE_QUERIES) == 0
+    torch.testing.assert_close(released(broken), released(whole), rtol=0, atol=0)
+    with Ledger.open(broken.ledger, head_file=broken.head_file) as ledger:
+        assert [r.noise_row for r in ledger.rounds(RUN).items if r.state == "committed"] == list(range(7))
+        report = verify(ledger, broken.root, recompute=recharge)
     assert report.ok, str(report.fault)
 
 

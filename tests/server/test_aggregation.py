@@ -8,10 +8,13 @@ import math
 import flwr.app
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldfare import mechanisms
+from fieldfare.participation import FixedOrder
 from fieldfare.wire import HEADER, REPORT, UPDATE, Occasion, Schema, TrainReply
 from fieldfare_server.aggregation import Aggregate, squared_norm
 
@@ -70,6 +73,69 @@ def test_a_non_finite_coordinate_drops_the_whole_reply(value: float, where: str)
     assert total(aggregate) == 0
     assert aggregate.users == 0
     assert aggregate.rejects == {"non-finite": 1}
+
+
+SHARES = [(1.0,), (0.5, 0.5), (0.7, 0.1, 0.2), (0.9, 0.1, 0.0)]
+
+
+@given(
+    values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=24, max_size=24),
+    which=st.integers(0, len(SHARES) - 1),
+)
+@settings(max_examples=200, deadline=None)
+def test_one_user_moves_the_stack_of_all_queries_by_at_most_the_clip_norm(values: list[float], which: int) -> None:
+    shares = SHARES[which]
+    aggregate = Aggregate(SCHEMA, OCCASION, 0.5, shares=shares)
+    stacked = SCHEMA.stacked(len(shares))
+    sent = stacked.arrays(torch.tensor(values[: stacked.numel]))
+    assert aggregate.add(TrainReply(OCCASION, sent, 1).write(flwr.app), sent=1)
+    found = aggregate.sum()
+    assert float(found.double().norm()) <= 0.5 * (1 + 1e-6)
+    blocks = found.view(len(shares), -1).double().norm(dim=1)
+    assert all(float(norm) <= 0.5 * math.sqrt(share) * (1 + 1e-6) for norm, share in zip(blocks, shares, strict=True))
+    back = aggregate.unstacked(found).view(len(shares), -1).double()
+    kept = aggregate.total.reshape(len(shares), -1)
+    for share, row, expected in zip(shares, back, kept, strict=True):
+        np.testing.assert_allclose(row.numpy(), expected if share else 0.0, rtol=1e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("kind", ["momentum-tree", "nu", "banded"])
+def test_the_joint_sensitivity_by_brute_force(kind: str) -> None:
+    """A user that takes part in every third of seven rounds and puts the most into all three queries of each: C times
+    what the server stacks. No choice exceeds the sensitivity that is charged, and the worst one reaches it."""
+    spec = {"momentum-tree": {"momentum": 0.8}, "nu": {"nu": 0.1}, "banded": {"bands": 3}}[kind]
+    order, clip, rounds = FixedOrder(3), 0.5, 7
+    mechanism = mechanisms.build({"kind": kind, **spec}, rounds, order)
+    c, bound = mechanism.strategy_matrix(rounds), float(mechanism.sensitivity(order)) * clip
+    generator, worst = np.random.default_rng(0), 0.0
+
+    def stack(vectors: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
+        aggregate = Aggregate(SCHEMA, OCCASION, clip, shares=shares)
+        sent = SCHEMA.stacked(3).arrays(torch.from_numpy(vectors.astype(np.float32).reshape(-1)))
+        assert aggregate.add(TrainReply(OCCASION, sent, 1).write(flwr.app), sent=1)
+        return aggregate.sum().double().numpy()
+
+    for trial in range(300):
+        offset, signs = trial % 3, generator.choice([-1.0, 1.0], rounds)
+        direction = generator.normal(size=(3, 8))
+        direction *= clip / np.linalg.norm(direction, axis=1, keepdims=True)
+        x = np.zeros((rounds, 24))
+        for t in range(offset, rounds, 3):
+            vectors = direction if trial < 3 else direction * signs[t] * generator.uniform(0.5, 3, size=(3, 1))
+            shares = (0.8, 0.2, 0.0) if trial % 2 and t < 3 else (0.6, 0.1, 0.3)
+            x[t] = stack(vectors, shares)
+        moved = float(np.linalg.norm(c @ x))
+        assert moved <= bound * (1 + 1e-6)
+        worst = max(worst, moved)
+    assert worst == pytest.approx(bound, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shares", "counts"), [((0.6, 0.6), 0), ((1.1,), 0), ((1.5, -0.5), 0), ((0.0,), 0), ((0.5, 0.5), 1)]
+)
+def test_shares_that_no_clip_norm_covers_are_refused(shares: tuple[float, ...], counts: int) -> None:
+    with pytest.raises(ValueError, match="cannot be bounded"):
+        Aggregate(SCHEMA, OCCASION, 1.0, counts, shares)
 
 
 def test_zero_and_denormal_updates_are_fine() -> None:

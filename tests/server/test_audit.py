@@ -13,7 +13,7 @@ import torch
 from fieldfare import mechanisms
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.mechanisms import Mechanism
-from fieldfare.mechanisms.base import Stream
+from fieldfare.mechanisms.base import Stream, Take
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation
@@ -91,12 +91,15 @@ class _Changed(Stream):
 
     def __init__(self, inner: Stream, change: Any) -> None:
         self.inner, self.change, self.round = inner, change, 0
-        self.numel, self.dtype = inner.numel, inner.dtype
+        self.numel, self.dtype, self.device = inner.numel, inner.dtype, inner.device
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
         row: torch.Tensor = self.change(self.round, self.inner.next(out))
         self.round += 1
         return row
+
+    def each_piece(self, take: Take) -> None:
+        take(0, self.next())
 
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict() | {"test_round": self.round}

@@ -58,7 +58,7 @@ def test_no_schedule_of_dropouts_and_absences_breaks_a_constraint(
     for t in range(rounds):
         available = np.flatnonzero(rng.random(users) >= gone)
         try:
-            chosen = chooser.select(t, available, taken.last_and_count, rng)
+            chosen = chooser.select(t, available, taken.last_and_count, rng, rng.random)
         except NotEnoughUsers:
             assert chooser.standing(t, available, taken.last_and_count).eligible == 0
             continue
@@ -79,7 +79,7 @@ def test_a_cohort_is_uniform_among_the_eligible(users: int) -> None:
     chooser, rng = Selector(MinSeparation(5), 20, 4), np.random.default_rng(11)
     counts, trials = np.zeros(users), 20_000
     for _ in range(trials):
-        counts[chooser.select(6, np.arange(users), taken.last_and_count, rng)] += 1
+        counts[chooser.select(6, np.arange(users), taken.last_and_count, rng, rng.random)] += 1
     assert counts[tired].sum() == 0
     rested = np.setdiff1d(np.arange(users), tired)
     # Without replacement the counts vary less than a multinomial's by (1 - 4 / n): the test stays conservative.
@@ -91,7 +91,7 @@ def test_pairs_are_uniform_too() -> None:
     nobody = ParticipationState(users)
     pairs: dict[tuple[int, int], int] = defaultdict(int)
     for _ in range(20_000):
-        a, b = chooser.select(0, np.arange(users), nobody.last_and_count, rng)
+        a, b = chooser.select(0, np.arange(users), nobody.last_and_count, rng, rng.random)
         pairs[int(a), int(b)] += 1
     counts = np.array([pairs[a, b] for a in range(users) for b in range(a + 1, users)])
     assert uniform(counts, 20_000 / counts.size)
@@ -103,7 +103,7 @@ def test_poisson_inclusions_are_independent_coins() -> None:
     taken = ParticipationState(users)
     included = np.zeros((rounds, users), dtype=bool)
     for t in range(rounds):
-        included[t, chooser.select(t, np.arange(users), taken.last_and_count, rng)] = True
+        included[t, chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random)] = True
     sizes = np.bincount(included.sum(1), minlength=users + 1)
     expected = stats.binom.pmf(np.arange(users + 1), users, rate) * rounds
     frequent = expected > 20
@@ -115,12 +115,44 @@ def test_poisson_inclusions_are_independent_coins() -> None:
     assert abs(successive) < 6 / np.sqrt(included.size)
 
 
+def test_a_poisson_coin_is_never_more_probable_than_the_rate_that_is_charged() -> None:
+    grid, nobody = 2.0**-53, ParticipationState(4)
+    # Of the 2^53 values of a coin, those below rate 2^53 must include the user: here 5 of them, for a rate of 5.5.
+    coins = np.array([0, 4 * grid, 5 * grid, 1 - grid])
+    chooser, rng = Selector(Poisson(5.5 * grid), 1, 1), np.random.default_rng(0)
+    assert chooser.select(0, np.arange(4), nobody.last_and_count, rng, lambda n: coins[:n]).tolist() == [0, 1]
+    always = Selector(Poisson(1.0), 1, 1)
+    assert always.select(0, np.arange(4), nobody.last_and_count, rng, lambda n: coins[:n]).size == 4
+
+
+def test_a_poisson_coin_does_not_depend_on_who_else_is_there() -> None:
+    users, nobody = 200, ParticipationState(200)
+    coins = np.random.default_rng(3).random(users)
+    chooser, rng = Selector(Poisson(0.4), 1, 80), np.random.default_rng(0)
+    everybody = chooser.select(0, np.arange(users), nobody.last_and_count, rng, lambda n: coins[:n])
+    half = np.arange(1, users, 2)
+    some = chooser.select(0, half, nobody.last_and_count, rng, lambda n: coins[:n])
+    assert some.tolist() == np.intersect1d(everybody, half).tolist()
+
+
 def test_poisson_neither_fills_nor_cuts_a_cohort() -> None:
     chooser, nobody = Selector(Poisson(1.0), 3, 2), ParticipationState(50)
-    assert chooser.select(0, np.arange(50), nobody.last_and_count, np.random.default_rng(0)).size == 50
+    assert (
+        chooser.select(
+            0, np.arange(50), nobody.last_and_count, np.random.default_rng(0), np.random.default_rng(0).random
+        ).size
+        == 50
+    )
     rare = Selector(Poisson(1e-9), 3, 2)
-    assert rare.select(0, np.arange(50), nobody.last_and_count, np.random.default_rng(0)).size == 0
-    assert rare.select(0, [], nobody.last_and_count, np.random.default_rng(0)).size == 0
+    assert (
+        rare.select(
+            0, np.arange(50), nobody.last_and_count, np.random.default_rng(0), np.random.default_rng(0).random
+        ).size
+        == 0
+    )
+    assert (
+        rare.select(0, [], nobody.last_and_count, np.random.default_rng(0), np.random.default_rng(0).random).size == 0
+    )
 
 
 def test_a_cyclic_user_has_one_group_for_the_whole_run() -> None:
@@ -128,7 +160,7 @@ def test_a_cyclic_user_has_one_group_for_the_whole_run() -> None:
     taken, rng = ParticipationState(users), np.random.default_rng(2)
     chooser = selector(CyclicPoisson(groups, 0.5), 40, 10)
     for t in range(40):
-        taken.add(t, chooser.select(t, np.arange(users), taken.last_and_count, rng))
+        taken.add(t, chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random))
     residues = [{t % groups for t in pattern} for pattern in taken.patterns(np.arange(users))]
     assert all(len(seen) <= 1 for seen in residues)
     sizes = np.bincount([next(iter(seen)) for seen in residues if seen], minlength=groups)
@@ -153,7 +185,7 @@ def test_fixed_order_deals_equal_cohorts_and_epochs_repeat() -> None:
     chooser = selector(FixedOrder(period), 21, 100)
     cohorts = []
     for t in range(21):
-        cohorts.append(chooser.select(t, np.arange(users), taken.last_and_count, rng))
+        cohorts.append(chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random))
         taken.add(t, cohorts[-1])
     assert [cohort.size for cohort in cohorts] == [100] * 21
     for t in range(14):
@@ -166,12 +198,12 @@ def test_over_selection_asks_more_and_takes_what_there_is() -> None:
     chooser = Selector(Single(), 10, 20, 1.25, fewest=20)
     sizes = []
     for t in range(4):
-        cohort = chooser.select(t, np.arange(100), taken.last_and_count, rng)
+        cohort = chooser.select(t, np.arange(100), taken.last_and_count, rng, rng.random)
         sizes.append(cohort.size)
         taken.add(t, cohort)
     assert sizes == [25, 25, 25, 25]
     with pytest.raises(NotEnoughUsers, match="0 may take part") as refusal:
-        chooser.select(4, np.arange(100), taken.last_and_count, rng)
+        chooser.select(4, np.arange(100), taken.last_and_count, rng, rng.random)
     assert refusal.value.standing == Standing(available=100, eligible=0, resting=0, exhausted=100)
 
 
@@ -180,13 +212,15 @@ def test_the_refusal_says_who_rests() -> None:
     taken.add(0, np.arange(6))
     chooser = Selector(MinSeparation(3, 2), 10, 5, fewest=5)
     with pytest.raises(NotEnoughUsers, match=r"4 may take part \(6 rest .* cohort of 4"):
-        chooser.select(1, np.arange(10), taken.last_and_count, rng)
+        chooser.select(1, np.arange(10), taken.last_and_count, rng, rng.random)
 
 
 def test_the_same_key_selects_the_same_cohort() -> None:
     taken = ParticipationState(5000)
     picks = [
-        Selector(Single(), 3, 10).select(0, np.arange(5000), taken.last_and_count, np.random.default_rng(9))
+        Selector(Single(), 3, 10).select(
+            0, np.arange(5000), taken.last_and_count, np.random.default_rng(9), np.random.default_rng(9).random
+        )
         for _ in range(2)
     ]
     assert np.array_equal(*picks)
@@ -200,7 +234,7 @@ def test_an_availability_model_restricts_the_pool() -> None:
     taken, rng = ParticipationState(40), np.random.default_rng(1)
     for scheme in (Single(), Poisson(0.5)):
         chooser = Selector(scheme, 5, 5, availability=Even())
-        assert np.all(chooser.select(3, np.arange(40), taken.last_and_count, rng) % 2 == 1)
+        assert np.all(chooser.select(3, np.arange(40), taken.last_and_count, rng, rng.random) % 2 == 1)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +257,13 @@ def test_refuses_what_it_cannot_enforce(build, message: str) -> None:
 
 def test_refuses_a_round_beyond_the_horizon() -> None:
     with pytest.raises(BadInput, match="round 5"):
-        Selector(Single(), 5, 1).select(5, np.arange(3), ParticipationState(3).last_and_count, np.random.default_rng(0))
+        Selector(Single(), 5, 1).select(
+            5,
+            np.arange(3),
+            ParticipationState(3).last_and_count,
+            np.random.default_rng(0),
+            np.random.default_rng(0).random,
+        )
 
 
 @settings(deadline=None)

@@ -184,6 +184,15 @@ def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeyp
     whole(where)
 
 
+def test_a_round_that_nobody_can_be_asked_for_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 2)
+    where = home(tmp_path)
+    few = plan(run__min_available=25, run__round_timeout=0.2)  # there are 24
+    with pytest.raises(Interrupted, match="2 rounds in a row"):
+        run(where, few, LyingGrid(2))
+    whole(where)
+
+
 def test_dropouts_do_not_change_the_noise_or_the_denominator(tmp_path: Path) -> None:
     where = home(tmp_path)
     a_plan = plan(run__rounds=1, participation={}, run__min_reports=1)
@@ -299,7 +308,8 @@ def test_the_charge_does_not_depend_on_clipping_or_optimizer(kind: str, tmp_path
     assert bool(torch.isfinite(session.params).all())
 
 
-def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", [0.25, 1e-4], ids=["some users", "mostly nobody"])
+def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path, rate: float) -> None:
     where = Home(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
     where.prepare()
     with Ledger.open(where.ledger, create=True) as ledger:
@@ -309,13 +319,16 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path) -> None:
             **plan().model_dump(mode="json"),
             "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": "add_remove"},
             "run": {**plan().run.model_dump(mode="json"), "min_reports": None},
-            "participation": {"scheme": "poisson", "rate": 0.25},
+            "participation": {"scheme": "poisson", "rate": rate},
             "mechanism": {"kind": "independent"},
         }
     )
     session, reports = run(where, a_plan, LyingGrid(2))
     assert len(reports) == 6
     assert session.spent.sampled
+    session.next_round = 3
+    secret = session.noise.uniform(40, row=3, stream="select")
+    assert session.select(np.arange(40)).tolist() == np.flatnonzero(secret < 0.25).tolist()
     unamplified = session.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
     whole(where)

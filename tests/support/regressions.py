@@ -17,8 +17,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
 from fieldfare.mechanisms import Stream
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.mechanisms.streams import IndependentStream
-from fieldfare.noise import SecureNoise
+from fieldfare.mechanisms.streams import IndependentStream, Ops
+from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
@@ -96,9 +96,9 @@ def risks(plan: Plan, seed: int, cost: Cost | None = None) -> Floats:
 class _Weighted(IndependentStream):
     weights: Floats
 
-    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        at = self.round
-        return super().next(out) * float(self.weights[at])
+    def _piece(self, t: int, age: int, draw: Drawer, row: Any, kept: Any, ops: Ops, lo: int) -> None:
+        super()._piece(t, age, draw, row, kept, ops, lo)
+        row *= float(self.weights[t])
 
 
 class Weighted(Independent):

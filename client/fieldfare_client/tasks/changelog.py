@@ -1,8 +1,9 @@
 """Language models on the text of many authors: the GNU C library's ChangeLogs (Debian package `glibc-doc`).
 
-Each author is a user, known only by a hash of the mail address: names and addresses are left out of the text. A
+Each author is a user, known only by a hash of names and mail addresses; addresses are left out of the text. A
 stand-in for StackOverflow that needs no download. FIELDFARE_CHANGELOGS names the folder; /usr/share/doc/glibc-doc by
 default. Files are `ChangeLog*`, plain or gzipped; an entry starts with a line "2013-01-31  A. Author  <a@b.org>".
+glibc-doc 2.36 has 28 985 entries of 777 people, who are 811 names at 1 056 addresses.
 """
 
 from __future__ import annotations
@@ -25,30 +26,53 @@ from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
 
-HEADER = re.compile(
-    r"^(?:\d{4}-\d\d-\d\d|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d+ [\d:]+ (?:[A-Z]+ )?\d{4})"
-    r"\s+(?P<name>\S.*?)\s+[<(](?P<mail>[^<>()\s]+(?: at [^<>()]+)?)[>)]\s*$"
-)
+DATE = r"(?:\d{4}-\d+-\d+|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d+)(?=\s)"
+CLOCK = r"(?:\s+(?:[-+]?\d[\d:.]*|[A-Z]{3,4}(?=\s+\d{4})))*"
+HEADER = re.compile(rf"^{DATE}{CLOCK}\s+(?P<name>\S.*?)\s*[<(](?P<mail>[^<>()\s]+(?: at [^<>()\s]+)?)")
+DATED = re.compile(f"^{DATE}")
 ADDRESS = re.compile(r"<[^<>\s]+@[^<>\s]+>|\S+@\S+")
 LENGTH = 64
 """Symbols predicted in one example; the last one is cut into a shorter text by padding, which has no loss."""
 PADDING = 0
 
 
-def entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(author, text) of each entry; `author` is a hash of the lower-cased mail address. Addresses are left out."""
-    author, text = "", []
-    for line in lines:
-        header = HEADER.match(line)
-        if header is None:
+def entries(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
+    """(author, text) of each entry; `author` is a hash of the name and one of the address. Addresses are left out.
+
+    What stands under a date with no readable author is nobody's and dropped: it must not count as somebody else's.
+    """
+    author, text = None, []
+    for line in (*lines, "0000-00-00 "):
+        if DATED.match(line) is None:
             text.append(ADDRESS.sub("", line.strip("\r\n")))
             continue
-        if author and any(text):
+        if author is not None and any(text):
             yield author, "\n".join(text).strip()
-        mail = header["mail"].lower().replace(" at ", "@")
-        author, text = hashlib.blake2b(mail.encode(), digest_size=16, person=b"fieldfare.author").hexdigest(), []
-    if author and any(text):
-        yield author, "\n".join(text).strip()
+        header, text = HEADER.match(line), []
+        author = None if header is None else (_hash(header["name"]), _hash(header["mail"].replace(" at ", "@")))
+
+
+def _hash(text: str) -> str:
+    plain = " ".join(text.lower().split())
+    return hashlib.blake2b(plain.encode(), digest_size=16, person=b"fieldfare.author").hexdigest()
+
+
+def people(authors: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The person of each name and address: whoever shares one of them with another is the same person.
+
+    A user is what is protected. Somebody with three addresses would be three users, each protected by a third.
+    """
+    leader: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        while leader.setdefault(key, key) != key:
+            key = leader[key]
+        return key
+
+    for name, mail in authors:
+        first, second = sorted((find(name), find(mail)))
+        leader[second] = first
+    return {key: find(key) for key in leader}
 
 
 def characters(text: str) -> NDArray[np.int64]:
@@ -76,15 +100,18 @@ def sequences(symbols: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def folder_texts(folder: Path) -> dict[str, list[str]]:
-    """All entries by author. Raises `BadInput` where there is no ChangeLog."""
+    """All entries by person. Raises `BadInput` where there is no ChangeLog."""
     files = sorted(path for path in folder.glob("ChangeLog*") if path.is_file()) if folder.is_dir() else []
     if not files:
         raise BadInput(f"{folder}", "holds no ChangeLog.", "apt install glibc-doc, or set FIELDFARE_CHANGELOGS")
-    texts: dict[str, list[str]] = {}
+    found: list[tuple[tuple[str, str], str]] = []
     for path in files:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        for author, text in entries(raw.decode("utf-8", "replace").splitlines()):
-            texts.setdefault(author, []).append(text)
+        found += entries(raw.decode("utf-8", "replace").splitlines())
+    person = people(author for author, _ in found)
+    texts: dict[str, list[str]] = {}
+    for (name, _), text in found:
+        texts.setdefault(person[name], []).append(text)
     return texts
 
 

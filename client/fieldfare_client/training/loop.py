@@ -7,8 +7,9 @@ from typing import ClassVar
 import torch
 
 from fieldfare.plan import ClientSpec
+from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
-from fieldfare_client.training.engines import Chunk, Engine, Loss
+from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.schedule import step_keys
 
 GATHER_BYTES = 2**16
@@ -20,8 +21,8 @@ class LoopEngine(Engine):
 
     kind: ClassVar[str] = "loop"
 
-    def __init__(self, model: torch.nn.Module, loss: Loss, client: ClientSpec) -> None:
-        super().__init__(model, loss, client)
+    def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
+        super().__init__(model, task, client)
         self._keyed = has_keyed(model)
 
     @staticmethod
@@ -64,10 +65,20 @@ class LoopEngine(Engine):
         inputs: torch.Tensor,
         targets: torch.Tensor,
     ) -> None:
-        client = self.client
         with torch.enable_grad():
-            total = self.loss(self.model(inputs), targets).mean()
+            total = self.task.loss(self.model(inputs), targets).mean()
             gradient = list(torch.autograd.grad(total, weights, materialize_grads=True))
+        self._apply(weights, gradient, starts, velocity)
+
+    def _apply(
+        self,
+        weights: list[torch.Tensor],
+        gradient: list[torch.Tensor],
+        starts: list[torch.Tensor],
+        velocity: list[torch.Tensor] | None,
+    ) -> None:
+        """One step, in place. Overwrites `gradient`."""
+        client = self.client
         with torch.no_grad():
             if client.gradient_clip is not None:
                 norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradient)))

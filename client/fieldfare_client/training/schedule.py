@@ -64,19 +64,21 @@ def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientS
     user = np.repeat(np.arange(users), epochs)
     epoch = _places(epochs)
     pair_key = mix(keys[user] + epoch.astype(np.uint64))
-    pair = np.repeat(np.arange(len(user)), sizes[user])
-    row = _places(sizes[user])
-    order = np.lexsort((mix(pair_key[pair] + row.astype(np.uint64)), pair))
-    row = row[order]  # `pair` is sorted already, so it is as it was
+    lengths = sizes[user]
+    row, owner = _places(lengths), np.repeat(user, lengths)
+    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows' hashes.
+    pair = np.repeat(np.arange(len(user), dtype=np.uint64), lengths)
+    hashed = mix(np.repeat(pair_key, lengths) + row.astype(np.uint64))
+    order = np.argsort(pair << np.uint64(32) | hashed >> np.uint64(32), kind="stable")
 
-    owner = user[pair]
-    step, slot = epoch[pair] * per_epoch[owner] + _places(sizes[user]) // batch, _places(sizes[user]) % batch
-    kept = step < steps[owner]
-    owner, step, slot, row = owner[kept], step[kept], slot[kept], row[kept]
+    first = epoch * per_epoch[user] * batch  # where an epoch's first row goes in its user's batches, one after another
+    place = np.repeat(first, lengths) + row
+    kept = place < steps[owner] * batch
+    owner, place, chosen = owner[kept], place[kept], row[order][kept]
     rows = np.broadcast_to(starts[:, None, None], (users, most, width)).copy()
-    rows[owner, step, slot] = starts[owner] + row
-    counts = np.zeros((users, most), np.int64)
-    np.add.at(counts, (owner, step), 1)
+    at = owner * most + place // batch
+    rows.reshape(-1)[at * width + place % batch] = starts[owner] + chosen
+    counts = np.bincount(at, minlength=users * most).reshape(users, most)
     return Schedule(rows, counts, keys)
 
 

@@ -19,6 +19,7 @@ from fieldfare.wire import Schema
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.dropout import unkeyed
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.layered import LayeredEngine
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
@@ -39,7 +40,7 @@ class CohortUpdate:
     """All that a node may send: no loss, no norm, nothing about one user."""
 
     update: torch.Tensor
-    """Sum of the users' clipped updates, float32 (d,)."""
+    """Sum of the users' clipped updates, float32 (queries x d,)."""
     users: int
     counts: tuple[float, ...] = ()
 
@@ -64,7 +65,7 @@ class Trainer:
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:
-            self._engines[kind] = kind(self._model, self.task.loss, self.client)
+            self._engines[kind] = kind(self._model, self.task, self.client)
         return self._engines[kind]
 
     def chunk_size(self, users: int) -> int:
@@ -76,7 +77,8 @@ class Trainer:
 
     def _candidates(self, users: int) -> Choice:
         most = self.chunk_size(users)
-        loop = Candidate(self._engine(LoopEngine), min(most, LOOP_USERS), "one user at a time")
+        plain = LoopEngine if LayeredEngine.refuses(self._model) else LayeredEngine
+        loop = Candidate(self._engine(plain), min(most, LOOP_USERS), "one user at a time")
         if self.client.engine == "loop":
             return Choice([loop], "the plan says so")
         if not StackedEngine.refuses(self._model):
@@ -101,14 +103,18 @@ class Trainer:
         users: NDArray[np.int64],
         *,
         at_round: int,
+        queries: int = 1,
     ) -> CohortUpdate:
         """The sum over `users` (indices into `table`) of clip(sum_i weights[i] x update from points[i]).
 
-        `points`: flat float32 (d,) each; usually one, with weight 1. Memory: a chunk of users, whatever the cohort.
-        Raises `BadInput` for a user who occurs twice: one contribution a user is what the clip norm bounds.
+        `points`: flat float32 (d,) each; usually one, with weight 1. With several `queries`, `weights` holds one such
+        row after another, each is combined, clipped and summed by itself, and the result is float32 (queries x d,);
+        every point is trained from once. Memory: a chunk of users a point, whatever the cohort.
+        Raises `BadInput` for a user who occurs twice: one contribution a user is what the clip norm bounds; and for
+        several queries behind a clipping that counts.
         """
-        if len(points) != len(weights) or not points:
-            raise BadInput(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points)))
+        if len(points) * queries != len(weights) or not points:
+            raise BadInput(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points) * queries))
         starts = [point.detach().to(self.device, torch.float32) for point in points]
         if any(start.shape != (self.schema.numel,) for start in starts):
             raise BadInput(
@@ -125,7 +131,8 @@ class Trainer:
         if shape not in self._choices:
             self._choices[shape] = recall(self._candidates(len(users)), (*self._identity(), *shape))
         choice = self._choices[shape]
-        total = torch.zeros(self.schema.numel, device=self.device)
+        rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
+        total = torch.zeros(queries, self.schema.numel, device=self.device)
         counts: list[float] = []
         first = 0
         while first < len(users):
@@ -134,7 +141,7 @@ class Trainer:
             chunk = self._gather(table, users[first : first + chosen.users], at_round)
             began = self._clock()
             try:
-                updates = self._updates(chosen.engine, starts, weights, chunk)
+                updates = self._updates(chosen.engine, starts, rows, chunk)
             except RuntimeError as error:
                 if len(choice.candidates) == 1 or isinstance(chosen.engine, LoopEngine):
                     raise
@@ -144,13 +151,16 @@ class Trainer:
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
                 choice.record(picked, self._clock() - began, int(chunk.schedule.steps.sum()))
-            told = self.clip(updates)
-            total.addmv_(updates.T, torch.ones(len(chunk), device=self.device))
-            counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
+            for query, combined in zip(total, updates, strict=True):
+                told = self.clip(combined)
+                if told and queries > 1:
+                    raise BadInput("several queries", "have no one norm to count users by.", "flat")
+                query.addmv_(combined.T, torch.ones(len(chunk), device=self.device))
+                counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
             first += len(chunk)
             del updates, chunk  # before the next ones are made, not after
         remember(choice, (*self._identity(), *shape))
-        return CohortUpdate(total, len(users), tuple(counts))
+        return CohortUpdate(total.view(-1), len(users), tuple(counts))
 
     def _clock(self) -> float:
         # Of this process where that tells all: a neighbour's load must not decide which engine looks faster.
@@ -167,17 +177,26 @@ class Trainer:
         return Chunk(inputs, targets, schedule(rows.sizes, keys, self.client))
 
     def _updates(
-        self, engine: Engine, starts: Sequence[torch.Tensor], weights: Sequence[float], chunk: Chunk
-    ) -> torch.Tensor:
-        updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
-        engine.updates(starts[0], chunk, updates)
-        if weights[0] != 1.0:
-            updates *= weights[0]
-        for start, weight in zip(starts[1:], weights[1:], strict=True):
-            other = torch.empty_like(updates)
-            engine.updates(start, chunk, other)
-            updates.add_(other, alpha=weight)
-        return updates
+        self, engine: Engine, starts: Sequence[torch.Tensor], rows: Sequence[Sequence[float]], chunk: Chunk
+    ) -> list[torch.Tensor]:
+        """Every query's combination of the chunk's updates, float32 (users, d) each."""
+        combined: list[torch.Tensor | None] = [None] * len(rows)
+        for place, start in enumerate(starts):
+            heard = [query for query, row in enumerate(rows) if row[place]]
+            if not heard:
+                continue
+            updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
+            engine.updates(start, chunk, updates)
+            for query in heard:
+                made, weight = combined[query], rows[query][place]
+                if made is not None:
+                    made.add_(updates, alpha=weight)
+                elif query == heard[-1]:
+                    combined[query] = updates.mul_(weight) if weight != 1.0 else updates
+                else:
+                    combined[query] = updates * weight
+        shape = len(chunk), self.schema.numel
+        return [torch.zeros(shape, device=self.device) if made is None else made for made in combined]
 
 
 def _bucket(value: float) -> int:

@@ -8,8 +8,9 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from fieldfare.plan import ClientSpec
+from fieldfare.task import Task
 from fieldfare_client.training.dropout import set_keys
-from fieldfare_client.training.engines import Chunk, Engine, Loss, is_plain, step_flat
+from fieldfare_client.training.engines import Batches, Chunk, Engine, is_plain, spread, step_each
 from fieldfare_client.training.schedule import step_keys
 
 
@@ -22,8 +23,8 @@ class VmapEngine(Engine):
     def refuses(model: torch.nn.Module) -> str:
         return ""
 
-    def __init__(self, model: torch.nn.Module, loss: Loss, client: ClientSpec) -> None:
-        super().__init__(model, loss, client)
+    def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
+        super().__init__(model, task, client)
         self._gradients = vmap(grad(self._mean_loss), in_dims=(0, 0, 0, 0, 0))
 
     def _mean_loss(
@@ -37,31 +38,24 @@ class VmapEngine(Engine):
         """One user's batch loss; `share` weighs its rows and is 0 on padding."""
         set_keys(self.model, key)
         outputs = functional_call(self.model, weights, (inputs,))
-        return (self.loss(outputs, targets) * share).sum()
+        return (self.task.loss(outputs, targets) * share).sum()
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
-        client, plan, device = self.client, chunk.schedule, start.device
-        weights = out.copy_(start)
-        plain = is_plain(client)
-        gradient = None if plain else torch.zeros_like(weights)
-        velocity = torch.zeros_like(weights) if client.momentum else None
-        rows = torch.from_numpy(plan.rows).to(device)
-        counts = torch.from_numpy(plan.counts).to(device)
-        share = (torch.arange(rows.shape[2], device=device) < counts[:, :, None]) / counts[:, :, None].clamp(min=1)
-        for step, active in enumerate((plan.counts > 0).sum(0)):
-            at = rows[:active, step]
-            views = self._views(weights[:active])
-            keys = torch.from_numpy(step_keys(plan.keys[:active], step)).to(device)
-            found = self._gradients(views, chunk.inputs[at], chunk.targets[at], share[:active, step], keys)
-            gradients = [found[name] for name in self.schema.names]
-            if gradient is None:
-                torch._foreach_sub_(list(views.values()), gradients, alpha=client.learning_rate)
+        client, batches = self.client, Batches(chunk)
+        starts = self.schema.split(start)
+        weights = {name: spread(value, batches.training) for name, value in starts.items()}
+        velocities = [torch.zeros_like(weight) for weight in weights.values()] if client.momentum else None
+        for step, active in enumerate(batches.active):
+            at = batches.rows[step, :active]
+            moving = {name: weight[:active] for name, weight in weights.items()}
+            keys = torch.from_numpy(step_keys(chunk.schedule.keys[:active], step)).to(start.device)
+            found = self._gradients(moving, chunk.inputs[at], chunk.targets[at], batches.share[step, :active], keys)
+            gradients = [found[name] for name in moving]
+            if is_plain(client):
+                torch._foreach_sub_(list(moving.values()), gradients, alpha=client.learning_rate)
                 continue
-            torch._foreach_copy_(list(self._views(gradient[:active]).values()), gradients)
-            moving = None if velocity is None else velocity[:active]
-            step_flat(weights[:active], gradient[:active], moving, start, client)
-        out.sub_(start)
-
-    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        named = zip(self.schema.names, self.schema.shapes, self.schema.slices(), strict=True)
-        return {name: flat[:, where].view(len(flat), *shape) for name, shape, where in named}
+            rolling = None if velocities is None else [velocity[:active] for velocity in velocities]
+            step_each(list(moving.values()), gradients, rolling, list(starts.values()), client)
+        for name, where in zip(self.schema.names, self.schema.slices(), strict=True):
+            torch.sub(weights[name].flatten(1), starts[name].flatten(), out=out[: batches.training, where])
+        out[batches.training :] = 0.0

@@ -49,13 +49,15 @@ class _Job:
     points: str
     sum: str
     shape: tuple[int, int]
+    sums: tuple[int, int]
 
 
 class WorkerTrainer:
     """As `Trainer`, in `workers` processes. A context manager: leaving it ends them.
 
     `task`: what `fieldfare.task.load_task` finds, for every worker loads it. `table`: whose users are trained; unless
-    it is a mapped file, its rows are written to shared memory once. `points`: the most points a round trains from.
+    it is a mapped file, its rows are written to shared memory once. `points`: the most points a round trains from;
+    `queries`: how many it asks.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class WorkerTrainer:
         workers: int,
         seed: int = 0,
         points: int = 1,
+        queries: int = 1,
     ) -> None:
         if workers < 1:
             raise BadInput(f"workers = {workers}", "must be at least 1.", "1")
@@ -83,12 +86,14 @@ class WorkerTrainer:
                 source = self._path("users.arrow")
                 write(source, [table])
             self._points = self._map("points", (points, self.schema.numel))
-            self._sums = [self._map(f"sum-{worker}", (1, self.schema.numel)) for worker in range(workers)]
+            self._sums = [self._map(f"sum-{worker}", (queries, self.schema.numel)) for worker in range(workers)]
             context = multiprocessing.get_context("spawn")
             settings = spec.model_dump(mode="json")
             for worker in range(workers):
                 paths = str(source), str(self._path("points")), str(self._path(f"sum-{worker}"))
-                job = _Job(task, client.model_dump_json(), settings, seed, *paths, self._points.shape)
+                job = _Job(
+                    task, client.model_dump_json(), settings, seed, *paths, self._points.shape, self._sums[0].shape
+                )
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with _one_thread():
@@ -116,6 +121,7 @@ class WorkerTrainer:
         *,
         at_round: int,
         spec: clipping.ClippingSpec | None = None,
+        queries: int = 1,
     ) -> CohortUpdate:
         """As `Trainer.train`, to round-off: every worker trains a share of `users` with about as many batches.
 
@@ -127,7 +133,7 @@ class WorkerTrainer:
             raise RuntimeError("the training workers have ended")
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
-        if len(points) > len(self._points) or len(points) != len(weights):
+        if len(points) > len(self._points) or len(points) * queries != len(weights) or queries != len(self._sums[0]):
             raise BadInput(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{len(self._points)} each")
         for place, point in enumerate(points):
             self._points[place] = point.detach().cpu().numpy()
@@ -150,7 +156,7 @@ class WorkerTrainer:
             # Also where Ctrl-C came in between: what the pipes hold then belongs to no later round.
             self.close()
             raise
-        total = torch.from_numpy(np.sum(np.concatenate(self._sums), axis=0, dtype=np.float32))
+        total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0, dtype=np.float32).reshape(-1))
         return CohortUpdate(total, len(users), tuple(counts))
 
     @property
@@ -200,7 +206,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     table = open_table(Path(job.table))
     points = np.memmap(job.points, np.float32, "r", shape=job.shape)
-    total = np.memmap(job.sum, np.float32, "r+", shape=(1, job.shape[1]))
+    total = np.memmap(job.sum, np.float32, "r+", shape=job.sums)
     task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
     trainer = Trainer(task, client, lambda updates: None, seed=job.seed)
     trainer.clip = clip_with(clipping.parse(job.clipping), trainer.schema)
@@ -212,9 +218,10 @@ def _serve(pipe: Connection, job: _Job) -> None:
         try:
             if settings is not None:
                 trainer.clip = clip_with(clipping.parse(settings), trainer.schema)
-            sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights))]
-            cohort = trainer.train(sources, weights, table, users, at_round=at_round)
-            total[0] = cohort.update.numpy()
+            queries = job.sums[0]
+            sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights) // queries)]
+            cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
+            total[:] = cohort.update.numpy().reshape(job.sums)
             pipe.send(("", cohort.counts))
         except Exception as error:  # the parent raises it
             pipe.send((f"{type(error).__name__}: {error}", ()))

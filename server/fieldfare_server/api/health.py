@@ -78,11 +78,12 @@ class Readiness:
         """Start the first check without waiting for a probe."""
         self._begin()
 
-    def whole(self) -> bool:
-        """Whether the newest check that came to its end found every row in its place; waits for nothing."""
+    def whole(self) -> bool | None:
+        """What the newest check that came to its end found; None where none has, or it cannot be done now."""
         self._begin()
+        self._idle.wait(self._patience)
         with self._lock:
-            return self._last is not None and self._last.ok
+            return None if self._last is None or self._error is not None else self._last.ok
 
     def stop(self) -> None:
         """End a check that is under way."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare_server.certificates import DAYS, PARTS, make_node, make_server
+from fieldfare_server.certificates import DAYS, PARTS, make_node, make_server, renew_server
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, refusals
 
@@ -17,6 +17,9 @@ certificates = typer.Typer(help="Make keys, certificates and secrets of a federa
 Directory = Annotated[Path, typer.Argument(help="where to write; must not hold secrets yet")]
 Exchange = Annotated[Path, typer.Option(help="where public parts go: ca.crt, and one NAME.pub a node")]
 Hosts = Annotated[list[str] | None, typer.Option("--host", help="a name or address it is reached at; repeatable")]
+GateHosts = Annotated[
+    list[str] | None, typer.Option("--gate-host", help="a name or address at which nodes reach the gate; repeatable")
+]
 Days = Annotated[int, typer.Option(min=1, max=3650, help="validity of the certificates")]
 Owner = Annotated[int | None, typer.Option(help="user id that the files are given to; needs root")]
 IfMissing = Annotated[bool, typer.Option("--if-missing", help="do nothing where there are secrets already")]
@@ -27,18 +30,35 @@ def server(
     directory: Directory,
     exchange: Exchange,
     host: Hosts = None,
+    gate_host: GateHosts = None,
     ledger_host: Annotated[str, typer.Option(help="where the database is")] = "ledger",
     days: Days = DAYS,
     owner: Owner = None,
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """The server side: a CA, the SuperLink's certificate, the executor's secret, the ledger's password."""
+    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's password."""
     with refusals(json_):
         there = if_missing and (directory / "superlink" / "ca.crt").exists()
-        files = (
-            [] if there else make_server(directory, exchange, host or ["localhost"], ledger_host=ledger_host, days=days)
-        )
+        hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
+        files = [] if there else make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
+        _give(owner, *(directory / part for part in PARTS), exchange)
+        _tell(directory, files, json_)
+
+
+@certificates.command()
+def renew(
+    directory: Annotated[Path, typer.Argument(help="where `server` wrote")],
+    exchange: Exchange,
+    host: Hosts = None,
+    gate_host: GateHosts = None,
+    days: Days = DAYS,
+    owner: Owner = None,
+    json_: JsonOption = False,
+) -> None:
+    """New certificates for the server side; its secrets, the ledger's password and the nodes' keys stay."""
+    with refusals(json_):
+        files = renew_server(directory, exchange, host or ["localhost"], gate_host or ["gate"], days=days)
         _give(owner, *(directory / part for part in PARTS), exchange)
         _tell(directory, files, json_)
 

@@ -6,16 +6,26 @@ written there. No user, no norm of an update, no loss on anybody's data.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import importlib.util
 import io
+import logging
 import math
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.durable import replace_file
 from fieldfare_server.ledger import Ledger
 
+log = logging.getLogger("fieldfare.export")
+
+EVERY = 1.0
+"""Seconds between looks at the ledger."""
 TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
@@ -35,41 +45,120 @@ def check_export(path: Path) -> None:
         raise BadInput(f"--export {path}", "is a directory.", f"{path}/rounds{path.suffix}")
     if not path.suffix and path.is_file():
         raise BadInput(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
+    if not path.suffix and importlib.util.find_spec("tensorboard") is None:
+        raise BadInput(
+            f"--export {path}", "TensorBoard is not installed: pip install 'fieldfare[simulation]'", "rounds.csv"
+        )
 
 
-def export_rounds(ledger: Ledger, run_id: str, path: Path) -> int:
-    """Write all ended attempts at rounds of a run, oldest first, to `path`; returns how many. Replaces what is there.
+@contextlib.contextmanager
+def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
+    """While inside, keep `to` up with the run's rounds in the ledger at address `ledger`; once more when leaving.
+
+    A thread reads the ledger every second, whichever process trains, so that also a run that is killed has its rounds.
+    """
+    if to is None:
+        yield
+        return
+    export, ended = RoundExport(run_id, to), threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(EVERY):
+            try:
+                export.update(ledger)
+            except (FieldfareError, OSError) as error:  # not begun yet, or a disk that may recover
+                log.debug("export to %s: %s", to, error)
+
+    thread = threading.Thread(target=follow, name="export", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(BadInput):  # there is no run: what was raised inside says why
+            export.update(ledger, last=True)
+        export.close()
+
+
+class RoundExport:
+    """Ended attempts at rounds of a run, oldest first, as a file that grows. What was there before is replaced.
 
     By suffix: .csv, .parquet, none for a directory of TensorBoard events (committed rounds only).
     """
-    rows = _rows(ledger, run_id)
-    if path.suffix == ".csv":
+
+    def __init__(self, run_id: str, path: Path) -> None:
+        self._run_id, self._path = run_id, path
+        self._rows: list[dict[str, Any]] = []
+        self._cursor: int | None = None
+        self._written = 0
+        self._took, self._rested = 0.0, time.monotonic()
+        self._board: Any = None
+
+    def update(self, ledger: str, last: bool = False) -> None:
+        """Write what has ended since the last time. Raises `BadInput` where there is no such run, and OSError."""
+        with Ledger.open(ledger) as opened:
+            self._read(opened)
+        if self._written and self._written == len(self._rows):
+            return
+        if self._path.suffix == ".csv":
+            self._csv()
+        elif self._path.suffix == ".parquet":
+            # Parquet cannot grow: it is written anew, for at most a tenth of the time.
+            if not last and time.monotonic() - self._rested < 9 * self._took:
+                return
+            began = time.monotonic()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, _parquet(self._rows), mode=0o644)
+            self._rested = time.monotonic()
+            self._took = self._rested - began
+        else:
+            self._tensorboard()
+        self._written = len(self._rows)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def _read(self, ledger: Ledger) -> None:
+        while True:
+            page = ledger.rounds(self._run_id, self._cursor, limit=500)
+            for seen in page.items:
+                if seen.state == "open":
+                    return
+                values = {**seen.statistics, **seen.model_dump(), "round": seen.index}
+                self._rows.append({name: values.get(name) for name in COLUMNS})
+                self._cursor = seen.id
+            if page.next is None:
+                return
+
+    def _csv(self) -> None:
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        if self._written:
+            writer.writerows(self._rows[self._written :])
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                file.write(text.getvalue())
+            return
         writer.writeheader()
-        writer.writerows(rows)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.getvalue().encode(), mode=0o644)
-    elif path.suffix == ".parquet":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, _parquet(rows), mode=0o644)
-    else:
-        _tensorboard(rows, path / run_id)
-    return len(rows)
+        writer.writerows(self._rows)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self._path, text.getvalue().encode(), mode=0o644)
 
+    def _tensorboard(self) -> None:
+        if self._board is None:
+            from torch.utils.tensorboard import SummaryWriter
 
-def _rows(ledger: Ledger, run_id: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    cursor: int | None = None
-    while True:
-        page = ledger.rounds(run_id, cursor, limit=500)
-        for seen in page.items:
-            if seen.state != "open":
-                values = {**seen.statistics, **seen.model_dump(), "round": seen.index}
-                rows.append({name: values.get(name) for name in COLUMNS})
-        cursor = page.next
-        if cursor is None:
-            return rows
+            directory = self._path / self._run_id
+            for old in directory.glob("events.out.tfevents.*"):
+                old.unlink()  # two logs of the same rounds would be drawn as one zigzag
+            self._board = SummaryWriter(str(directory))
+        for row in self._rows[self._written :]:
+            for name in (*WHOLE[2:], *REAL[:-2]):
+                value = row[name]
+                if row["state"] == "committed" and value is not None and math.isfinite(value):
+                    self._board.add_scalar(name, value, row["round"], walltime=row["closed_at"])
+        self._board.flush()
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:
@@ -85,20 +174,3 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
-
-
-def _tensorboard(rows: list[dict[str, Any]], directory: Path) -> None:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise BadInput(
-            f"--export {directory}", "TensorBoard is not installed: pip install 'fieldfare[simulation]'", "rounds.csv"
-        ) from None
-    for old in directory.glob("events.out.tfevents.*"):
-        old.unlink()  # two logs of the same rounds would be drawn as one zigzag
-    with SummaryWriter(str(directory)) as writer:
-        for row in rows:
-            for name in (*WHOLE[2:], *REAL[:-2]):
-                value = row[name]
-                if row["state"] == "committed" and value is not None and math.isfinite(value):
-                    writer.add_scalar(name, value, row["round"], walltime=row["closed_at"])

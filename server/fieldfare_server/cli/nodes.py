@@ -12,16 +12,19 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.waiting import until
-from fieldfare_server.flower import register_node
+from fieldfare_server.flower import register_node, revoke_node
 
-nodes = typer.Typer(help="Admit nodes to the federation.", no_args_is_help=True)
+nodes = typer.Typer(help="Admit nodes to the federation, or remove them.", no_args_is_help=True)
+
+SuperLinkOption = Annotated[str, typer.Option(help="host:port of the SuperLink")]
+RootOption = Annotated[Path, typer.Option(help="the federation's ca.crt")]
 
 
 @nodes.command()
 def register(
     keys: Annotated[Path, typer.Argument(help="a directory of NAME.pub files, or one such file")],
-    superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
-    root_certificates: Annotated[Path, typer.Option(help="the federation's ca.crt")] = Path("ca.crt"),
+    superlink: SuperLinkOption = "127.0.0.1:8000",
+    root_certificates: RootOption = Path("ca.crt"),
     expect: Annotated[int, typer.Option(min=0, help="wait until there are so many keys")] = 0,
     json_: JsonOption = False,
 ) -> None:
@@ -42,3 +45,20 @@ def register(
         else:
             for name, what in said.items():
                 out.print(f"Node {name}: {what}.")
+
+
+@nodes.command()
+def revoke(
+    key: Annotated[Path, typer.Argument(help="the node's NAME.pub")],
+    superlink: SuperLinkOption = "127.0.0.1:8000",
+    root_certificates: RootOption = Path("ca.crt"),
+    json_: JsonOption = False,
+) -> None:
+    """Remove the node with this public key: the SuperLink answers it no more."""
+    with refusals(json_):
+        if not revoke_node(superlink, root_certificates.absolute(), key):
+            raise BadInput(f"node {key.stem}", "no node of the federation has this key.")
+        if json_:
+            print_json({key.stem: "revoked"})
+        else:
+            out.print(f"Node {key.stem}: revoked.")

@@ -1,4 +1,4 @@
-"""`fieldfare runs`, `report`, `audit`, `verify`: what was run, what can be said of it, whether it holds."""
+"""`fieldfare runs`, `report`, `audit`, `verify`, `abandon`: what was run, what can be said of it, whether it holds."""
 
 from __future__ import annotations
 
@@ -99,6 +99,30 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
         if result.fault:
             raise LedgerError(
                 f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", "its backup"
+            )
+
+
+def abandon(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    reason: Annotated[str, typer.Option(help="why; it stands in the audit log for ever")],
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """End a run that nobody will resume: what it reserved and did not spend returns to the budget.
+
+    Refused while a coordinator holds it. Needs no key and no checkpoint: for runs whose machine is gone.
+    """
+    with refusals(json_):
+        where = Home.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            ended = opened.abandon(run, reason=reason, actor=actor())
+        if json_:
+            print_json(_row(ended))
+        else:
+            out.print(
+                f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
+                f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
             )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.cli.export import check_export, export_rounds
+from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.running import local_grid, require_users, run_here
@@ -28,7 +29,7 @@ def simulate(
     resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
     export: Annotated[
         Path | None,
-        typer.Option(help="write the rounds there, also when interrupted: .csv, .parquet, or a TensorBoard directory"),
+        typer.Option(help="write the rounds there as they come: .csv, .parquet, or a TensorBoard directory"),
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
     home: HomeOption = None,
@@ -47,28 +48,20 @@ def simulate(
         if engine == "flower":
             if path:
                 load_plan(path)
-            run_id = run_flower_simulation(where, path, resume, nodes)
+            run_id = resume or secrets.token_hex(6)
+            with live_export(where.ledger, run_id, export):
+                run_flower_simulation(where, path, resume, nodes, run_id=run_id)
         else:
             session = _begin(where, load_plan(path)) if path else Session.resume(where, resume, True)
             run_id = session.account.id
-            try:
+            with live_export(where.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
-            except FieldfareError:
-                _export(where, run_id, export)
-                raise
-        _export(where, run_id, export)
         _tell(where, run_id, json_)
 
 
 def _begin(where: Home, plan: Plan) -> Session:
     require_users(plan)
     return Session.begin(where, plan, identity_is_stable=True)
-
-
-def _export(where: Home, run_id: str, to: Path | None) -> None:
-    if to is not None:
-        with Ledger.open(where.ledger) as ledger:
-            export_rounds(ledger, run_id, to)
 
 
 def _tell(where: Home, run_id: str, as_json: bool) -> None:

@@ -67,10 +67,6 @@ class ParticipationState:
             active = active[entry[active] >= 0]
         return [tuple(reversed(rounds)) for rounds in found]
 
-    def distinct(self) -> list[tuple[int, ...]]:
-        """The distinct patterns of all users that took part at all, sorted."""
-        return sorted(set(self.patterns(np.flatnonzero(self._count))))
-
     def histogram(self) -> dict[int, int]:
         """How many users took part how many times, from once up."""
         counts = np.bincount(self._count[self._count > 0])

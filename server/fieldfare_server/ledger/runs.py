@@ -53,7 +53,9 @@ class RunHandle:
     """
 
     def __init__(self, journal: Journal, run_id: str, token: int, lease_seconds: float) -> None:
-        self._journal, self._token, self._lease_seconds = journal, token, lease_seconds
+        self._journal, self._token = journal, token
+        self.lease_seconds = lease_seconds
+        """How long this coordinator may be silent."""
         with journal.database.read() as connection:
             run = reads.run_row(connection, run_id)
             c = models.populations.c
@@ -96,7 +98,7 @@ class RunHandle:
 
     def heartbeat(self) -> None:
         """Say that this coordinator is alive; cheap enough for every loop. Raises `LedgerError` if it was replaced."""
-        if time.monotonic() - self._renewed < self._lease_seconds / 6:
+        if time.monotonic() - self._renewed < self.lease_seconds / 6:
             return
         self._journal.write(self._fence)
         self._renewed = time.monotonic()
@@ -164,10 +166,6 @@ class RunHandle:
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
         """The committed rounds of this run in which each user took part, increasing; () for never."""
         return self._taken_part.patterns(self._known(indices))
-
-    def all_patterns(self) -> list[tuple[int, ...]]:
-        """The distinct patterns of all users that took part in this run, sorted."""
-        return self._taken_part.distinct()
 
     # -- rounds -------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """Server optimizers: post-processing of the privatised update, one a file."""
 
-from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd
+from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.registry import build, kinds, parse, register
 
-FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd)
+FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query)
 """The files of this package that register a kind."""
 
 __all__ = [

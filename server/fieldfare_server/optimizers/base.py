@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare_server.optimizers.schedules import Constant, Schedule
+
+if TYPE_CHECKING:
+    from fieldfare.plan import Plan
 
 State = dict[str, torch.Tensor]
 """Named tensors (scalars are 0-d float64/int64): saved and restored bit for bit by the checkpoint."""
@@ -26,7 +29,8 @@ class StepInfo:
     round: int
     rounds: int
     noise_std: float
-    """Real std, per coordinate, of the mechanism's noise in `update` this round (0 without noise)."""
+    """Real std, per coordinate, of the mechanism's noise in `update` this round (0 without noise); with several
+    queries, what the noise of one that had the whole share would be."""
     noise_autocovariance: tuple[float, ...] = ()
     """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
@@ -40,6 +44,9 @@ class OptimizerSpec(BaseModel):
 
     def build(self) -> ServerOptimizer:
         raise TypeError(f"{type(self).__name__} names no optimizer")
+
+    def check(self, plan: Plan) -> None:
+        """Raise `BadInput` where the rest of the plan does not fit. By default everything does."""
 
 
 class SteppedSpec(OptimizerSpec):
@@ -58,11 +65,17 @@ class Points(NamedTuple):
 
     A client trains from every point with the same batches in the same order and the same randomness, forms
     sum_i weights[i] x (local model from points[i] - points[i]), and clips that once: one vector of norm at most the
-    clip norm, whatever the weights. The weights sum to 1.
+    clip norm, whatever the weights.
+
+    That is one query. A round may ask several: `weights` then holds one row after another, and each is combined,
+    clipped and summed by itself. `shares` says how the round's privacy is divided among them (see `aggregation`).
+    `batches`: the round whose order of batches and randomness is used (None: this one).
     """
 
     points: tuple[torch.Tensor, ...]
     weights: tuple[float, ...]
+    shares: tuple[float, ...] = (1.0,)
+    batches: int | None = None
 
 
 class ServerOptimizer(ABC):
@@ -72,11 +85,9 @@ class ServerOptimizer(ABC):
     direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
     """
 
-    kind: ClassVar[str]
-
     @property
     def queries(self) -> int:
-        """How many points the clients train from at most (2: two-point mode; combined before clipping)."""
+        """How many clipped vectors of a user a round sums: `update` is as many means, one after another."""
         return 1
 
     @abstractmethod

@@ -15,9 +15,10 @@ optimizer, for every k and gamma.
 | `storm` | the last two models | gamma = -1 (Cutkosky and Orabona 2019) |
 | `doppler` | x | a = 0: a low-pass filter of the updates alone |
 
-How much the mean update moves a round (`innovation`) is a setting, not an estimate. Released values could be looked at
-for free, but they do not tell: where clients look ahead, u differs from m by the model's movement along the curvature
-divided by k, even if nothing else moves, and no Hessian product is released that would take that part out.
+How much the mean update moves a round (`innovation`) is estimated from released values, which is free (see the file of
+that name), or a setting. In `doppler` mode the estimate is unbiased. Where clients look ahead, u also differs from m by
+the model's movement along the curvature divided by k, and no Hessian product is released that would take that part out:
+there it is an estimate from above, and the filter smooths less than it might.
 
 Two faults of the released code are not repeated here: k is the weight of the *new* value, and the noise is never
 divided by sqrt(a^2 + (1 - a)^2).
@@ -29,7 +30,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -37,6 +38,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import kalman
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.innovation import PRIOR, Innovation
 from fieldfare_server.optimizers.registry import parse, register
 from fieldfare_server.optimizers.sgd import SGDSpec
 
@@ -55,8 +57,8 @@ class DiSKSpec(OptimizerSpec):
         default=0.7, description="gain; auto: best fixed one for the mechanism's noise; adaptive: best each round"
     )
     gamma: float | None = Field(default=None, description="radius of two-point mode, not 0; default 1/2")
-    innovation: float = Field(
-        default=0.49 / 0.3, gt=0, description="change of the mean update a round, in variances of its noise"
+    innovation: float | Literal["auto"] = Field(
+        default="auto", description="change of the mean update a round in variances of its noise, where kappa needs it"
     )
     start: Literal["first", "zero"] = Field(default="first", description="the filter's value before round 0")
 
@@ -66,8 +68,8 @@ class DiSKSpec(OptimizerSpec):
         if not isinstance(value, Mapping | OptimizerSpec):
             raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", '{ kind = "sgd" }')
         base = parse(value)
-        if base.kind == cls.model_fields["kind"].default:
-            raise BadInput("server_optimizer.base.kind = 'disk'", "a filter cannot wrap a filter.", "sgd")
+        if "base" in type(base).model_fields:
+            raise BadInput(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
         return base
 
     @model_validator(mode="after")
@@ -80,6 +82,8 @@ class DiSKSpec(OptimizerSpec):
             )
         if self.gamma is not None and self.mode != "two-point":
             raise BadInput(f"server_optimizer.gamma = {self.gamma}", f"mode {self.mode!r} sets it.", "no gamma")
+        if self.innovation != "auto" and self.innovation <= 0:
+            raise BadInput(f"server_optimizer.innovation = {self.innovation}", "must be above 0, or 'auto'.", "auto")
         if self.gamma == 0:
             raise BadInput("server_optimizer.gamma = 0", "two equal points have no difference.", "mode = 'one-point'")
         return self
@@ -87,22 +91,23 @@ class DiSKSpec(OptimizerSpec):
     def build(self) -> DiSK:
         return DiSK(self, self.base.build())
 
+    @property
+    def tracks(self) -> bool:
+        """Whether the innovation is estimated: where the gain depends on it and nobody says what it is."""
+        return self.innovation == "auto" and isinstance(self.kappa, str)
+
 
 @dataclass(frozen=True)
 class DiSK(ServerOptimizer):
     """State: `filtered` m and `displacement` d, float32 (params,); `variance` float64 (): variance of the noise in m,
-    which the base optimizer is told (exact for stationary noise); `steps` int64 (); and the base's, as `base.*`.
+    which the base optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is
+    estimated; and the base's, as `base.*`.
 
     A void round calls neither `step` nor anything else: it is asked again from the same points.
     """
 
     spec: DiSKSpec
     base: ServerOptimizer
-    kind: ClassVar[str] = "disk"
-
-    @property
-    def queries(self) -> int:
-        return 2 if self.spec.mode in ("two-point", "storm") else 1
 
     def init(self, params: torch.Tensor) -> State:
         own = {
@@ -111,6 +116,8 @@ class DiSK(ServerOptimizer):
             "variance": torch.zeros((), dtype=torch.float64),
             "steps": torch.zeros((), dtype=torch.int64),
         }
+        if self.spec.tracks:
+            own["innovation"] = Innovation().tensor()
         return own | {BASE + name: value for name, value in self.base.init(params).items()}
 
     def _gain(self, state: State, info: StepInfo) -> tuple[float, float]:
@@ -118,12 +125,16 @@ class DiSK(ServerOptimizer):
         warm = spec.start == "first"
         if spec.kappa in ("auto", "adaptive") and info.noise_std == 0:
             return 1.0, 0.0  # nothing to filter
+        if spec.tracks:
+            known = Innovation.of(state["innovation"])
+            return known.next_gain(info.noise_autocovariance, spec.kappa == "adaptive", warm)
+        moves = PRIOR if spec.innovation == "auto" else spec.innovation  # a fixed gain does not ask
         kappa: float | None = None
         if spec.kappa == "auto":
-            kappa = kalman.best_gain(spec.innovation, info.noise_autocovariance)
+            kappa = kalman.best_gain(moves, info.noise_autocovariance)
         elif not isinstance(spec.kappa, str):
             kappa = spec.kappa
-        return kalman.gains(kappa, spec.innovation, info.noise_autocovariance, warm, info.rounds).at(steps)
+        return kalman.gains(kappa, moves, info.noise_autocovariance, warm, info.rounds).at(steps)
 
     def gain(self, state: State, info: StepInfo) -> float:
         """k of this round: 1 in round 0 when the first update is taken whole. A function of public values."""
@@ -143,6 +154,13 @@ class DiSK(ServerOptimizer):
         self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
     ) -> tuple[torch.Tensor, State]:
         gain, correlation = self._gain(state, info)
+        tracked: State = {}
+        if self.spec.tracks:
+            known = Innovation.of(state["innovation"])
+            if info.noise_std > 0:
+                residual = float((update - state["filtered"]).double().square().mean()) / info.noise_std**2
+                known = known.after(gain, residual, update.numel(), info.noise_autocovariance)
+            tracked["innovation"] = known.tensor()
         filtered = state["filtered"] * (1.0 - gain) + update * gain
         before, now = math.sqrt(float(state["variance"])), info.noise_std
         kept = 1.0 - gain
@@ -156,4 +174,4 @@ class DiSK(ServerOptimizer):
             "variance": torch.tensor(max(0.0, variance), dtype=torch.float64),
             "steps": state["steps"] + 1,
         }
-        return moved, own | {BASE + name: value for name, value in inner.items()}
+        return moved, own | tracked | {BASE + name: value for name, value in inner.items()}

@@ -10,13 +10,15 @@ sigma the noise is sigma times the norms of rows, and the cost is zCDP with rho 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+
+from fieldfare.errors import BadInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from fieldfare.participation import Participation
 
 Bound = Literal["exact", "upper bound"]
+Take = Callable[[int, torch.Tensor], None]
+"""`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
 
 
 class Sensitivity(float):
@@ -78,12 +82,45 @@ class Stream(ABC):
 
     numel: int
     dtype: torch.dtype
+    device: torch.device
     round: int
     """The next row to be drawn."""
 
     @abstractmethod
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+
+    @abstractmethod
+    def each_piece(self, take: Take) -> None:
+        """Hand row `round` of B z to `take`, piece by piece while each is in the cache; then advance.
+
+        Pieces come in any order and from several threads at once; together they are the row, each element once, and
+        where they are cut depends on `numel` alone. A piece is `take`'s to change, until it returns. When `take`
+        raises, the round is torn: the stream refuses to go on until `load_state_dict` or `skip`. Raises `HorizonError`.
+        """
+
+    def add_to(self, total: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """total += scale x row `round` of B z, in place, without a vector in between; then advances.
+
+        `total` has shape (numel,), float32 or float64, on the stream's device. The floats are those of
+        `total += scale * next()`.
+
+        Raises:
+            HorizonError: as `next`.
+            BadInput: `total` does not fit; nothing is drawn.
+        """
+        require_fit(total, self.numel, (torch.float32, torch.float64), self.device)
+
+        on_host = total.device.type == "cpu"
+        whole: Any = total.numpy() if on_host else total
+
+        def add(lo: int, piece: torch.Tensor) -> None:
+            noise: Any = piece.numpy() if on_host else piece  # a call of numpy costs half of one of torch
+            noise *= scale
+            whole[lo : lo + len(noise)] += noise
+
+        self.each_piece(add)
+        return total
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -96,6 +133,16 @@ class Stream(ABC):
     @abstractmethod
     def skip(self, t: int) -> None:
         """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
+
+
+def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype], device: torch.device) -> None:
+    """Raise `BadInput` unless `vector` has shape (numel,), one of `dtypes`, and lies on that kind of device."""
+    if vector.shape != (numel,) or vector.dtype not in dtypes or vector.device.type != device.type:
+        raise BadInput(
+            f"vector of shape {tuple(vector.shape)}, {vector.dtype}, {vector.device}",
+            "does not fit this stream.",
+            f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",
+        )
 
 
 class HorizonError(ValueError):

@@ -76,8 +76,9 @@ class MomentumTreeSpec(MechanismSpec):
         if self.variant == "three-tree":
             raise BadInput(
                 "mechanism.variant = 'three-tree'",
-                "releases three sums a round and needs the optimizer that computes them.",
-                "variant = 'flat', or fieldfare.mechanisms.three_tree.ThreeTree",
+                "is the published form, whose noise no plan needs: three queries share one tree's at a lower cost.",
+                "variant = 'flat' with server_optimizer.kind = 'three-query', or "
+                "fieldfare.mechanisms.three_tree.ThreeTree",
             )
         block = block_rounds(self.restart_every, rounds)
         scale = np.ones(block.bit_length())

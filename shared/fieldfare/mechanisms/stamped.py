@@ -25,7 +25,7 @@ import torch
 from scipy.linalg import block_diag
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream
+from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream, Take
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
@@ -228,22 +228,23 @@ class StampedStream(Stream):
         device: str | torch.device,
     ) -> None:
         self.numel, self.dtype, self.round = numel, dtype, 0
-        self._mechanism, self._noise, self._device = mechanism, noise, device
+        self._mechanism, self._noise, self.device = mechanism, noise, torch.device(device)
         self._rows = mechanism.block.noise_rows
         self._block = 0
         self._stream = self._start(0)
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
-        if self.round >= self._mechanism.rounds:
-            raise HorizonError(
-                f"round {self.round}: the mechanism was built and charged for {self._mechanism.rounds} rounds. "
-                f"Nearest allowed: round {self._mechanism.rounds - 1}, or a new mechanism with more rounds."
-            )
-        self._enter(self.round // self._mechanism.block.rounds)
+        self._ready()
         row = self._stream.next(out)
         self.round += 1
         return row
+
+    def each_piece(self, take: Take) -> None:
+        """Hand row `round` of B z to `take`; then advances. Raises `HorizonError` past the mechanism's rounds."""
+        self._ready()
+        self._stream.each_piece(take)
+        self.round += 1
 
     def state_dict(self) -> dict[str, Any]:
         """The running block's state and the round of the whole run."""
@@ -277,6 +278,14 @@ class StampedStream(Stream):
         self._stream.skip(t - block * r)
         self.round = t
 
+    def _ready(self) -> None:
+        if self.round >= self._mechanism.rounds:
+            raise HorizonError(
+                f"round {self.round}: the mechanism was built and charged for {self._mechanism.rounds} rounds. "
+                f"Nearest allowed: round {self._mechanism.rounds - 1}, or a new mechanism with more rounds."
+            )
+        self._enter(self.round // self._mechanism.block.rounds)
+
     def _enter(self, block: int) -> None:
         if block != self._block:
             del self._stream  # its buffers go before the next block's come: the peak is one block's state
@@ -285,4 +294,4 @@ class StampedStream(Stream):
 
     def _start(self, block: int) -> Stream:
         noise = self._noise.from_row(block * self._rows)
-        return self._mechanism.block.stream(self.numel, noise, dtype=self.dtype, device=self._device)
+        return self._mechanism.block.stream(self.numel, noise, dtype=self.dtype, device=self.device)

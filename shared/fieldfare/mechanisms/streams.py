@@ -1,9 +1,9 @@
 """Running noise: row t of B z, one row a call, for every shape of B that Fieldfare knows.
 
 All streams number the rows of z by round (row t of z is drawn in round t; trees number their nodes), so one key
-gives one z whatever the mechanism. `next` draws z and applies B chunk by chunk while the chunk is in the
-cache: peak memory is the state plus the vector it returns. A state is exactly resumable and says which key and which
-coefficients it belongs to; `skip` rebuilds it from the key alone.
+gives one z whatever the mechanism. A round draws z, applies B and hands the row on chunk by chunk, while the chunk is
+in the cache: `add_to` needs the state and the vector added to, `next` the state and the vector it returns. A state is
+exactly resumable and says which key and which coefficients it belongs to; `skip` rebuilds it from the key alone.
 
 Stamping (`restart_every = r`) makes B block-diagonal: the state is cleared every r rounds while z goes on, so no row of
 z is ever used twice.
@@ -14,20 +14,28 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import HorizonError, Stream
-from fieldfare.noise import CHUNK, Drawer, SecureNoise, in_chunks, scratch
+from fieldfare.mechanisms.base import HorizonError, Stream, Take, require_fit
+from fieldfare.noise import CHUNK, Drawer, SecureNoise, empty, in_chunks, scratch, zeros
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
+_DEVICE_STEP: Final = 1 << 24
+_TORN: Final = -1
+"""`round` while a round runs, and after an exception ended it half-way: such a state is refused."""
+_SIDE_BY_SIDE: Final = 1 << 11
+"""Width of rings: a block of the sum stays in the first-level cache while block after block of the ring is added."""
+
 Span = Any
-"""A chunk of a vector: a numpy view on the host, a tensor on an accelerator."""
+"""A piece of a vector, shape (blocks, width): a numpy view on the host, a tensor on an accelerator."""
 
 
 class ChunkedStream(Stream):
@@ -41,6 +49,8 @@ class ChunkedStream(Stream):
 
     slots: int = 0
     """Vectors of `numel` elements kept from round to round."""
+    width: ClassVar[int] = CHUNK
+    """Elements of one kept vector that lie side by side on the host, before the next vector's (see `_kept_span`)."""
     name: ClassVar[str]
 
     def __init__(
@@ -64,7 +74,8 @@ class ChunkedStream(Stream):
         self._on_host = self.device.type == "cpu"
         self.round = 0
         self._noise = noise
-        self._buffers = torch.zeros(self.slots, numel, dtype=dtype, device=self.device)
+        self._width = self.width if self._on_host else _DEVICE_STEP
+        self._kept = zeros(self.slots * numel, dtype, self.device)
         about = f"{self.name}:{numel}:{horizon}:{restart_every}:{dtype}:{noise.source}:{noise.fingerprint()}:"
         self._identity = hashlib.blake2b(about.encode() + coefficients, digest_size=16).hexdigest()
 
@@ -75,28 +86,29 @@ class ChunkedStream(Stream):
             HorizonError: the mechanism has no row `round`: its sensitivity covers `horizon` rows only.
             BadInput: `out` has another shape, dtype or device.
         """
-        if self.round >= self.horizon:
-            raise HorizonError(
-                f"round {self.round}: the mechanism was built and charged for {self.horizon} rounds. "
-                f"Nearest allowed: round {self.horizon - 1}, or a new mechanism with more rounds."
-            )
+        self._ready()
         if out is None:
-            out = torch.empty(self.numel, dtype=self.dtype, device=self.device)
-        elif out.shape != (self.numel,) or out.dtype != self.dtype or out.device.type != self.device.type:
-            raise BadInput(
-                f"out of shape {tuple(out.shape)}, {out.dtype}, {out.device}",
-                "does not fit this stream.",
-                f"shape ({self.numel},), {self.dtype}, {self.device}",
-            )
-        self._advance(out)
+            out = empty(self.numel, self.dtype, self.device)
+        require_fit(out, self.numel, (self.dtype,), self.device)
+        self._advance(out, None)
         return out
+
+    def each_piece(self, take: Take) -> None:
+        """Hand row `round` of B z to `take` in pieces of at most 2^15 elements (2^24 on an accelerator)."""
+        self._ready()
+        self._advance(None, take)
 
     def state_dict(self) -> dict[str, Any]:
         """`buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients and key.
 
         Secret like the key: buffers and released values together give the noise away.
         """
-        return {"identity": self._identity, "round": self.round, "buffers": self._buffers.clone()}
+        self._whole()
+        buffers = torch.empty(self.slots, self.numel, dtype=self.dtype, device=self.device)
+        for lo, hi, width in self._parts(0, self.numel):
+            held = self._kept_span(self._kept, lo, hi, width)
+            buffers[:, lo:hi].view(held.shape).copy_(held)
+        return {"identity": self._identity, "round": self.round, "buffers": buffers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue bit for bit where `state` was taken.
@@ -112,11 +124,13 @@ class ChunkedStream(Stream):
         buffers, at = state["buffers"], state["round"]
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self.horizon:
             raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self.horizon}].", "skip(round)")
-        if not isinstance(buffers, torch.Tensor) or buffers.shape != self._buffers.shape:
-            raise BadInput("noise state", f"needs buffers of shape {tuple(self._buffers.shape)}.", "skip(round)")
+        if not isinstance(buffers, torch.Tensor) or buffers.shape != (self.slots, self.numel):
+            raise BadInput("noise state", f"needs buffers of shape {(self.slots, self.numel)}.", "skip(round)")
         if buffers.dtype != self.dtype or not bool(torch.isfinite(buffers).all()):
             raise BadInput("noise state", f"needs finite buffers of {self.dtype}: it is torn.", "skip(round)")
-        self._buffers.copy_(buffers)
+        for lo, hi, width in self._parts(0, self.numel):
+            held = self._kept_span(self._kept, lo, hi, width)
+            held.copy_(buffers[:, lo:hi].view(held.shape))
         self.round = at
 
     def skip(self, t: int) -> None:
@@ -129,13 +143,10 @@ class ChunkedStream(Stream):
             raise BadInput(f"skip to round {t}", f"must be in [0, {self.horizon}].", str(min(max(t, 0), self.horizon)))
         start = max(self._block(t), self._replay_from(t))
         if not start <= self.round <= t:
-            self._buffers.zero_()
+            self._kept.zero_()
             self.round = start
-        if self.round == t:
-            return
-        sink = torch.empty(self.numel, dtype=self.dtype, device=self.device)
         while self.round < t:
-            self._advance(sink)
+            self._advance(None, None)
 
     def _block(self, t: int) -> int:
         """First round of the stamped block that round t belongs to."""
@@ -149,58 +160,104 @@ class ChunkedStream(Stream):
         """The row of z that round t draws; trees, which have more rows than rounds, number their nodes."""
         return t
 
-    def _advance(self, out: torch.Tensor) -> None:
+    def _ready(self) -> None:
+        self._whole()
+        if self.round >= self.horizon:
+            raise HorizonError(
+                f"round {self.round}: the mechanism was built and charged for {self.horizon} rounds. "
+                f"Nearest allowed: round {self.horizon - 1}, or a new mechanism with more rounds."
+            )
+
+    def _whole(self) -> None:
+        if self.round == _TORN:
+            raise BadInput("noise state", "is torn: an exception ended a round half-way.", "skip(round)")
+
+    def _advance(self, out: torch.Tensor | None, take: Take | None) -> None:
+        """One round: into `out`, or piece by piece to `take`, or nowhere."""
         t = self.round
         age = t - self._block(t)
-        if age == 0:
-            self._buffers.zero_()
         self._before(t, age)
         draw = self._noise.drawer("z", self._row_of(t), 0, self.numel)
+        self.round = _TORN
+        if age == 0:
+            self._kept.zero_()
+        ops: Ops = _HOST if self._on_host else _DEVICE
+        vector: Any = out.numpy() if self._on_host and out is not None else out
+        kept: Any = self._kept.numpy() if self._on_host else self._kept
+
+        def work(lo: int, hi: int) -> None:
+            row = ops.scratch("row", hi - lo, kept) if vector is None else vector[lo:hi]
+            self._piece(t, age, draw, row, kept, ops, lo)
+            if take is not None:
+                for at in range(0, hi - lo, ops.piece):
+                    take(lo + at, ops.tensor(row[at : at + ops.piece]))
+
         if self._on_host:
-            vector, buffers = out.numpy(), self._buffers.numpy()
-
-            def work(lo: int, hi: int) -> None:
-                self._piece(t, age, draw, vector[lo:hi], buffers[:, lo:hi], _HOST, lo)
-
             in_chunks(work, self.numel, 0, self._noise.threads)
         else:
             for lo in range(0, self.numel, _DEVICE_STEP):
-                hi = lo + _DEVICE_STEP
-                self._piece(t, age, draw, out[lo:hi], self._buffers[:, lo:hi], _DEVICE, lo)
+                work(lo, min(lo + _DEVICE_STEP, self.numel))
         self.round = t + 1
 
-    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """Elements [lo, lo + len(out)) of round t: drawn, and turned into those of B z while they are in the cache."""
-        z = ops.like(out)
+    def _piece(self, t: int, age: int, draw: Drawer, row: Any, kept: Any, ops: Ops, lo: int) -> None:
+        """Elements [lo, lo + len(row)) of round t: drawn, and turned into those of B z while they are in the cache."""
+        z = ops.scratch("z", len(row), row)
         ops.draw(draw, z, lo)
-        for at in range(0, len(z), ops.step):
-            end = at + ops.step
-            self._chunk(t, age, out[at:end], z[at:end], buffers[:, at:end], ops, lo + at)
+        for start, end, width in self._parts(lo, lo + len(row)):
+            out, drawn = (x[start - lo : end - lo].reshape(-1, width) for x in (row, z))
+            self._chunk(t, age, out, drawn, self._kept_span(kept, start, end, width), ops, start)
+
+    def _draw_kept(self, slot: int, row: int) -> None:
+        """Set one kept vector to row `row` of z."""
+        drawn = self._noise.normal_(empty(self.numel, self.dtype, self.device), row=row)
+        for lo, hi, width in self._parts(0, self.numel):
+            self._kept_span(self._kept, lo, hi, width)[slot] = drawn[lo:hi].reshape(-1, width)
+
+    def _parts(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+        """[lo, hi), lo a multiple of the width: (start, end, width) of its whole blocks and of the vector's rest."""
+        even = hi - (hi - lo) % self._width
+        if even > lo:
+            yield lo, even, self._width
+        if hi > even:
+            yield even, hi, hi - even
+
+    def _kept_span(self, kept: Any, lo: int, hi: int, width: int) -> Any:
+        """Elements [lo, hi) of every kept vector, shape (slots, blocks, width): a view of the state, `kept`.
+
+        The state lies block by block: `width` elements of the first vector, the same elements of the second, ... so
+        that a round reads all of it from one end to the other, however many vectors there are.
+        """
+        mine = kept[self.slots * lo : self.slots * hi]
+        return mine.reshape((hi - lo) // width, self.slots, width).swapaxes(0, 1)
 
     def _before(self, t: int, age: int) -> None:
         """Whatever a round needs once, before its chunks."""
 
     @abstractmethod
     def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        """Given elements [lo, lo + len) of row t of z, write those of row t of B z to `out` and update `buffers`.
+        """Given the elements from `lo` on of row t of z, write those of row t of B z to `out` and update `buffers`.
 
-        `z` is scratch and may be overwritten.
+        `out` and `z` have shape (blocks, width), `buffers` (slots, blocks, width). `z` is scratch: overwrite it freely.
         """
 
 
 class Ops(ABC):
     """The few vector operations a stream needs. On the host none depends on where a chunk was cut."""
 
-    step: int
-    """Elements that fit in a cache together with a few buffers."""
+    piece: int
+    """Most elements that `each_piece` hands out at once."""
 
     @abstractmethod
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
-        """x = elements [lo, lo + len(x)) of the drawer's row"""
+        """x = the elements of the drawer's row from `lo` on"""
 
     @abstractmethod
-    def like(self, x: Span) -> Span:
-        """A vector like x with undefined contents that lives until the chunk is done."""
+    def scratch(self, name: str, size: int, like: Any) -> Any:
+        """A vector of `size` elements like `like`, undefined contents, that lives until the chunk is done."""
+
+    @abstractmethod
+    def tensor(self, x: Any) -> torch.Tensor:
+        """The same memory as a tensor."""
 
     @abstractmethod
     def axpy(self, y: Span, a: float, x: Span) -> None:
@@ -208,7 +265,7 @@ class Ops(ABC):
 
     @abstractmethod
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
-        """y = z + sum_i weights_i rows_i; `rows` shape (m, len), `weights` shape (m,)."""
+        """y = z + sum_i weights_i rows_i; `weights` shape (m,), `rows` m spans."""
 
     def copy(self, y: Span, x: Span) -> None:
         """y = x"""
@@ -216,34 +273,40 @@ class Ops(ABC):
 
 
 class _Host(Ops):
-    step = 1 << 15
+    piece = 1 << 15  # torch works on no more with one thread, so a piece's taker starts none below ours
 
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
-        drawer.into(x, lo)
+        drawer.into(x.reshape(-1), lo)
 
-    def like(self, x: Span) -> Span:
-        return scratch("kept", len(x), x.dtype)
+    def scratch(self, name: str, size: int, like: Any) -> Any:
+        return scratch(name, size, like.dtype)
+
+    def tensor(self, x: Any) -> torch.Tensor:
+        return torch.from_numpy(x)
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
-        product = scratch("product", len(y), y.dtype)
+        product = scratch("product", y.size, y.dtype).reshape(y.shape)
         np.multiply(x, a, out=product)
         np.add(y, product, out=y)
 
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
         # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
         # rounding depends on its own number of threads.
-        np.einsum("i,ij->j", weights.astype(y.dtype), rows, out=y)
+        np.einsum("i,ibj->bj", weights.astype(y.dtype), rows, out=y)
         np.add(y, z, out=y)
 
 
 class _Device(Ops):
-    step = 1 << 24
+    piece = _DEVICE_STEP
 
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
-        drawer.to_device(x, lo)
+        drawer.to_device(x.reshape(-1), lo)
 
-    def like(self, x: Span) -> Span:
-        return torch.empty_like(x)
+    def scratch(self, name: str, size: int, like: Any) -> Any:
+        return torch.empty(size, dtype=like.dtype, device=like.device)
+
+    def tensor(self, x: Any) -> torch.Tensor:
+        return x  # type: ignore[no-any-return]
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
         y.add_(x, alpha=a)
@@ -256,7 +319,6 @@ class _Device(Ops):
 
 _HOST = _Host()
 _DEVICE = _Device()
-_DEVICE_STEP = CHUNK << 7
 
 
 def _vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
@@ -274,8 +336,8 @@ class IndependentStream(ChunkedStream):
     def _replay_from(self, t: int) -> int:
         return t
 
-    def _piece(self, t: int, age: int, draw: Drawer, out: Span, buffers: Span, ops: Ops, lo: int) -> None:
-        ops.draw(draw, out, lo)  # no detour: what is drawn is the result
+    def _piece(self, t: int, age: int, draw: Drawer, row: Any, kept: Any, ops: Ops, lo: int) -> None:
+        ops.draw(draw, row, lo)  # no detour: what is drawn is the result
 
     def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         ops.copy(out, z)
@@ -285,6 +347,7 @@ class WindowStream(ChunkedStream):
     """Banded B: row t is sum_{i < p} beta_i z_{t-i}, `beta` shape (p,). Keeps the last p - 1 rows of z in a ring."""
 
     name = "window"
+    width = _SIDE_BY_SIDE
 
     def __init__(
         self, numel: int, noise: SecureNoise, horizon: int, beta: NDArray[np.float64], **settings: Any
@@ -321,6 +384,7 @@ class InverseBandStream(ChunkedStream):
     """
 
     name = "inverse-band"
+    width = _SIDE_BY_SIDE
 
     def __init__(
         self,

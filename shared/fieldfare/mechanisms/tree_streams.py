@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.compose import height_of, node_count
 from fieldfare.mechanisms.streams import ChunkedStream, Ops, Span
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from fieldfare.noise import Drawer, SecureNoise
@@ -63,11 +61,11 @@ class ReadNodesStream(ChunkedStream):
         """Go to row t from the key alone: the open nodes are drawn again."""
         if not 0 <= t <= self.horizon:
             raise BadInput(f"skip to round {t}", f"must be in [0, {self.horizon}].", str(min(max(t, 0), self.horizon)))
+        self.round = t
         for height in range(self.slots):
             if t >> height & 1:
                 last = (t >> height << height) - 1
-                self._noise.normal_(self._buffers[height], row=self._row_of(last))
-        self.round = t
+                self._draw_kept(height, self._row_of(last))
 
     def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         height = height_of(t + 1)
@@ -116,10 +114,7 @@ class OnlineTreeStream(ChunkedStream):
             weight = own_weight(h)
             out += buffers[h - 1]
             out *= 1.0 - weight
-            if isinstance(z, torch.Tensor):
-                draw.to_device(z, lo)
-            else:
-                draw.into(z, lo)
+            ops.draw(draw, z, lo)
             ops.axpy(out, weight, z)
         if height < self.slots:
             buffers[height] = out

@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
-from fieldfare_server.cli.export import COLUMNS
+from fieldfare_server.cli.export import COLUMNS, RoundExport
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, verify
 from fieldfare_server.recharge import recharge
+from fieldfare_server.session import Session
 from support.federation import home
 
 PLAN = """
@@ -93,6 +97,49 @@ def test_rounds_in_tensorboard(tmp_path: Path) -> None:
         assert seen == [(row["round"], pytest.approx(row[name], rel=1e-6)) for row in told(where)]
 
 
+class Growing(RoundExport):
+    """Of a run that looks as if it had only so many rounds yet."""
+
+    shown = 2
+
+    def _read(self, ledger: Ledger) -> None:
+        self._rows, self._cursor = [], None
+        super()._read(ledger)
+        del self._rows[self.shown :]
+
+
+@pytest.mark.parametrize("to", ["rounds.csv", "rounds.parquet", "tb"])
+def test_an_export_that_grew_is_the_one_written_at_the_end(tmp_path: Path, to: str) -> None:
+    where, arguments = prepare(tmp_path)
+    result = simulate([*arguments, "--export", str(tmp_path / to)])
+    run = json.loads(result.stdout)["run"]
+    grown = Growing(run, tmp_path / "grown" / to)
+    grown.update(where.ledger)
+    assert len(written(tmp_path / "grown" / to)) == 2
+    grown.shown = 4
+    grown.update(where.ledger, last=True)
+    grown.update(where.ledger, last=True)
+    grown.shown = 5
+    grown.update(where.ledger, last=True)
+    grown.close()
+    assert written(tmp_path / "grown" / to) == written(tmp_path / to)
+    assert len(written(tmp_path / to)) == 5
+
+
+def written(path: Path) -> list[Any]:
+    import pyarrow.parquet as pq
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    if path.suffix == ".csv":
+        return list(csv.DictReader(path.read_text().splitlines()))
+    if path.suffix == ".parquet":
+        return list(pq.read_table(path).to_pylist())
+    (run,) = path.iterdir()
+    log = EventAccumulator(str(run))
+    log.Reload()
+    return [(event.step, event.value) for event in log.Scalars("epsilon")]
+
+
 @pytest.mark.parametrize(("to", "why"), [("rounds.xlsx", "no"), ("folder.csv", "directory"), ("file", "is a file")])
 def test_an_export_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, to: str, why: str) -> None:
     where, arguments = prepare(tmp_path)
@@ -114,7 +161,10 @@ def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True)
     try:
         deadline = time.monotonic() + 120
-        while not any(page_rounds(where, 3)) and process.poll() is None and time.monotonic() < deadline:
+        rows = tmp_path / "rounds.csv"
+        while not (rows.exists() and len(rows.read_text().splitlines()) >= 4):  # live, while the run goes on
+            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the command
         said, _ = process.communicate(timeout=60)
@@ -139,6 +189,21 @@ def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     assert report.ok, str(report.fault)
 
 
-def page_rounds(where: Home, at_least: int) -> list[bool]:
+def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
+    where, arguments = prepare(tmp_path)
+    session = Session.begin(where, Plan.from_toml((tmp_path / "plan.toml").read_text()), True)
+    run = session.account.id
+    abandon = ["abandon", run, "--reason", "its disk is lost", *arguments[2:]]
+    held = simulate(abandon)
+    assert held.exit_code == 2
+    assert "held by" in held.output
+    with session:
+        session.account.release("the machine went away")
+    shutil.rmtree(where.root / run)
+    ended = simulate(abandon)
+    assert ended.exit_code == 0, ended.output
+    body = json.loads(ended.stdout)
+    assert (body["state"], body["message"], body["spent_epsilon"]) == ("stopped", "its disk is lost", 0)
     with Ledger.open(where.ledger) as ledger:
-        return [run.next_round >= at_least for run in ledger.runs().items]
+        assert ledger.population("people").committed_epsilon == 0
+    assert simulate(arguments).exit_code == 0

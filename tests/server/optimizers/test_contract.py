@@ -23,10 +23,13 @@ TABLES: list[dict[str, Any]] = [
     {"kind": "ftrl", "radius": 0.5, "steps": "fixed"},
     {"kind": "normalised-momentum"},
     {"kind": "disk"},
+    {"kind": "disk", "kappa": "adaptive", "innovation": 0.5},
     {"kind": "disk", "kappa": "adaptive", "start": "zero", "base": {"kind": "adamw", "noise_correction": True}},
     {"kind": "disk", "kappa": "auto", "mode": "two-point", "base": {"kind": "sgd", "momentum": 0.5}},
     {"kind": "disk", "mode": "storm", "base": {"kind": "ftrl", "radius": 1.0, "steps": "fixed"}},
     {"kind": "disk", "mode": "doppler", "base": {"kind": "fedyogi"}},
+    {"kind": "three-query", "period": 4},
+    {"kind": "three-query", "period": 2, "mixing": 1.0, "base": {"kind": "sgd", "momentum": 0.9}},
 ]
 ROUNDS, SIZE = 9, 6
 AUTOCOVARIANCE = (1.0, -0.45, -0.05)
@@ -36,17 +39,20 @@ def info(t: int) -> StepInfo:
     return StepInfo(t, ROUNDS, noise_std=0.1 * (1 + t % 3), noise_autocovariance=AUTOCOVARIANCE)
 
 
-def updates(seed: int = 0) -> torch.Tensor:
-    return torch.randn(ROUNDS, SIZE, generator=torch.Generator().manual_seed(seed))
+def updates(queries: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(ROUNDS, queries * SIZE, generator=torch.Generator().manual_seed(seed))
 
 
 def run(
     optimizer: ServerOptimizer, state: State, params: torch.Tensor, given: torch.Tensor, start: int = 0
 ) -> tuple[torch.Tensor, State]:
     for t in range(start, len(given)):
-        points, weights = optimizer.points(state, params, info(t))
-        assert len(points) == len(weights) <= optimizer.queries
-        assert sum(weights) == pytest.approx(1.0)
+        points, weights, shares, batches = optimizer.points(state, params, info(t))
+        assert len(shares) == optimizer.queries
+        assert len(points) * len(shares) == len(weights)
+        assert sum(shares) == pytest.approx(1.0, abs=1e-12)
+        assert sum(weights[: len(points)]) == pytest.approx(1.0)
+        assert batches is None or batches <= t
         assert all(point.dtype == torch.float32 and point.shape == params.shape for point in points)
         params, state = optimizer.step(state, params, given[t], info(t))
     return params, state
@@ -63,8 +69,8 @@ def test_every_kind_is_covered_here() -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=str)
 def test_resumes_bit_for_bit_from_a_copy_of_its_state(table: dict[str, Any]) -> None:
-    start, given = torch.linspace(-1, 1, SIZE), updates()
     optimizer = build(table)
+    start, given = torch.linspace(-1, 1, SIZE), updates(optimizer.queries)
     whole = run(optimizer, optimizer.init(start), start, given)
     half = run(optimizer, optimizer.init(start), start, given[:4])
     # What a checkpoint does: contiguous tensors by name, no object of the first process left.
@@ -85,7 +91,7 @@ def _through_bytes(tensor: torch.Tensor) -> torch.Tensor:
 def test_never_modifies_its_inputs_and_stays_finite(table: dict[str, Any], seed: int, scale: float) -> None:
     optimizer, params = build(table), torch.linspace(-1, 1, SIZE)
     state = optimizer.init(params)
-    for t, update in enumerate(updates(seed) * scale):
+    for t, update in enumerate(updates(optimizer.queries, seed) * scale):
         before = {name: value.clone() for name, value in state.items()}
         old, fed = params.clone(), update.clone()
         optimizer.points(state, params, info(t))
@@ -115,7 +121,7 @@ def test_spec_survives_a_plan_file(table: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=str)
-def test_state_is_tensors_of_model_size_or_scalars(table: dict[str, Any]) -> None:
+def test_state_is_tensors_of_model_size_or_small_ones(table: dict[str, Any]) -> None:
     state = build(table).init(torch.zeros(SIZE))
-    assert all(value.shape in ((SIZE,), ()) for value in state.values())
+    assert all(value.shape in ((SIZE,), ()) or name == "innovation" for name, value in state.items())
     assert all(value.dtype in (torch.float32, torch.float64, torch.int64) for value in state.values())

@@ -27,7 +27,7 @@ def info(t: int, rounds: int = 64, std: float = 1.0, lags: tuple[float, ...] = (
 
 def asked(optimizer: ServerOptimizer, state: State, params: torch.Tensor, t: int, field: Field) -> torch.Tensor:
     """What clients whose local training is `field` would send: combined over the points, as a node does."""
-    points, weights = optimizer.points(state, params, info(t))
+    points, weights, *_ = optimizer.points(state, params, info(t))
     return sum((field(p) * w for p, w in zip(points, weights, strict=True)), torch.zeros_like(params))
 
 
@@ -135,7 +135,7 @@ def impulse_variance(table: dict[str, Any], h: float) -> float:
     x = torch.zeros(1, dtype=DOUBLE)
     state, total = optimizer.init(x), 0.0
     for t in range(rounds):
-        points, weights = optimizer.points(state, x, info(t))
+        points, weights, *_ = optimizer.points(state, x, info(t))
         update = sum((-h * p * w for p, w in zip(points, weights, strict=True)), torch.zeros_like(x))
         x, state = optimizer.step(state, x, update + (t == 5), info(t))
         total += float(x**2)
@@ -246,7 +246,7 @@ def test_combined_then_clipped_contributions_have_the_clip_norm(kappa: float, ga
     """Sensitivity is the clip norm for every radius; clipping each point first has (|a| + |1 - a|) times that."""
     optimizer = build({"kind": "disk", "kappa": kappa, "mode": "two-point", "gamma": gamma})
     state = optimizer.init(torch.zeros(4)) | {"steps": torch.tensor(1), "displacement": torch.ones(4)}
-    _, weights = optimizer.points(state, torch.zeros(4), info(1))
+    _, weights, *_ = optimizer.points(state, torch.zeros(4), info(1))
     assert sum(weights) == pytest.approx(1.0)
     generator = torch.Generator().manual_seed(seed)
     replies = [torch.randn(1, 4, generator=generator) * 10 for _ in weights]
@@ -263,7 +263,7 @@ def test_weights_of_the_two_points(kappa: float, gamma: float, factor: float) ->
     """|a| + |1 - a|, a = (1 - kappa) / (kappa gamma) (disk.md section 2, the erratum's exact form)."""
     optimizer = build({"kind": "disk", "kappa": kappa, "mode": "two-point", "gamma": gamma})
     state = optimizer.init(torch.zeros(2)) | {"steps": torch.tensor(1), "displacement": torch.tensor([1.0, -2.0])}
-    (ahead, here), weights = optimizer.points(state, torch.ones(2), info(1))
+    (ahead, here), weights, *_ = optimizer.points(state, torch.ones(2), info(1))
     assert sum(abs(w) for w in weights) == pytest.approx(factor, abs=1e-3)
     assert weights[0] == pytest.approx((1 - kappa) / (kappa * gamma))
     assert torch.equal(here, torch.ones(2))
@@ -303,7 +303,7 @@ def test_starts_from_the_first_update_or_from_zero() -> None:
 def test_first_round_trains_from_the_model_itself() -> None:
     for mode in ("one-point", "two-point", "storm", "doppler"):
         optimizer = build({"kind": "disk", "mode": mode, "start": "zero"})
-        points, weights = optimizer.points(optimizer.init(START), START, info(0))
+        points, weights, *_ = optimizer.points(optimizer.init(START), START, info(0))
         assert len(points) == 1
         assert weights == (1.0,)
         assert torch.equal(points[0], START)
@@ -321,7 +321,7 @@ def test_adaptive_gain_looks_ahead_with_this_rounds_gain() -> None:
     optimizer = build({"kind": "disk", "kappa": "adaptive", "innovation": 0.4})
     state = optimizer.init(START) | {"steps": torch.tensor(1), "displacement": torch.ones_like(START)}
     k = (1.0 + 0.4) / (1.0 + 0.4 + 1.0)
-    (point,), _ = optimizer.points(state, START, info(1))
+    (point,), *_ = optimizer.points(state, START, info(1))
     torch.testing.assert_close(point, START + (1 - k) / k)
 
 
@@ -329,10 +329,10 @@ def test_auto_gain_depends_on_the_mechanisms_noise_and_on_nothing_private() -> N
     optimizer = build({"kind": "disk", "kappa": "auto", "innovation": 0.05})
     state = optimizer.init(START) | {"steps": torch.tensor(1), "displacement": torch.ones_like(START)}
     white, anti = info(1), info(1, lags=(1.0, -0.5))
-    (a,), _ = optimizer.points(state, START, white)
-    (b,), _ = optimizer.points(state, START, anti)
+    (a,), *_ = optimizer.points(state, START, white)
+    (b,), *_ = optimizer.points(state, START, anti)
     assert float((a - START)[0]) > float((b - START)[0]) > 0
-    (quiet,), _ = optimizer.points(state, START, info(1, std=0.0))
+    (quiet,), *_ = optimizer.points(state, START, info(1, std=0.0))
     assert torch.equal(quiet, START), "without noise there is nothing to filter"
 
 

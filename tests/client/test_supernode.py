@@ -1,0 +1,73 @@
+"""The SuperNode's waits are shortened where Flower is what it was written for, and left alone elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import ModuleType
+
+import pytest
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supernode import start_client_internal
+
+from fieldfare.pulls import FIRST_WAIT, look_sooner
+from fieldfare_client import supernode
+from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, quicken
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    seconds: list[float] = []
+    monkeypatch.setattr(supernode.time, "sleep", seconds.append)
+    return seconds
+
+
+def test_a_node_without_work_keeps_flowers_pace(slept: list[float]) -> None:
+    pace = Pace()
+    for _ in range(5):
+        pace.sleep(3)
+    assert slept == [LAST_LOOK] * 5 == [3.0] * 5
+
+
+def test_after_work_a_node_looks_soon_and_then_ever_later(slept: list[float]) -> None:
+    pace = Pace()
+    pace.sleep(0.5)
+    for _ in range(40):
+        pace.sleep(3)
+    assert slept[:2] == [REPLY_LOOK, FIRST_LOOK]
+    assert slept[1:] == sorted(slept[1:])
+    assert max(slept) == LAST_LOOK
+    # What the SuperLink has to bear: each look is a write to its database.
+    looks = [sum(slept[1 : n + 1]) for n in range(1, 41)]
+    assert sum(at < 10.0 for at in looks) <= 11
+
+
+def test_the_installed_flower_is_quickened_in_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_client_internal, "time", time)
+    assert quicken(start_client_internal)
+    assert isinstance(start_client_internal.time, Pace)
+    assert not quicken(start_client_internal)
+
+
+def test_an_unknown_loop_is_left_alone() -> None:
+    loop = ModuleType("loop")
+    assert not quicken(loop)
+    assert not hasattr(loop, "time")
+
+
+@pytest.mark.parametrize("name", ["pull_objects", "pull_and_inflate_object_from_tree"])
+def test_the_installed_flower_looks_sooner_for_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull = getattr(inflatable_utils, name)
+    monkeypatch.setitem(pull.__kwdefaults__, "initial_backoff", 1)
+    assert look_sooner(pull)
+    assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
+    assert look_sooner(pull)
+    assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
+
+
+def test_another_function_is_left_alone() -> None:
+    def pull(*, patience: float = 1.0, initial_backoff: str = "long") -> None: ...
+
+    before = dict(pull.__kwdefaults__ or {})
+    assert not look_sooner(pull)
+    assert pull.__kwdefaults__ == before
+    assert not look_sooner(lambda: None)

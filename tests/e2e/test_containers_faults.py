@@ -1,0 +1,232 @@
+"""What may happen to a deployment: containers die, networks part, nodes lie, disks fill, backups are put back.
+
+On the federation of test_containers.py, one after another; the last ones change whom it trusts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.container_runs import check_ledger, check_run, plan, run_alone
+from support.containers import Federation, wait_for
+
+pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(7200)]
+
+MORTAL = ("superlink", "gate", "ledger", "api", "node-1", "executor-2", "supervisor")
+"""Killed one a round; the coordinator is in test_containers.py."""
+
+
+def test_each_container_is_killed_in_the_middle_of_a_round(federation: Federation, tmp_path: Path) -> None:
+    text = plan("crashes", len(MORTAL))
+    alone = run_alone(text, tmp_path)
+    run = federation.submit(text)
+    for index, service in enumerate(MORTAL):
+        federation.wait_open(run, index)
+        federation.kill(service)
+    federation.wait_done(run)
+    check_run(federation, run, alone)
+
+
+@contextmanager
+def parted(federation: Federation, service: str, network: str) -> Iterator[None]:
+    """While inside, `service` is not on `network`."""
+    name, container = f"{federation.project}_{network}", federation.container(service)
+    federation.engine("network", "disconnect", name, container)
+    try:
+        yield
+    finally:
+        federation.engine("network", "connect", "--alias", service, name, container)
+
+
+def test_a_partition_of_two_minutes_costs_time_and_nothing_else(federation: Federation, tmp_path: Path) -> None:
+    text = plan("parted", 3)
+    alone = run_alone(text, tmp_path)
+    run = federation.submit(text)
+    federation.wait_open(run, 1)
+    with parted(federation, "gate", "node-1"):
+        time.sleep(120)
+        assert federation.state(run) == "running"
+    federation.wait_done(run)
+    check_run(federation, run, alone)
+
+
+def test_the_server_side_may_be_parted_too(federation: Federation, tmp_path: Path) -> None:
+    text = plan("parted-inside", 3)
+    alone = run_alone(text, tmp_path)
+    run = federation.submit(text)
+    federation.wait_open(run, 1)
+    with parted(federation, "coordinator", "ledger"):
+        time.sleep(30)
+    federation.wait_done(run)
+    check_run(federation, run, alone)
+
+
+LIES = {
+    "nan": "non-finite",
+    "huge": "over-norm, clipped again",
+    "shape": "shape",
+    "stale": "round",
+    "crowd": "users",
+    "slow": None,
+}
+"""What executor-2's client does in a round of its own, and what the server counts for it."""
+
+
+def test_a_node_that_lies_or_is_slow_changes_no_charge(federation: Federation, tmp_path: Path) -> None:
+    text = plan("liars", len(LIES), min_reports=4)
+    run_alone(text, tmp_path)
+    lies = {str(index): lie for index, lie in enumerate(LIES)}
+    federation.exec("executor-2", "sh", "-c", "cat >/state/lies", stdin=json.dumps(lies).encode())
+    try:
+        run = federation.submit(text)
+        federation.wait_done(run)
+    finally:
+        federation.exec("executor-2", "rm", "/state/lies")
+    rounds = federation.rounds(run)
+    assert [(r["index"], r["state"]) for r in rounds] == [(index, "committed") for index in range(len(LIES))]
+    for attempt, counted in zip(rounds, LIES.values(), strict=True):
+        assert attempt["rejects"] == ({counted: 1} if counted else {})
+        # A clipped reply counts; one that is dropped does not, and neither do its users.
+        assert (attempt["reports"] == 24) == (counted in (None, "over-norm, clipped again"))
+        assert attempt["epsilon"] <= 8.0 * (1 + 1e-9)
+    check_ledger(federation)
+
+
+def test_a_full_volume_stops_a_run_and_room_lets_it_go_on(federation: Federation, tmp_path: Path) -> None:
+    text = plan("full", 4)
+    alone = run_alone(text, tmp_path)
+    run = federation.submit(text)
+    federation.wait_open(run, 1)
+    federation.exec("keeper", "dd", "if=/dev/zero", "of=/state/fill", "bs=4096", check=False)
+    wait_for(lambda: federation.state(run) == "interrupted")
+    before = federation.get(f"/v1/runs/{run}")["committed_rounds"]
+    assert before < 4
+    federation.exec("keeper", "rm", "/state/fill")
+    federation.wait_done(run)
+    check_run(federation, run, alone)
+
+
+SERVICES = (
+    "ledger",
+    "superlink",
+    "gate",
+    "coordinator",
+    "supervisor",
+    "api",
+    "node-1",
+    "executor-1",
+    "node-2",
+    "executor-2",
+)
+
+
+def test_state_budget_and_models_outlive_a_restart_of_everything(federation: Federation, tmp_path: Path) -> None:
+    text = plan("restarted", 3)
+    alone = run_alone(text, tmp_path)
+    run = federation.submit(text)
+    federation.wait_open(run, 1)
+    federation.compose("stop", *SERVICES)
+    federation.compose("start", *SERVICES)
+    federation.wait_done(run)
+    check_run(federation, run, alone)
+    models = federation.exec("keeper", "sh", "-c", f"ls -l /state/runs/{run}/model.safetensors")
+    assert models.strip()
+
+
+DUMP = "PGPASSWORD=$(cat /secrets/password) pg_dump --host 127.0.0.1 --username fieldfare fieldfare >/tmp/ledger.sql"
+RESTORE = """
+set -e
+export PGPASSWORD=$(cat /secrets/password) PGHOST=127.0.0.1 PGUSER=fieldfare
+psql --quiet --dbname postgres --command 'DROP DATABASE fieldfare WITH (FORCE)'
+psql --quiet --dbname postgres --command 'CREATE DATABASE fieldfare'
+psql --quiet --set ON_ERROR_STOP=1 --dbname fieldfare --file /tmp/ledger.sql >/dev/null
+"""
+
+
+def test_a_backup_can_be_put_back_and_an_old_ledger_alone_is_refused(federation: Federation, tmp_path: Path) -> None:
+    first = federation.submit(plan("kept", 2))
+    federation.wait_done(first)
+    # deploy/README.md, "Backup": the ledger and the coordinator's volume, while nobody writes.
+    federation.compose("stop", "coordinator", "supervisor")
+    federation.exec("ledger", "sh", "-c", DUMP)
+    federation.exec("keeper", "tar", "-C", "/state", "-cf", "/tmp/coordinator.tar", ".")
+    federation.compose("start", "coordinator", "supervisor")
+    second = federation.submit(plan("forgotten", 2))
+    federation.wait_done(second)
+
+    federation.compose("stop", "coordinator", "supervisor")
+    federation.exec("ledger", "sh", "-c", RESTORE)
+    federation.compose("start", "coordinator", "supervisor")
+    assert "forgotten" not in {p["name"] for p in federation.get("/v1/populations?limit=100")["items"]}
+    refused = federation.submit(plan("after", 2))
+    wait_for(lambda: "an old copy was put back" in federation.logs("coordinator"))
+    assert refused not in {r["id"] for r in federation.get("/v1/runs?limit=100")["items"]}
+
+    federation.compose("stop", "coordinator", "supervisor")
+    federation.exec("keeper", "sh", "-c", "find /state -mindepth 1 -delete; tar -C /state -xf /tmp/coordinator.tar")
+    federation.compose("start", "coordinator", "supervisor")
+    third = federation.submit(plan("after", 2))
+    federation.wait_done(third)
+    assert federation.state(first) == "done"
+    check_ledger(federation)
+
+
+def test_a_node_whose_key_is_revoked_takes_part_no_more(federation: Federation) -> None:
+    superlink = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt"]
+    key = federation.exec("node-2", "cat", "/exchange/node-2.pub")
+    federation.exec("supervisor", "sh", "-c", "cat >/tmp/node-2.pub", stdin=key.encode())
+    run = federation.submit(plan("revoked", 3, min_reports=4, min_available=200))
+    federation.wait_open(run, 1)
+    federation.exec("supervisor", "fieldfare", "nodes", "revoke", "/tmp/node-2.pub", *superlink)
+    federation.wait_done(run)
+    rounds = [r for r in federation.rounds(run) if r["state"] == "committed"]
+    assert rounds[-1]["index"] == 2
+    again = federation.submit(plan("revoked-after", 2, min_reports=4, min_available=200))
+    federation.wait_done(again)
+    # 24 of node-1's 200 users: the revoked node's are not asked any more.
+    assert federation.get("/v1/populations/revoked-after")["users"] == 200
+    assert '"path":"/v1/fleet/activate-node","status":412' in federation.logs("gate")
+
+
+RENEW = """
+from pathlib import Path
+from fieldfare_server.certificates import renew_server
+renew_server(Path("/secrets"), Path("/exchange"), ["superlink", "localhost"], ["gate", "localhost"], days={days})
+"""
+SIDES = ("superlink", "gate", "coordinator", "api", "ledger")
+
+
+def renew(federation: Federation, days: int) -> None:
+    """deploy/README.md, "Certificates": new ones in place of the old, and a restart of who had read those."""
+    volumes = [f"{federation.project}_{side}-secrets:/secrets/{side}" for side in SIDES]
+    mounts = [word for v in (*volumes, f"{federation.project}_exchange:/exchange") for word in ("--volume", v)]
+    federation.engine(
+        "run",
+        "--rm",
+        "--interactive",
+        *mounts,
+        "fieldfare:local",
+        "python",
+        "-",
+        stdin=RENEW.format(days=days).encode(),
+    )
+    tls = ("superlink", "gate", "coordinator", "supervisor", "node-1", "node-2")
+    federation.compose("stop", *tls)
+    federation.compose("start", *tls)
+
+
+def test_expired_certificates_stop_the_federation_and_renewed_ones_start_it(federation: Federation) -> None:
+    renew(federation, days=0)
+    check = ["python", "/opt/fieldfare/healthcheck.py", "https://gate:8000/health", "/exchange/ca.crt"]
+    wait_for(lambda: "expired" in federation.exec("node-1", "sh", "-c", 'exec "$@" 2>&1', "-", *check, check=False))
+    renew(federation, days=397)
+    wait_for(lambda: federation.exec("node-1", *check) == "")
+    run = federation.submit(plan("renewed", 2, min_reports=4, min_available=200))
+    federation.wait_done(run)
+    check_ledger(federation)
