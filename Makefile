@@ -10,7 +10,7 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 .PHONY: install demo test check test-long containers-test
-.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-api bench-rounds clean
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
@@ -54,6 +54,10 @@ $(VENV)-pfl/.installed:
 
 bench-simulation: install $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results $(ARGS)
+
+# 1 000 000 users, 1 000 rounds of cohort 1 000; needs about 0.6 GB of disk.
+bench-scale: install
+	$(BIN)/python benchmarks/simulation_scale.py --out benchmarks/results/simulation_scale.json $(ARGS)
 
 # 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
 bench-api: install

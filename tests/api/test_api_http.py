@@ -12,6 +12,7 @@ from fake_store import START, FakeStore
 from fastapi.testclient import TestClient
 
 from fieldfare_server.api import Settings, build
+from fieldfare_server.api import schemas as answers
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.schemas import Verification
 
@@ -233,6 +234,16 @@ def test_the_openapi_document_has_examples_problems_and_no_orphans(local: TestCl
     schemas = document["components"]["schemas"]
     assert schemas["Population"]["examples"]
     assert schemas["Run"]["examples"]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            good = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
+            reference = good["content"].get("application/json", {}).get("schema", {}).get("$ref")
+            if reference is not None:
+                name = reference.rpartition("/")[2]
+                shown = schemas[name.removeprefix("Page_").rstrip("_")].get("examples")
+                assert shown, (path, name)
+                model = getattr(answers, name.removeprefix("Page_").rstrip("_"))
+                model.model_validate(shown[0])
     used = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert used == set(schemas) | used
     for path, operations in document["paths"].items():

@@ -131,6 +131,19 @@ def test_loss_gradients_in_closed_form_are_those_of_the_loss(name: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
+def test_digits_are_scikit_learns() -> None:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    task = DigitsTask()
+    known = {(*p.astype(int).tolist(), int(y)) for p, y in zip(pixels, labels, strict=True)}
+    seen = {(*p.tolist(), int(y)) for p, y in zip(*task.users().columns.values(), strict=True)}
+    test = task._test
+    assert test is not None
+    seen |= {(*(16 * p).int().tolist(), int(y)) for p, y in zip(*test, strict=True)}
+    assert seen == known
+
+
 def test_auc_is_the_share_of_pairs_in_order() -> None:
     generator = np.random.default_rng(0)
     scores, labels = generator.integers(0, 6, 40), generator.integers(0, 2, 40)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,11 +19,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
 ENGINE = shlex.split(os.environ.get("ENGINE", "docker"))
 PATIENCE = 900.0
 T = TypeVar("T")
+
+
+def require_engine() -> None:
+    """Skip the test where nobody asked for containers, or there is nothing to start them with."""
+    if "CONTAINERS" not in os.environ:
+        pytest.skip("starts containers: run it by `make containers-test`")
+    for program in (COMPOSE[0], ENGINE[0]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not here: set COMPOSE and ENGINE")
 
 
 def wait_for(what: Callable[[], T], patience: float = PATIENCE) -> T:
@@ -127,10 +139,10 @@ class Federation:
             body = reply.read()
         return json.loads(body) if "json" in reply.headers["content-type"] else body.decode()
 
-    def submit(self, plan: str) -> str:
-        """Hand a plan (TOML text) to the federation; returns the run's id."""
+    def submit(self, plan: str, trust: Sequence[str] = ("--root-certificates", "/secrets/ca.crt")) -> str:
+        """Hand a plan (TOML text) to the federation; returns the run's id. trust: how the SuperLink is known."""
         self.exec("supervisor", "sh", "-c", "cat >/tmp/plan.toml", stdin=plan.encode())
-        how = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt", "--create-population"]
+        how = ["--superlink", "superlink:8000", *trust, "--create-population"]
         said = self.exec("supervisor", "fieldfare", "run", "/tmp/plan.toml", *how, "--detach", "--json")
         return str(json.loads(said)["run"])
 

@@ -74,6 +74,11 @@ class Readiness:
                 return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
             return self._now
 
+    def whole(self) -> bool | None:
+        """Whether the chain is whole as far as it was checked; None where nothing can be said yet."""
+        seen = self.verification()
+        return seen.ok if seen.ok or seen.complete else None
+
     def begin(self) -> None:
         """Start the first check without waiting for a probe."""
         self._begin()
