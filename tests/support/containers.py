@@ -111,6 +111,10 @@ class Federation:
     def exec(self, service: str, *command: str, stdin: bytes | None = None, check: bool = True) -> str:
         return self.engine("exec", "--interactive", self.container(service), *command, stdin=stdin, check=check)
 
+    def say(self, service: str, *command: str) -> str:
+        """All that a command prints, whether it succeeds or not."""
+        return self.exec(service, "sh", "-c", 'exec "$@" 2>&1', "-", *command, check=False)
+
     def python(self, service: str, code: str) -> str:
         return self.exec(service, "python", "-", stdin=code.encode())
 
