@@ -59,9 +59,10 @@ bench-simulation: install $(VENV)-pfl/.installed
 bench-scale: install
 	$(BIN)/python benchmarks/simulation_scale.py --out benchmarks/results/simulation_scale.json $(ARGS)
 
-# 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
+# 10 000 runs, 2 000 000 rounds on each database, and the page in Chromium; a quiet machine, 6 GB of disk.
 bench-api: install
-	$(BIN)/python benchmarks/api.py $(ARGS)
+	$(BIN)/python benchmarks/api.py --out benchmarks/results $(ARGS)
+	$(BIN)/python benchmarks/page.py --out benchmarks/results
 
 # Two federations, one after the other; needs a quiet machine.
 bench-rounds: install

@@ -333,7 +333,7 @@ class Session:
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
             "noise_std": noise_std,
-            "noise_norm": noise_std * math.sqrt(d),
+            "noise_norm": noise_std * math.sqrt(total.asked),
             "released_norm": float(torch.linalg.vector_norm(update.double())),
             "clip_norm": self.clip,
         }

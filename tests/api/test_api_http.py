@@ -132,12 +132,14 @@ def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(setti
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/audit/verification").json()["complete"] is False
         store.steps.release()
+        assert "fieldfare_ledger_chain_ok 0.0" not in client.get("/metrics").text, "not known is not broken"
         until(lambda: "1 of 3 rows" in client.get("/readyz").json()["checks"]["chain"])
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/runs").status_code == 200
         store.steps.release(2)
         until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/readyz").json()["checks"]["chain"] == "3 rows verified"
+        assert "fieldfare_ledger_chain_ok 1.0" in client.get("/metrics").text
         # Checking every row again does not take back what is known, and is not answered with it either.
         again = client.post("/v1/audit/verification", headers=admin).json()
         assert (again["ok"], again["complete"]) == (False, False)

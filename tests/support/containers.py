@@ -111,6 +111,10 @@ class Federation:
     def exec(self, service: str, *command: str, stdin: bytes | None = None, check: bool = True) -> str:
         return self.engine("exec", "--interactive", self.container(service), *command, stdin=stdin, check=check)
 
+    def say(self, service: str, *command: str) -> str:
+        """All that a command prints, whether it succeeds or not."""
+        return self.exec(service, "sh", "-c", 'exec "$@" 2>&1', "-", *command, check=False)
+
     def python(self, service: str, code: str) -> str:
         return self.exec(service, "python", "-", stdin=code.encode())
 
@@ -154,9 +158,14 @@ class Federation:
         items = self.get(f"/v1/runs/{run}/rounds?limit=500")["items"]
         return sorted(items, key=lambda r: (r["index"], r["attempt"]))
 
-    def wait_open(self, run: str, index: int) -> None:
-        """Until an attempt at round `index` is under way."""
-        wait_for(lambda: [r for r in self.rounds(run) if r["index"] == index and r["state"] == "open"])
+    def wait_open(self, run: str, index: int) -> int:
+        """Until round `index`, or a later one, is under way; returns which."""
+
+        def found() -> list[int]:
+            assert self.get(f"/v1/runs/{run}")["ended_at"] is None
+            return [r["index"] for r in self.rounds(run) if r["index"] >= index and r["state"] == "open"]
+
+        return wait_for(found)[0]
 
     def wait_done(self, run: str) -> None:
         """Until the run has ended, and it must have ended well."""

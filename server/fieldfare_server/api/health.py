@@ -74,14 +74,16 @@ class Readiness:
                 return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
             return self._now
 
-    def whole(self) -> bool | None:
-        """Whether the chain is whole as far as it was checked; None where nothing can be said yet."""
-        seen = self.verification()
-        return seen.ok if seen.ok or seen.complete else None
-
     def begin(self) -> None:
         """Start the first check without waiting for a probe."""
         self._begin()
+
+    def whole(self) -> bool | None:
+        """What the newest check that came to its end found; None where none has, or it cannot be done now."""
+        self._begin()
+        self._idle.wait(self._patience)
+        with self._lock:
+            return None if self._last is None or self._error is not None else self._last.ok
 
     def stop(self) -> None:
         """End a check that is under way."""
