@@ -10,7 +10,7 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 .PHONY: install demo test check test-long containers-test
-.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api clean
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
@@ -59,9 +59,14 @@ bench-simulation: install $(VENV)-pfl/.installed
 bench-scale: install
 	$(BIN)/python benchmarks/simulation_scale.py --out benchmarks/results/simulation_scale.json $(ARGS)
 
-# 10 000 runs, 2 000 000 rounds; needs a quiet machine and about 1 GB of disk.
+# 10 000 runs, 2 000 000 rounds on each database, and the page in Chromium; a quiet machine, 6 GB of disk.
 bench-api: install
-	$(BIN)/python benchmarks/api.py $(ARGS)
+	$(BIN)/python benchmarks/api.py --out benchmarks/results $(ARGS)
+	$(BIN)/python benchmarks/page.py --out benchmarks/results
+
+# Two federations, one after the other; needs a quiet machine.
+bench-rounds: install
+	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

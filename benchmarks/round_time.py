@@ -230,19 +230,21 @@ def measure(ours: bool, asked: argparse.Namespace, work: Path) -> list[dict[str,
     if view.state != "done" or len(attempts) != asked.rounds:
         logs = "\n".join(p.read_text(errors="replace")[-2000:] for p in sorted(work.glob("*.log")))
         raise RuntimeError(f"the run is {view.state} after {len(attempts)} rounds:\n{said[-2000:]}\n{logs}")
-    return [apart(this, following, watched.lines, asked.nodes) for this, following in itertools.pairwise(attempts[1:])]
+    return [apart(this, following, watched.lines) for this, following in itertools.pairwise(attempts[1:])]
 
 
-def apart(this: RoundView, following: RoundView, lines: list[Line], nodes: int) -> dict[str, float]:
-    """A round's phases, in order; one ends when its last node has ended it."""
+def apart(this: RoundView, following: RoundView, lines: list[Line]) -> dict[str, float]:
+    """A round's phases, in order; one ends when its last node has ended it. A node without a user of it has no part."""
     assert this.closed_at is not None
-    ends, phases, before = [this.opened_at] * nodes, dict[str, float](), this.opened_at
+    first = next(iter(PHASES))
+    asked = {line.node for line in lines if line.phase == first and this.opened_at < line.at < this.closed_at}
+    ends, phases, before = dict.fromkeys(asked, this.opened_at), dict[str, float](), this.opened_at
     for phase, name in PHASES.items():
-        for node in range(nodes):
-            ends[node] = next(
+        for node in asked:
+            ends[node] = min(
                 line.at for line in lines if (line.node, line.phase) == (node, phase) and line.at > ends[node]
             )
-        phases[name], before = max(ends) - before, max(ends)
+        phases[name], before = max(ends.values()) - before, max(ends.values())
     later = max(line.cpu for line in lines if line.at <= following.opened_at)
     earlier = max(line.cpu for line in lines if line.at <= this.opened_at)
     return {

@@ -6,10 +6,12 @@ Waits for every file to be readable and every port to accept a connection, then 
 library alone: waiting costs nothing, where a program that fails and is restarted imports everything each time.
 """
 
+import json
 import os
 import socket
 import sys
 import time
+from datetime import UTC, datetime
 
 
 def missing(needs: list[str]) -> list[str]:
@@ -30,6 +32,14 @@ def _listens(need: str) -> bool:
     return True
 
 
+def _line(text: str) -> str:
+    # As fieldfare.logs would write it.
+    if os.environ.get("FIELDFARE_LOG") != "json":
+        return text
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": now, "level": "info", "logger": "after", "message": text})
+
+
 def main(arguments: list[str]) -> None:
     """See the module."""
     at = arguments.index("--")
@@ -37,7 +47,7 @@ def main(arguments: list[str]) -> None:
     said: list[str] = []
     while absent := missing(needs):
         if absent != said:
-            print("waiting for", *absent, file=sys.stderr, flush=True)
+            print(_line("waiting for " + " ".join(absent)), file=sys.stderr, flush=True)
             said = absent
         time.sleep(0.5)
     os.execvp(program[0], program)  # noqa: S606  (the operator's own command)

@@ -24,7 +24,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare import clipping
+from fieldfare import clipping, logs
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, load_task
@@ -159,6 +159,7 @@ def _train(
 @app.query("users")
 def users(message: Message, context: Context) -> Message:
     """Which users live here, by pseudonym, and which model they would train."""
+    logs.join()
     here = hosted(context)
     return Message(write_users(flwr.app, here.table.pseudonyms, here.schema), reply_to=message)
 
@@ -166,8 +167,14 @@ def users(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
+    logs.join()
     here = hosted(context)
     instruction = TrainInstruction.read(message.content, here.schema)
+    with logs.about(instruction.occasion.run, instruction.occasion.round):
+        return _answer(here, instruction, message)
+
+
+def _answer(here: Hosted, instruction: TrainInstruction, message: Message) -> Message:
     points = [
         torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
     ]

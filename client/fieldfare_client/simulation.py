@@ -7,8 +7,10 @@ the server holds one update at a time whatever the cohort.
 from __future__ import annotations
 
 import logging
+import traceback
 import uuid
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.user_config import UserConfig
@@ -86,7 +88,10 @@ class LocalGrid(Grid):
         try:
             return self._app(message, context)
         except Exception as error:
-            log.warning("node %d: %r", context.node_id, error)
+            # Where it happened, not what it says: an error of a task may quote a user's data.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            log.warning("node %d: %s at %s", context.node_id, type(error).__name__, where)
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:

@@ -14,6 +14,7 @@ import logging
 import time
 from types import ModuleType
 
+from fieldfare import logs
 from fieldfare.pulls import look_sooner
 
 log = logging.getLogger("fieldfare.supernode")
@@ -55,6 +56,7 @@ def main() -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    logs.join()
     # Both, whatever the first one says.
     if not all([quicken(start_client_internal), look_sooner(pull_objects)]):
         log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")

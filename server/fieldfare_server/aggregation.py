@@ -117,7 +117,12 @@ class Aggregate:
         return (noised.view(self.queries, -1) * torch.tensor(factors)[:, None]).view(-1)
 
     @property
+    def asked(self) -> int:
+        """Coordinates of what is released: of the queries that have a share."""
+        return self.schema.numel * sum(share > 0 for share in self.shares)
+
+    @property
     def spread(self) -> float:
         """The noise of `unstacked` in units of that of `sum`: root mean square over what was asked."""
-        asked = [share for share in self.shares if share]
-        return math.sqrt(math.fsum(1.0 / share for share in asked) / len(asked))
+        wide = [1.0 / share for share in self.shares if share]
+        return math.sqrt(math.fsum(wide) / len(wide))

@@ -19,6 +19,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
+from fieldfare import logs
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare.pulls import look_sooner
@@ -55,6 +56,7 @@ def read_plan(value: str) -> Plan:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Flower's entry point: begin or resume, then run to the end."""
+    logs.configure("info")
     look_sooner(pull_objects)
     said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
     home, stable = Home.of(), identity_is_stable(grid)

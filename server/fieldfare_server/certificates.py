@@ -5,8 +5,9 @@ The server side's directory (each part below goes to one service, and to no othe
     superlink/    ca.crt server.crt server.key superexec.secret
     gate/         ca.crt server.crt server.key      (what nodes reach instead of the SuperLink; see deploy/gate/)
     coordinator/  ca.crt superexec.secret ledger.url
-    api/          ledger.url              (the page's token is added by `fieldfare token create --file`)
+    api/          ledger.url              (the page's token is added by `fieldfare serve --page-token`)
     ledger/       password
+    monitoring/   grafana.password     (the token to scrape with is added by `fieldfare serve --metrics-token`)
 
 A node's directory, made where the node is:
 
@@ -36,9 +37,10 @@ from fieldfare.errors import BadInput
 DAYS = 397
 """Validity: what public authorities allow for server certificates."""
 
-PARTS = ("superlink", "gate", "coordinator", "api", "ledger")
+PARTS = ("superlink", "gate", "coordinator", "api", "ledger", "monitoring")
 """Directories of the server side: one a service."""
 
+_GRAFANA = "monitoring/grafana.password"
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()
 
@@ -67,6 +69,7 @@ def make_server(
         "coordinator/ledger.url": url,
         "api/ledger.url": url,
         "ledger/password": password.encode(),
+        _GRAFANA: secrets.token_urlsafe(24).encode(),
         "superlink/superexec.secret": executor_secret,
         **_tls(hosts, gate_hosts, days),
     }
@@ -80,14 +83,16 @@ def make_server(
 def renew_server(
     directory: Path, exchange: Path, hosts: Sequence[str], gate_hosts: Sequence[str] = ("gate",), *, days: int = DAYS
 ) -> list[Path]:
-    """Put new certificates in the place of those that `make_server` wrote, and nothing else; return the files.
+    """Put new certificates in the place of those that `make_server` wrote; return the files. Secrets stay as they are,
+    and those that an older version did not make yet are made.
 
     Every node needs the new `exchange`/ca.crt, and services that were started with the old files have to be started
     again. Raises `BadInput` where there is nothing to renew.
     """
     if not (directory / "superlink" / "ca.crt").exists():
         raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
-    files = _tls(hosts, gate_hosts, days)
+    files = {} if (directory / _GRAFANA).exists() else {_GRAFANA: secrets.token_urlsafe(24).encode()}
+    files |= _tls(hosts, gate_hosts, days)
     return [*_write_all(directory, files), _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Adjacency, Participation, adjacency_factor
+from fieldfare.participation import Adjacency, Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
@@ -93,17 +93,18 @@ def _plan_facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
         sensitivity=sensitivity,
         bound=alone.bound,
         how=alone.how,
-        noise_multiplier=_multiplier(planned, sensitivity),
+        noise_multiplier=_multiplier(planned, mechanism, sensitivity),
         separation=separation,
         max_participations=most,
     )
 
 
-def _multiplier(planned: PrivacyLoss, sensitivity: float) -> float | None:
-    """The noise multiplier that the ledger's charge implies: mu = sensitivity / sigma, or the sampled events' own."""
+def _multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float) -> float | None:
+    """The noise multiplier that the ledger's charge implies: mu = sensitivity / sigma; sampled events have sigma over
+    the longest column."""
     if planned.sampled:
         multipliers = {event.noise_multiplier for event in planned.sampled}
-        return multipliers.pop() if len(multipliers) == 1 else None
+        return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
     return sensitivity / planned.mu if planned.mu > 0 else None
 
 
@@ -152,7 +153,11 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     lines = [
         Fact(name="Unit", value=f"{unit}, over the whole training"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
-        *(_plan_lines(facts) if facts else [Fact(name="Plan", value="written by another version; see the audit log")]),
+        *(
+            _plan_lines(facts, run.planned)
+            if facts
+            else [Fact(name="Plan", value="written by another version; see the audit log")]
+        ),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
         Fact(name="Noise source", value=_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
@@ -160,25 +165,33 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
 
 
-def _plan_lines(facts: PlanFacts) -> list[Fact]:
+def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
+    if facts is None:
+        return [Fact(name="Plan", value="written by another version; see the audit log")]
     clipping = facts.plan.clipping
     sigma = facts.noise_multiplier
     once = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
     apart = f", at least {facts.separation} rounds apart" if facts.max_participations > 1 else ""
     scheme = facts.plan.participation.scheme
-    sampled = scheme in ("poisson", "cyclic-poisson")
     norm = clipping.get("norm")
     return [
         Fact(name="Mechanism", value=f"{facts.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         Fact(name="Participation", value=f"{scheme}: {once}{apart}; enforced when users are selected"),
         Fact(
             name="Sampling assumption",
-            value="random, as the selector draws it" if sampled else "none: no amplification by sampling is claimed",
+            value=_sampling(facts.participation, planned),
         ),
         Fact(name="Clip norm", value=f"{norm:g} ({clipping.get('kind')})" if norm else str(clipping.get("kind"))),
         Fact(name="Noise multiplier", value=f"{sigma:.4g}" if sigma else "varies"),
         Fact(name="Sensitivity", value=f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"),
     ]
+
+
+def _sampling(participation: Participation, planned: PrivacyLoss) -> str:
+    if not planned.sampled:
+        return "none: no amplification by sampling is claimed"
+    rate = f"{getattr(participation, 'rate', 1.0):.4g}"
+    return f"each user by a coin of its own, with probability {rate}; amplification by sampling is claimed"
 
 
 def _source(facts: PlanFacts | None) -> str:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
 
-from fieldfare import clipping
+from fieldfare import clipping, logs
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput, CheckpointError, LedgerError
@@ -178,7 +178,8 @@ class Session:
         )
         try:
             session = cls(plan, cost_of(plan), handle, store, key)
-            session._settle_open_round(handle.open_round_pending())
+            with logs.about(run_id, handle.next_round):
+                session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:
                 session._restore(*store.latest_committed(handle.checkpoint), handle.next_round)
         except BaseException as error:
@@ -332,7 +333,7 @@ class Session:
             "score": score.get(self.task.score_name),
             "score_name": self.task.score_name,
             "noise_std": noise_std,
-            "noise_norm": noise_std * math.sqrt(d),
+            "noise_norm": noise_std * math.sqrt(total.asked),
             "released_norm": float(torch.linalg.vector_norm(update.double())),
             "clip_norm": self.clip,
         }

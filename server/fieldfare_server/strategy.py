@@ -21,6 +21,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fieldfare import logs
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.wire import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_server import faults
@@ -113,7 +114,8 @@ class FieldfareStrategy(Strategy):
         require_simulated(s.plan, grid)
         if s.crowd is not None:
             s.crowd.names = self._roster.names
-        self.summary()
+        with logs.about(s.account.id):
+            self.summary()
         try:
             while s.next_round < s.plan.run.rounds:
                 request = s.account.request()
@@ -124,7 +126,8 @@ class FieldfareStrategy(Strategy):
                     s.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
-                voids = 0 if self._round(grid) else voids + 1
+                with logs.about(s.account.id, s.next_round):
+                    voids = 0 if self._round(grid) else voids + 1
                 if not bool(torch.isfinite(s.params).all()):
                     # It is released and charged; training on would only spend more.
                     s.finish("failed", f"the model was not finite any more after round {s.next_round - 1}")
@@ -170,6 +173,7 @@ class FieldfareStrategy(Strategy):
         cohort = self._cohort(grid)
         faults.point("strategy.selected")
         opened = s.account.open_round(cohort)
+        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         occasion = Occasion(s.account.id, opened.index, opened.attempt)
         points, weights, shares, batches = s.points()
         # Encoded once, shared by all messages: a message costs one reference, not one model.
@@ -229,7 +233,9 @@ class FieldfareStrategy(Strategy):
                 rejects=dict(attempt.sum.rejects),
             )
             s.voids += 1
-            log.warning("round %d void: %d reports", attempt.opened.index, attempt.sum.users)
+            # Under add_remove a count of reports is a count of users, and those are the secret.
+            secret = s.plan.privacy.adjacency == "add_remove"
+            log.warning("round %d void: %s reports", attempt.opened.index, "too few" if secret else attempt.sum.users)
             return None, None
         s.release(attempt.opened, attempt.sum, attempt.reported)
         self._on_round(self._report(attempt))

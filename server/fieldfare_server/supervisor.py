@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fieldfare import logs
 from fieldfare.errors import FieldfareError
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
 
 log = logging.getLogger("fieldfare.supervisor")
@@ -49,7 +51,8 @@ class Supervisor:
             if run.next_round > seen.round:
                 self._watched[run.id] = seen = _Watched(run.next_round)
             if run.state == "interrupted" and self._due(seen):
-                self._try(run, seen)
+                with logs.about(run.id, run.next_round):
+                    self._try(run, seen)
                 tried.append(run.id)
         return tried
 
@@ -71,3 +74,14 @@ class Supervisor:
                 seen.attempts,
                 run.id,
             )
+
+
+def under_way(ledger: Ledger) -> list[RunView]:
+    """All runs that have not ended."""
+    found: list[RunView] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = ledger.runs(cursor=cursor or None, limit=200)
+        found += [run for run in page.items if run.ended_at is None]
+        cursor = page.next
+    return found

@@ -37,6 +37,14 @@ def loss(epsilon: float) -> Loss:
     return Loss(epsilon=epsilon, delta=DELTA, rho=epsilon**2 / 46, mu=epsilon / 4.4)
 
 
+def offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise ProblemError(400, "bad-cursor", "this cursor is not one of ours.")
+    return int(cursor)
+
+
 class FakeStore:
     """One population `aircraft` (limit 2) and `runs` runs of 64 rounds; `commit` adds a round to the newest."""
 
@@ -149,10 +157,7 @@ class FakeStore:
 
     def runs(self, cursor: str | None, limit: int, population: str | None) -> Page[Run]:
         self.ping()
-        try:
-            start = int(cursor or 0)
-        except ValueError:
-            raise ProblemError(400, "bad-cursor", "this cursor is not one of ours.") from None
+        start = offset(cursor)
         names = [n for n in reversed(self.progress) if population in (None, "aircraft")]
         every = list(map(self._run, names))
         more = str(start + limit) if start + limit < len(every) else None
@@ -186,7 +191,7 @@ class FakeStore:
 
     def rounds(self, run_id: str, cursor: str | None, limit: int) -> Page[Round]:
         done = self.run(run_id).committed_rounds
-        start = int(cursor or 0)
+        start = offset(cursor)
         items = tuple(
             Round(
                 index=t,
@@ -237,10 +242,7 @@ class FakeStore:
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         self.ping()
-        try:
-            start = int(cursor or 0)
-        except ValueError:
-            raise ProblemError(400, "bad-cursor", "this cursor is not one of ours.") from None
+        start = offset(cursor)
         rows = [r for r in self.rows if run in (None, r.run)]
         rows = rows[::-1]
         more = str(start + limit) if start + limit < len(rows) else None
@@ -260,7 +262,7 @@ class FakeStore:
 
     def totals(self) -> Totals:
         self.ping()
-        return Totals(rounds={"committed": sum(self.progress.values())}, rejects={"late": 7}, runs={"running": 1})
+        return Totals({"committed": sum(self.progress.values())}, {"late": 7}, {"running": 1}, failed_self_tests=0)
 
     def statement(self, run_id: str) -> Statement:
         self.run(run_id)

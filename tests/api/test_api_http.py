@@ -12,6 +12,7 @@ from fake_store import START, FakeStore
 from fastapi.testclient import TestClient
 
 from fieldfare_server.api import Settings, build
+from fieldfare_server.api import schemas as answers
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.schemas import Verification
 
@@ -131,12 +132,14 @@ def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(setti
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/audit/verification").json()["complete"] is False
         store.steps.release()
+        assert "fieldfare_ledger_chain_ok 0.0" not in client.get("/metrics").text, "not known is not broken"
         until(lambda: "1 of 3 rows" in client.get("/readyz").json()["checks"]["chain"])
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/runs").status_code == 200
         store.steps.release(2)
         until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/readyz").json()["checks"]["chain"] == "3 rows verified"
+        assert "fieldfare_ledger_chain_ok 1.0" in client.get("/metrics").text
         # Checking every row again does not take back what is known, and is not answered with it either.
         again = client.post("/v1/audit/verification", headers=admin).json()
         assert (again["ok"], again["complete"]) == (False, False)
@@ -233,6 +236,16 @@ def test_the_openapi_document_has_examples_problems_and_no_orphans(local: TestCl
     schemas = document["components"]["schemas"]
     assert schemas["Population"]["examples"]
     assert schemas["Run"]["examples"]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            good = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
+            reference = good["content"].get("application/json", {}).get("schema", {}).get("$ref")
+            if reference is not None:
+                name = reference.rpartition("/")[2]
+                shown = schemas[name.removeprefix("Page_").rstrip("_")].get("examples")
+                assert shown, (path, name)
+                model = getattr(answers, name.removeprefix("Page_").rstrip("_"))
+                model.model_validate(shown[0])
     used = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert used == set(schemas) | used
     for path, operations in document["paths"].items():

@@ -29,6 +29,12 @@ def client(ledger: Ledger, ledger_url: str) -> Iterator[TestClient]:
         yield client
 
 
+def client_of(ledger: Ledger) -> TestClient:
+    """A service that has seen nothing yet."""
+    app = create_app(ledger.url, Settings(verify_seconds=0, metrics_seconds=0))
+    return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1))
+
+
 def bearer(ledger: Ledger, *scopes: str) -> dict[str, str]:
     secret, _ = ledger.create_token("officer", scopes, actor="test")  # type: ignore[arg-type]
     return {"Authorization": f"Bearer {secret}"}
@@ -236,6 +242,28 @@ def test_metrics_come_from_the_ledger(client: TestClient, ledger: Ledger) -> Non
     assert 'fieldfare_updates_rejected_total{reason="late"} 2.0' in lines
     assert 'fieldfare_runs{state="running"} 1.0' in lines
     assert 'fieldfare_rounds_left{population="aircraft"} 15.0' in lines
+    assert "fieldfare_ledger_chain_ok 1.0" in lines
+    assert "fieldfare_noise_self_test_failed_runs 0.0" in lines
+
+
+def test_metrics_know_a_lost_lease_a_failed_self_test_and_a_broken_chain(client: TestClient, ledger: Ledger) -> None:
+    run = ledger_data.start(ledger, "run-1")
+    ledger_data.start(ledger, "run-2")
+    ledger.note_audit("run-1", {"passed": False}, actor="test")
+    ledger.note_audit("run-2", {"passed": False}, actor="test")
+    ledger.note_audit("run-2", {"passed": True}, actor="test")
+    run.release("gone")
+    with ledger.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE leases SET renewed_at = renewed_at - 1000, holder = 'elsewhere'")
+    lines = client.get("/metrics").text.splitlines()
+    assert 'fieldfare_runs{state="interrupted"} 2.0' in lines
+    assert not [line for line in lines if line.startswith('fieldfare_runs{state="running"}')]
+    assert "fieldfare_noise_self_test_failed_runs 1.0" in lines
+    with ledger.database.engine.begin() as connection:
+        for (trigger,) in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").all():
+            connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
+        connection.exec_driver_sql("UPDATE audit SET actor = 'somebody else' WHERE id = 2")
+    assert "fieldfare_ledger_chain_ok 0.0" in client_of(ledger).get("/metrics").text.splitlines()
 
 
 def test_a_reader_in_the_middle_of_a_read_does_not_hold_a_commit_up(ledger: Ledger, ledger_url: str) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from support.container_runs import TASK
-from support.containers import COMPOSE, ENGINE, Federation
+from support.containers import Federation, require_engine
 
 
 @pytest.fixture(scope="session")
 def federation() -> Iterator[Federation]:
-    if "CONTAINERS" not in os.environ:
-        pytest.skip("starts containers: run it by `make containers-test`")
-    for program in (COMPOSE[0], ENGINE[0]):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not here: set COMPOSE and ENGINE")
+    require_engine()
     made = Federation("fieldfare-e2e", ["docker-compose.yml", "tests/e2e/compose.e2e.yml"], TASK)
     try:
         made.up()

@@ -145,23 +145,12 @@ def test_a_node_whose_key_is_not_registered_is_refused(federation: Federation) -
     federation.exec(
         "node-1", "fieldfare", "certificates", "node", "/tmp/stranger", "--exchange", "/tmp/x", "--name", "stranger"
     )
-    command = ["timeout", "30", "flower-supernode", "--superlink=gate:8000", "--root-certificates=/exchange/ca.crt"]
+    command = ["timeout", "120", "flower-supernode", "--superlink=gate:8000", "--root-certificates=/exchange/ca.crt"]
     private = ["--auth-supernode-private-key=/tmp/stranger/node", "--host=127.0.0.1", "--port=9999"]
     runtime = [f"--ssl-{k}=/tmp/stranger/runtime{v}" for k, v in (("certfile", ".crt"), ("keyfile", ".key"))]
-    done = federation.exec(
-        "node-1",
-        "sh",
-        "-c",
-        'exec "$@" 2>&1',
-        "-",
-        *command,
-        *private,
-        *runtime,
-        "--ssl-ca-certfile=/tmp/stranger/runtime-ca.crt",
-        "--isolation=process",
-        check=False,
-    )
-    assert "SuperNode ID" not in done
+    authority = ["--ssl-ca-certfile=/tmp/stranger/runtime-ca.crt", "--isolation=process"]
+    said = federation.say("node-1", *command, *private, *runtime, *authority)
+    assert "SuperNode ID" not in said
     assert federation.logs("gate").count(UNKNOWN_KEY) > before
 
 

@@ -13,21 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from fieldfare_server.ledger.migrate import latest
 from support.container_runs import check_ledger, check_run, plan, run_alone
 from support.containers import Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(7200)]
 
-MORTAL = ("superlink", "gate", "ledger", "api", "node-1", "executor-2", "supervisor")
+MORTAL = ("superlink", "gate", "ledger", "node-1", "executor-2", "supervisor", "api")
 """Killed one a round; the coordinator is in test_containers.py."""
 
 
 def test_each_container_is_killed_in_the_middle_of_a_round(federation: Federation, tmp_path: Path) -> None:
-    text = plan("crashes", len(MORTAL))
+    text = plan("crashes", len(MORTAL) + 2)
     alone = run_alone(text, tmp_path)
     run = federation.submit(text)
-    for index, service in enumerate(MORTAL):
-        federation.wait_open(run, index)
+    index = -1
+    for service in MORTAL:
+        index = federation.wait_open(run, index + 1)
         federation.kill(service)
     federation.wait_done(run)
     check_run(federation, run, alone)
@@ -139,6 +141,15 @@ def test_state_budget_and_models_outlive_a_restart_of_everything(federation: Fed
     assert models.strip()
 
 
+def refusal(federation: Federation, text: str) -> str:
+    """What `fieldfare run` says of a plan, followed to its end."""
+    federation.exec("supervisor", "sh", "-c", "cat >/tmp/plan.toml", stdin=text.encode())
+    how = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt", "--create-population"]
+    said = federation.say("supervisor", "fieldfare", "run", "/tmp/plan.toml", *how)
+    return " ".join(said.split())
+
+
+PSQL = "PGPASSWORD=$(cat /secrets/password) psql --host 127.0.0.1 --username fieldfare --dbname fieldfare"
 DUMP = "PGPASSWORD=$(cat /secrets/password) pg_dump --host 127.0.0.1 --username fieldfare fieldfare >/tmp/ledger.sql"
 RESTORE = """
 set -e
@@ -164,9 +175,8 @@ def test_a_backup_can_be_put_back_and_an_old_ledger_alone_is_refused(federation:
     federation.exec("ledger", "sh", "-c", RESTORE)
     federation.compose("start", "coordinator", "supervisor")
     assert "forgotten" not in {p["name"] for p in federation.get("/v1/populations?limit=100")["items"]}
-    refused = federation.submit(plan("after", 2))
-    wait_for(lambda: "an old copy was put back" in federation.logs("coordinator"))
-    assert refused not in {r["id"] for r in federation.get("/v1/runs?limit=100")["items"]}
+    assert "an old copy was put back" in refusal(federation, plan("after", 2))
+    assert "after" not in {r["population"] for r in federation.get("/v1/runs?limit=100")["items"]}
 
     federation.compose("stop", "coordinator", "supervisor")
     federation.exec("keeper", "sh", "-c", "find /state -mindepth 1 -delete; tar -C /state -xf /tmp/coordinator.tar")
@@ -175,6 +185,44 @@ def test_a_backup_can_be_put_back_and_an_old_ledger_alone_is_refused(federation:
     federation.wait_done(third)
     assert federation.state(first) == "done"
     check_ledger(federation)
+
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "next", {newest!r}, None, None
+def upgrade():
+    op.add_column("populations", sa.Column("colour", sa.String(10), nullable=True))
+"""
+BACK = "ALTER TABLE populations DROP COLUMN colour; UPDATE alembic_version SET version_num = '{newest}'"
+
+
+def test_an_upgrade_keeps_the_data_and_the_older_services_refuse_to_write(
+    federation: Federation, tmp_path: Path
+) -> None:
+    newest = latest()
+    migration = tmp_path / "next.py"
+    migration.write_text(NEXT.format(newest=newest))
+    migration.chmod(0o644)
+    tmp_path.chmod(0o755)
+    inside = federation.exec(
+        "api", "python", "-c", "from fieldfare_server.ledger import migrate as m; print(m.LOCATION)"
+    )
+    next_version = [
+        *("run", "--rm", "--network", f"{federation.project}_ledger"),
+        *("--volume", f"{federation.project}_api-secrets:/secrets:ro"),
+        *("--volume", f"{migration}:{inside.strip()}/versions/next.py:ro"),
+        *("--env", "FIELDFARE_LEDGER_FILE=/secrets/ledger.url", "fieldfare:local", "fieldfare"),
+    ]
+    before = federation.exec("supervisor", "fieldfare", "runs", "--json")
+    try:
+        federation.engine(*next_version, "migrate")
+        assert federation.engine(*next_version, "runs", "--json") == before
+        assert "newer than this program" in refusal(federation, plan("kept", 2))
+        assert federation.engine(*next_version, "runs", "--json") == before
+    finally:
+        federation.exec("ledger", "sh", "-c", PSQL + ' --command "$1"', "-", BACK.format(newest=newest))
+    assert federation.exec("supervisor", "fieldfare", "runs", "--json") == before
 
 
 def test_a_node_whose_key_is_revoked_takes_part_no_more(federation: Federation) -> None:
@@ -224,7 +272,7 @@ def renew(federation: Federation, days: int) -> None:
 def test_expired_certificates_stop_the_federation_and_renewed_ones_start_it(federation: Federation) -> None:
     renew(federation, days=0)
     check = ["python", "/opt/fieldfare/healthcheck.py", "https://gate:8000/health", "/exchange/ca.crt"]
-    wait_for(lambda: "expired" in federation.exec("node-1", "sh", "-c", 'exec "$@" 2>&1', "-", *check, check=False))
+    wait_for(lambda: "expired" in federation.say("node-1", *check))
     renew(federation, days=397)
     wait_for(lambda: federation.exec("node-1", *check) == "")
     run = federation.submit(plan("renewed", 2, min_reports=4, min_available=200))

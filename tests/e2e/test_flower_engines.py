@@ -10,12 +10,10 @@ import contextlib
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,11 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.flower import environment, program, require_ended, run_flower_simulation, stop, submit, superlink
+from fieldfare_server.flower import require_ended, run_flower_simulation, submit, superlink
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.session import Session
+from support.flower import supernode
 
 PLAN = """
 [privacy]
@@ -128,25 +127,20 @@ def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_pa
     torch.testing.assert_close(model(home, run.id), model(whole, trace.run), rtol=1e-5, atol=1e-6)
 
 
-@contextlib.contextmanager
-def supernode(work: Path, address: str, index: int) -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
-    with (work / f"node-{index}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1"}),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            stop(process)
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_three_queries_under_ray(tmp_path: Path) -> None:
+    """Several sums a reply through Flower's own messages. One node: places of the fixed order go by registration."""
+    text = PLAN.replace('"min-separation"\nseparation = 2\nmax_participations = 2', '"fixed-order"\nperiod = 2')
+    text += '[server_optimizer]\nkind = "three-query"\nperiod = 2\n'
+    here, there = home_with_population(tmp_path / "here"), home_with_population(tmp_path / "there")
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    session = Session.begin(here, Plan.from_toml(text), identity_is_stable=True)
+    trace = run_here(session, local_grid(session.plan, 1), "local", quiet=True)
+    run = run_flower_simulation(there, path, "", nodes=1)
+    torch.testing.assert_close(model(there, run), model(here, trace.run), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.flower

@@ -15,6 +15,7 @@ from fieldfare.plan import Plan
 from fieldfare_server import optimizers
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.plans import check_plan
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
@@ -35,6 +36,14 @@ OPTIMIZERS: list[dict[str, Any]] = [
     {"kind": "disk", "mode": "two-point", "gamma": 0.1, "kappa": 0.3},
     {"kind": "disk", "kappa": "adaptive", "start": "zero"},
 ]
+
+QUERIES: list[dict[str, Any]] = [
+    {"kind": "three-query", "period": 3},
+    {"kind": "three-query", "period": 3, "mixing": 1.0, "change": 5.0, "drift": 1e-3, "base": SGD},
+]
+IN_ORDER: dict[str, Any] = {"participation": {"scheme": "fixed-order", "period": 3}}
+FOR_DIFFERENCES = [{"kind": "flat", "linf_filter": 1.0}, {"kind": "normalised", "norm": 0.1}, {"kind": "per-layer"}]
+"""What three queries ask for, and how they may be clipped."""
 
 CLIPPINGS: list[dict[str, Any]] = [
     {"kind": "flat", "norm": 0.05},
@@ -85,7 +94,7 @@ def reference(where: Home, mechanism: dict[str, Any]) -> tuple[str, ...]:
 
 
 def test_no_kind_is_left_out() -> None:
-    assert {case["kind"] for case in OPTIMIZERS} == set(optimizers.kinds())
+    assert {case["kind"] for case in [*OPTIMIZERS, *QUERIES]} == set(optimizers.kinds())
     assert {case["kind"] for case in CLIPPINGS} == set(clippings.kinds())
 
 
@@ -94,6 +103,17 @@ def test_the_charge_with_every_optimizer(
     optimizer: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], where: Home
 ) -> None:
     assert charges(where, plan(mechanism=mechanism, server_optimizer=optimizer)) == reference
+
+
+@pytest.mark.parametrize("clipping", FOR_DIFFERENCES, ids=name)
+def test_the_charge_of_three_queries_is_that_of_one(
+    clipping: dict[str, Any], mechanism: dict[str, Any], where: Home
+) -> None:
+    """Three clipped vectors a user and round, in the place of one: neither their clipping nor their shares matter."""
+    one = charges(where, plan(mechanism=mechanism, server_optimizer=SGD, **IN_ORDER))
+    for optimizer in QUERIES:
+        three = check_plan(plan(mechanism=mechanism, server_optimizer=optimizer, clipping=clipping, **IN_ORDER))
+        assert charges(where, three) == one
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=name)

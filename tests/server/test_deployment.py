@@ -117,6 +117,10 @@ def test_renewal_replaces_certificates_and_nothing_else(tmp_path: Path) -> None:
     changed = {p.name for p, content in before.items() if p.read_bytes() != content}
     assert changed == {"ca.crt", "server.crt", "server.key"}
     assert files(tmp_path / "s") == modes
+    # A deployment that was made before there was monitoring gets what that needs.
+    (tmp_path / "s/monitoring/grafana.password").unlink()
+    renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    assert files(tmp_path / "s") == modes
     authorities = {p.read_bytes() for p in tmp_path.rglob("ca.crt")}
     assert len(authorities) == 1
     ca = x509.load_pem_x509_certificate(authorities.pop())

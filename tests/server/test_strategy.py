@@ -328,7 +328,7 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path, rate: fl
     assert session.spent.sampled
     session.next_round = 3
     secret = session.noise.uniform(40, row=3, stream="select")
-    assert session.select(np.arange(40)).tolist() == np.flatnonzero(secret < 0.25).tolist()
+    assert session.select(np.arange(40)).tolist() == np.flatnonzero(secret < rate).tolist()
     unamplified = session.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
     whole(where)

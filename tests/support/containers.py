@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,11 +19,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
 ENGINE = shlex.split(os.environ.get("ENGINE", "docker"))
 PATIENCE = 900.0
 T = TypeVar("T")
+
+
+def require_engine() -> None:
+    """Skip the test where nobody asked for containers, or there is nothing to start them with."""
+    if "CONTAINERS" not in os.environ:
+        pytest.skip("starts containers: run it by `make containers-test`")
+    for program in (COMPOSE[0], ENGINE[0]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not here: set COMPOSE and ENGINE")
 
 
 def wait_for(what: Callable[[], T], patience: float = PATIENCE) -> T:
@@ -99,6 +111,10 @@ class Federation:
     def exec(self, service: str, *command: str, stdin: bytes | None = None, check: bool = True) -> str:
         return self.engine("exec", "--interactive", self.container(service), *command, stdin=stdin, check=check)
 
+    def say(self, service: str, *command: str) -> str:
+        """All that a command prints, whether it succeeds or not."""
+        return self.exec(service, "sh", "-c", 'exec "$@" 2>&1', "-", *command, check=False)
+
     def python(self, service: str, code: str) -> str:
         return self.exec(service, "python", "-", stdin=code.encode())
 
@@ -127,10 +143,10 @@ class Federation:
             body = reply.read()
         return json.loads(body) if "json" in reply.headers["content-type"] else body.decode()
 
-    def submit(self, plan: str) -> str:
-        """Hand a plan (TOML text) to the federation; returns the run's id."""
+    def submit(self, plan: str, trust: Sequence[str] = ("--root-certificates", "/secrets/ca.crt")) -> str:
+        """Hand a plan (TOML text) to the federation; returns the run's id. trust: how the SuperLink is known."""
         self.exec("supervisor", "sh", "-c", "cat >/tmp/plan.toml", stdin=plan.encode())
-        how = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt", "--create-population"]
+        how = ["--superlink", "superlink:8000", *trust, "--create-population"]
         said = self.exec("supervisor", "fieldfare", "run", "/tmp/plan.toml", *how, "--detach", "--json")
         return str(json.loads(said)["run"])
 
@@ -142,9 +158,14 @@ class Federation:
         items = self.get(f"/v1/runs/{run}/rounds?limit=500")["items"]
         return sorted(items, key=lambda r: (r["index"], r["attempt"]))
 
-    def wait_open(self, run: str, index: int) -> None:
-        """Until an attempt at round `index` is under way."""
-        wait_for(lambda: [r for r in self.rounds(run) if r["index"] == index and r["state"] == "open"])
+    def wait_open(self, run: str, index: int) -> int:
+        """Until round `index`, or a later one, is under way; returns which."""
+
+        def found() -> list[int]:
+            assert self.get(f"/v1/runs/{run}")["ended_at"] is None
+            return [r["index"] for r in self.rounds(run) if r["index"] >= index and r["state"] == "open"]
+
+        return wait_for(found)[0]
 
     def wait_done(self, run: str) -> None:
         """Until the run has ended, and it must have ended well."""

@@ -14,6 +14,7 @@ numbers, for every task would then work with the same ones.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import shutil
@@ -24,7 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from fieldfare import logs
 from fieldfare_client.warm import stand_in
+
+log = logging.getLogger("fieldfare.warm")
 
 TASK_PROGRAM = "flwr-clientapp"
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -49,7 +53,7 @@ def keep(superexec: int, folder: Path) -> None:
         pause = SHORTEST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
         if ended or select.select([superexec], [], [], pause)[0]:
             return
-        print(f"the warm parent ended with {parent.returncode}; starting another", file=sys.stderr, flush=True)
+        log.warning("the warm parent ended with %d; starting another", parent.returncode)
 
 
 def accompany(superexec: int) -> None:
@@ -67,11 +71,12 @@ def accompany(superexec: int) -> None:
 
 def main(command: list[str]) -> None:
     """See the module."""
+    logs.configure("info")
     try:
         accompany(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
         # Not a Linux of today, or no place for a socket.
-        print(f"no warm parent here, so tasks start the ordinary way: {error}", file=sys.stderr, flush=True)
+        log.warning("no warm parent here, so tasks start the ordinary way: %s", error)
     os.execvp(command[0], command)  # noqa: S606  (the operator's own command)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import selectors
 import signal
@@ -19,8 +20,11 @@ import sys
 import threading
 from pathlib import Path
 
+from fieldfare import logs
 from fieldfare.pulls import look_sooner
 from fieldfare_client.warm.stand_in import PATIENCE, SOCKET, TAKEN
+
+log = logging.getLogger("fieldfare.warm")
 
 LONGEST = 1 << 20
 """Bytes of a task's arguments and environment."""
@@ -163,7 +167,8 @@ def main(folder: Path) -> None:
     # A terminal's Ctrl-C is for the SuperExec; whoever keeps this process ends it after that.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threads = warm_up()
-    print("warm parent: ready", file=sys.stderr, flush=True)
+    logs.configure("info")
+    log.info("ready")
     connection = serve(listen(folder / SOCKET))
     try:
         become(connection, threads)

@@ -61,7 +61,7 @@ def build(store: Store, settings: Settings) -> FastAPI:
     app.state.broker = broker
     app.state.authenticator = Authenticator(store, settings)
     app.state.readiness = readiness
-    app.state.metrics = Metrics(store, settings.metrics_seconds, lambda: broker.clients)
+    app.state.metrics = Metrics(store, settings.metrics_seconds, lambda: broker.clients, readiness.whole)
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)

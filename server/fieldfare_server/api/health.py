@@ -78,6 +78,13 @@ class Readiness:
         """Start the first check without waiting for a probe."""
         self._begin()
 
+    def whole(self) -> bool | None:
+        """What the newest check that came to its end found; None where none has, or it cannot be done now."""
+        self._begin()
+        self._idle.wait(self._patience)
+        with self._lock:
+            return None if self._last is None or self._error is not None else self._last.ok
+
     def stop(self) -> None:
         """End a check that is under way."""
         self._closing = True

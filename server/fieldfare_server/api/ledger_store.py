@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -231,9 +232,10 @@ class LedgerStore:
 
     def totals(self) -> Totals:
         """Counters over the whole ledger."""
-        states, committed = watch.run_states(self._database)
+        states, committed = watch.run_states(self._database, time.time())
         void, rejects = self._counts.of()
-        return Totals(rounds={"committed": committed, "void": void}, rejects=rejects, runs=states)
+        failed = watch.failed_self_tests(self._database)
+        return Totals({"committed": committed, "void": void}, rejects, states, failed)
 
     # -- tokens
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare_server.api.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 
 class Measure:
@@ -31,4 +34,7 @@ class Measure:
             await self._app(scope, receive, noting)
         finally:
             route = getattr(scope.get("route"), "path", None) or "unmatched"
-            self._metrics.observe(scope["method"], route, status, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self._metrics.observe(scope["method"], route, status, seconds)
+            # The route's template: paths and queries are what callers wrote, and may hold anything.
+            log.debug("%s %s: %d in %.1f ms", scope["method"], route, status, 1000 * seconds)

@@ -24,8 +24,15 @@ _PAGE = 100
 class LedgerCollector(Collector):
     """The ledger's figures, cached for `seconds`."""
 
-    def __init__(self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._seconds, self._clock = store, seconds, clock
+    def __init__(
+        self,
+        store: Store,
+        seconds: float,
+        whole: Callable[[], bool | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """whole: whether the audit chain is, as far as it was checked; None while nobody knows. Cheap to ask again."""
+        self._store, self._seconds, self._whole, self._clock = store, seconds, whole, clock
         self._lock = threading.Lock()
         self._cached: tuple[float, list[Population], Totals] | None = None
 
@@ -33,13 +40,17 @@ class LedgerCollector(Collector):
         """All ledger metrics; `fieldfare_ledger_up` alone, at 0, when the ledger cannot be read."""
         up = GaugeMetricFamily("fieldfare_ledger_up", "1 if the ledger could be read for this scrape")
         try:
-            populations, totals = self._read()
+            (populations, totals), whole = self._read(), self._whole()
         except Exception:
             up.add_metric([], 0)
             yield up
             return
         up.add_metric([], 1)
         yield up
+        chain = GaugeMetricFamily("fieldfare_ledger_chain_ok", "1 if the audit chain is whole, as far as checked")
+        if whole is not None:
+            chain.add_metric([], whole)
+        yield chain
         yield from _budgets(populations)
         yield from _totals(totals)
 
@@ -91,6 +102,11 @@ def _totals(totals: Totals) -> Iterator[Metric]:
     for state, number in sorted(totals.runs.items()):
         runs.add_metric([state], number)
     yield runs
+    failed = GaugeMetricFamily(
+        "fieldfare_noise_self_test_failed_runs", "Runs whose newest audit found another noise than was charged"
+    )
+    failed.add_metric([], totals.failed_self_tests)
+    yield failed
     rounds = CounterMetricFamily("fieldfare_rounds", "Rounds by how they ended", labels=["state"])
     for state, number in sorted(totals.rounds.items()):
         rounds.add_metric([state], number)
@@ -104,9 +120,11 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 class Metrics:
     """A registry of its own, so that two applications in one process do not share counters."""
 
-    def __init__(self, store: Store, seconds: float, clients: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, seconds: float, clients: Callable[[], int], whole: Callable[[], bool | None]
+    ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(LedgerCollector(store, seconds))
+        self.registry.register(LedgerCollector(store, seconds, whole))
         self.requests = Counter(
             "fieldfare_http_requests", "Requests", ["method", "route", "status"], registry=self.registry
         )

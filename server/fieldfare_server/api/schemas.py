@@ -20,6 +20,35 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+def _like(**example: Any) -> ConfigDict:
+    """A frozen answer that the OpenAPI document shows like this."""
+    return ConfigDict(frozen=True, json_schema_extra={"examples": [example]})
+
+
+_LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136}
+_PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_RUN: dict[str, Any] = {
+    "id": "r-7f3a",
+    "population": "aircraft",
+    "state": "running",
+    "request": None,
+    "task": "flights",
+    "mechanism": "nu",
+    "adjacency": "zero_out",
+    "rounds": 64,
+    "committed_rounds": 24,
+    "planned": _PLANNED,
+    "spent": _LOSS,
+    "score": 0.672,
+    "score_name": "AUC",
+    "started_at": "2026-01-01T12:00:00Z",
+    "updated_at": "2026-01-01T12:24:00Z",
+    "ended_at": None,
+    "message": None,
+}
+
+
 class Page(_Answer, Generic[T]):
     """One page of a list. `next` is the cursor of the following page, null on the last."""
 
@@ -39,30 +68,23 @@ class Loss(_Answer):
 class Population(_Answer):
     """The users that share one budget, and where that budget stands."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "aircraft",
-                    "state": "open",
-                    "unit": "user",
-                    "adjacency": "zero_out",
-                    "epsilon": 2.0,
-                    "delta": 1e-5,
-                    "spent": {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136},
-                    "reserved_epsilon": 0.39,
-                    "committed": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
-                    "remaining_epsilon": 1.68,
-                    "users": 3237,
-                    "runs": 1,
-                    "active_run": "r-7f3a",
-                    "rounds_left": 40,
-                    "projected_end": "2026-01-01T12:40:00Z",
-                    "created_at": "2026-01-01T12:00:00Z",
-                }
-            ]
-        },
+    model_config = _like(
+        name="aircraft",
+        state="open",
+        unit="user",
+        adjacency="zero_out",
+        epsilon=2.0,
+        delta=1e-5,
+        spent=_LOSS,
+        reserved_epsilon=0.39,
+        committed=_PLANNED,
+        remaining_epsilon=1.68,
+        users=3237,
+        runs=1,
+        active_run="r-7f3a",
+        rounds_left=40,
+        projected_end="2026-01-01T12:40:00Z",
+        created_at="2026-01-01T12:00:00Z",
     )
 
     name: str
@@ -87,32 +109,7 @@ class Population(_Answer):
 class Run(_Answer):
     """One execution of a plan, charged to a population."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": "r-7f3a",
-                    "population": "aircraft",
-                    "state": "running",
-                    "request": None,
-                    "task": "flights",
-                    "mechanism": "nu",
-                    "adjacency": "zero_out",
-                    "rounds": 64,
-                    "committed_rounds": 24,
-                    "planned": {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21},
-                    "spent": {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136},
-                    "score": 0.672,
-                    "score_name": "AUC",
-                    "started_at": "2026-01-01T12:00:00Z",
-                    "updated_at": "2026-01-01T12:24:00Z",
-                    "ended_at": None,
-                    "message": None,
-                }
-            ]
-        },
-    )
+    model_config = _like(**_RUN)
 
     id: str
     population: str
@@ -148,6 +145,24 @@ class AuditResult(_Answer):
 class RunDetail(Run):
     """A run with its plan and its guarantee."""
 
+    model_config = _like(
+        **_RUN,
+        plan={"run": {"task": "flights", "rounds": 64, "cohort": 202}},
+        plan_digest=_DIGEST,
+        guarantee={
+            "statement": "Everything this run releases is (1.00, 1e-05)-differentially private for every user once all "
+            "64 rounds are committed; (0.610, 1e-05) so far.",
+            "facts": [{"name": "Unit", "value": "user, over the whole training"}],
+            "not_covered": ["Whoever runs the server: it sees each node's sum before noise is added."],
+        },
+        rejects={"late": 7},
+        void_rounds=0,
+        cohort=202,
+        min_reports=150,
+        noise_multiplier=6.31,
+        audit={"passed": True, "scale": 1.0002, "message": "as claimed", "at": "2026-01-01T12:30:00Z"},
+    )
+
     plan: dict[str, Any]
     plan_digest: str
     guarantee: Guarantee
@@ -161,6 +176,20 @@ class RunDetail(Run):
 
 class Round(_Answer):
     """One attempt at a round."""
+
+    model_config = _like(
+        index=23,
+        attempt=0,
+        state="committed",
+        opened_at="2026-01-01T12:23:00Z",
+        closed_at="2026-01-01T12:24:00Z",
+        cohort=202,
+        reports=198,
+        rejects={"late": 4},
+        epsilon=0.61,
+        checkpoint=_DIGEST,
+        statistics={"score": 0.672, "noise_std": 0.031},
+    )
 
     index: int
     attempt: int
@@ -190,6 +219,16 @@ class Point(_Answer):
 class Series(_Answer):
     """A run's rounds, down-sampled by the ledger so that a page never downloads them whole."""
 
+    model_config = _like(
+        run="r-7f3a",
+        rounds=64,
+        committed_rounds=24,
+        planned_epsilon=1.0,
+        limit_epsilon=2.0,
+        delta=1e-5,
+        points=[{"round": 23, "at": "2026-01-01T12:24:00Z", "epsilon": 0.61, "cohort": 202, "reports": 198}],
+    )
+
     run: str
     rounds: int
     committed_rounds: int
@@ -202,6 +241,8 @@ class Series(_Answer):
 class Histogram(_Answer):
     """How many users took part how often. `users[i]` users took part `i` times; empty under add_remove."""
 
+    model_config = _like(run="r-7f3a", users=[900, 1500, 700], allowed=4, separation=16)
+
     run: str
     users: tuple[int, ...]
     allowed: int | None = Field(description="most participations that the plan allows one user; null if not known")
@@ -210,6 +251,19 @@ class Histogram(_Answer):
 
 class AuditRow(_Answer):
     """One append-only row; `hash` covers this row and `previous`, so no row can change unseen."""
+
+    model_config = _like(
+        id=51,
+        at="2026-01-01T12:24:00Z",
+        actor="run r-7f3a",
+        event="round.commit",
+        population="aircraft",
+        run="r-7f3a",
+        round=23,
+        details={"attempt": 0, "noise_row": 23, "epsilon": 0.61},
+        previous=_DIGEST,
+        hash=_DIGEST[::-1],
+    )
 
     id: int
     at: datetime
@@ -226,6 +280,8 @@ class AuditRow(_Answer):
 class Verification(_Answer):
     """Whether the audit chain is whole."""
 
+    model_config = _like(ok=True, complete=True, rows=51, head=_DIGEST, message=None, at="2026-01-01T12:25:00Z")
+
     ok: bool = Field(description="every row was checked and follows the one before; false as long as that is not known")
     complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
@@ -237,6 +293,8 @@ class Verification(_Answer):
 class Accepted(_Answer):
     """A request that the coordinator obeys at the next round boundary."""
 
+    model_config = _like(run="r-7f3a", request="stop", state="stopping")
+
     run: str
     request: Literal["stop", "pause", "resume"]
     state: str
@@ -244,6 +302,8 @@ class Accepted(_Answer):
 
 class Me(_Answer):
     """Who the service takes the caller for."""
+
+    model_config = _like(name="officer", scopes=["read"], anonymous=False, expires_at=None)
 
     name: str
     scopes: tuple[Scope, ...]
@@ -253,6 +313,8 @@ class Me(_Answer):
 
 class Health(_Answer):
     """A probe's answer."""
+
+    model_config = _like(status="ok", checks={"ledger": "ok", "chain": "51 rows verified"}, version="0.1.0")
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, str] = Field(default_factory=dict)

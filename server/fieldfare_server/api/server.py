@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from fieldfare import logs
 from fieldfare.errors import BadInput
 from fieldfare_server.api.settings import is_loopback
 
@@ -45,6 +46,8 @@ def config(
         port=port,
         ssl_certfile=certificate,
         ssl_keyfile=None if key is None else str(key),
+        # None: uvicorn's lines go where all others of the process go.
+        log_config=None if logs.as_json() else uvicorn.config.LOGGING_CONFIG,
         log_level=log_level,
         access_log=False,
         ws="none",

@@ -44,6 +44,7 @@ class Totals:
     rounds: dict[str, int]
     rejects: dict[str, int]
     runs: dict[str, int]
+    failed_self_tests: int
 
 
 class Store(Protocol):

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldfare import __version__
+from fieldfare import __version__, logs
+from fieldfare_server.cli.output import refusals
 
 COMMANDS = (
     "demo",
@@ -24,6 +25,7 @@ COMMANDS = (
     "report",
     "audit",
     "verify",
+    "doctor",
     "abandon",
     "migrate",
 )
@@ -72,9 +74,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and leave")
     ] = False,
 ) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    # Alembic and Flower say every step at INFO, which is noise next to a progress bar.
-    for name in ("alembic", "flwr", "httpx"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    with refusals(as_json=False):
+        logs.configure("info" if verbose else "warning")
+    # Flower says every step at INFO, which is noise next to a progress bar.
+    logging.getLogger("flwr").setLevel(logging.WARNING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from fieldfare import logs
 from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
 
 DONE, BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 0, 2, 3, 4
@@ -20,6 +22,17 @@ _WIDTH = 160
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
+
+
+log = logging.getLogger("fieldfare.cli")
+
+
+def tell(text: str) -> None:
+    """What happens meanwhile, to standard error; a log line where FIELDFARE_LOG=json."""
+    if logs.as_json():
+        log.info("%s", text)
+    else:
+        err.print(text, markup=False)
 
 
 def exit_code(error: FieldfareError) -> int:
@@ -37,6 +50,8 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
         if isinstance(error, Refused):
             body |= {"what": error.what, "why": error.why, "nearest": error.nearest or None}
         print_json(body)
+    elif logs.as_json():
+        log.error("%s", error)
     else:
         label = "Stopped" if isinstance(error, Interrupted) else "Refused"
         err.print(f"[bold red]{label}.[/]", end=" ")

@@ -11,9 +11,9 @@ import typer
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.population import actor
 from fieldfare_server.flower import require_ended, submit
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger

@@ -13,7 +13,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_count
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.cli.output import err, out
+from fieldfare_server.cli.output import err, out, tell
 from fieldfare_server.selection import require_possible
 from fieldfare_server.session import Session
 from fieldfare_server.strategy import FieldfareStrategy, RoundReport
@@ -111,6 +111,6 @@ def _lines(trace: Trace, private: bool) -> Callable[[RoundReport], None]:
         trace.reports.append(report)
         done = report.round + 1
         if done == report.rounds or done % max(1, report.rounds // 8) == 0:
-            err.print(f"{trace.label}: round {done}/{report.rounds}   {_said(report, private)}", markup=False)
+            tell(f"{trace.label}: round {done}/{report.rounds}   {_said(report, private)}")
 
     return say

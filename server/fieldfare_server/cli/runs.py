@@ -10,9 +10,9 @@ import typer
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.audit import audit_run
+from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
-from fieldfare_server.cli.population import actor
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import HeadFile, Ledger

@@ -13,7 +13,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import server as service
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import err, refusals
+from fieldfare_server.cli.output import refusals, tell
 from fieldfare_server.cli.waiting import until
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
@@ -31,6 +31,9 @@ def serve(
     page_token: Annotated[
         Path | None, typer.Option(help="keep a read token in this file, made at the first start; for the page")
     ] = None,
+    metrics_token: Annotated[
+        Path | None, typer.Option(help="the same, in another file; for whatever scrapes /metrics")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="retry while the ledger, or its secret, is not there")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -46,11 +49,12 @@ def serve(
         if (certificate is None) != (key is None):
             raise BadInput("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
         where = until(there) if wait else there()
-        if page_token is not None:
-            keep_token(where, page_token)
+        for use, path in (("page", page_token), ("metrics", metrics_token)):
+            if path is not None:
+                keep_token(where, path, use)
         settings = Settings(hosts=(*LOOPBACK_HOSTS, *(name or ())), hsts=certificate is not None)
         if not is_loopback(host):
-            err.print(f"Binding {host}: reachable from other machines, which need a token (fieldfare token create).")
+            tell(f"Binding {host}: reachable from other machines, which need a token (fieldfare token create).")
         made = service.config(
             create_app(where.ledger, settings),
             host,
@@ -59,16 +63,16 @@ def serve(
             key=key,
             plaintext_network=plaintext_network,
         )
-        err.print(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
+        tell(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
         service.serve(made)
 
 
-def keep_token(where: Home, path: Path) -> None:
+def keep_token(where: Home, path: Path, use: str) -> None:
     """See to it that `path` holds a valid token with scope read, readable by its owner alone."""
     with Ledger.open(where.ledger) as opened:
         if path.exists() and opened.check_token(path.read_text().strip()) is not None:
             return
-        secret, _ = opened.create_token("page", ("read",), actor="service")
+        secret, _ = opened.create_token(use, ("read",), actor="service")
     # Made anew where the ledger is a new one: an old secret opens nothing.
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -18,7 +18,7 @@ from fieldfare_server.flower import submit
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.supervisor import Supervisor
+from fieldfare_server.supervisor import Supervisor, under_way
 
 log = logging.getLogger("fieldfare.supervisor")
 
@@ -63,14 +63,3 @@ def supervise(
                 except FieldfareError as error:
                     # The database went away for longer than the ledger waits: begin again.
                     log.warning("the ledger cannot be read: %s", error)
-
-
-def under_way(ledger: Ledger) -> list[RunView]:
-    """All runs that have not ended."""
-    found: list[RunView] = []
-    cursor: int | None = 0
-    while cursor is not None:
-        page = ledger.runs(cursor=cursor or None, limit=200)
-        found += [run for run in page.items if run.ended_at is None]
-        cursor = page.next
-    return found

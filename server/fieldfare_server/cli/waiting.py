@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fieldfare.errors import FieldfareError
-from fieldfare_server.cli.output import err
+from fieldfare_server.cli.output import tell
 
 T = TypeVar("T")
 
@@ -30,5 +30,5 @@ def until(attempt: Callable[[], T], patience: float = PATIENCE, pause: float = P
                 raise
             if str(error) != said:
                 said = str(error)
-                err.print(f"Waiting: {said}", markup=False)
+                tell(f"Waiting: {said}")
             time.sleep(pause)

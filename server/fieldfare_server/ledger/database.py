@@ -56,7 +56,9 @@ class Database:
         self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
         self._inode: tuple[int, int] | None = None
         if self.path is not None:
-            self.engine = create_engine("sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool)
+            self.engine = create_engine(
+                "sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool, hide_parameters=True
+            )
             if create:
                 self._make_file(self.path)
             event.listen(self.engine, "connect", _set_up_sqlite)
@@ -65,6 +67,8 @@ class Database:
             self.engine = create_engine(
                 parsed,
                 pool_pre_ping=True,
+                # Errors quote their statement, and its parameters are hashes of users and of tokens.
+                hide_parameters=True,
                 isolation_level="READ COMMITTED",
                 connect_args=_POSTGRES,
             )

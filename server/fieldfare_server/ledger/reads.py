@@ -19,6 +19,8 @@ from fieldfare_server.ledger.participation import ParticipationState
 
 MOST = 1000
 """The longest page."""
+HELD = ("running", "paused", "stopping")
+"""States in which somebody holds the run's lease, or has fallen silent."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of populations and runs."""
 
@@ -173,9 +175,7 @@ class Reader:
 
     def _run(self, row: Any) -> views.RunView:
         planned, spent = PrivacyLoss.from_json(row.planned), PrivacyLoss.from_json(row.spent)
-        silent = row.state in ("running", "paused", "stopping") and (
-            not row.holder or self._clock() >= row.renewed_at + row.seconds
-        )
+        silent = row.state in HELD and (not row.holder or self._clock() >= row.renewed_at + row.seconds)
         return views.RunView(
             id=row.id,
             seq=row.seq,

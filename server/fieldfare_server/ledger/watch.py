@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select, text
+from sqlalchemy import Connection, and_, case, func, or_, select, text
 
-from fieldfare_server.ledger import chain, migrate, models, views
+from fieldfare_server.ledger import chain, migrate, models, reads, views
 from fieldfare_server.ledger.audit import read_head
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.notes import RUN_AUDIT
 from fieldfare_server.ledger.reads import event_values, run_row, secretive_names
 
 _BATCH = 2000
@@ -104,12 +105,27 @@ def activity(database: Database, population: str, recent: int = 20) -> Activity 
     return Activity(row.id, row.rounds - row.next_round, last, pace)
 
 
-def run_states(database: Database) -> tuple[dict[str, int], int]:
-    """(how many runs are in each state, how many rounds all of them have committed)."""
-    c = models.runs.c
+def run_states(database: Database, now: float) -> tuple[dict[str, int], int]:
+    """(how many runs are in each state, how many rounds all of them have committed).
+
+    A run whose holder fell silent before `now` is interrupted, as `reads` shows it, whatever its row says.
+    """
+    c, lease = models.runs.c, models.leases.c
+    silent = and_(c.state.in_(reads.HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))
+    state = case((silent, "interrupted"), else_=c.state)
+    query = select(state, func.count(), func.sum(c.next_round)).join(models.leases, lease.run_seq == c.seq)
     with database.read() as connection:
-        rows = connection.execute(select(c.state, func.count(), func.sum(c.next_round)).group_by(c.state)).all()
+        rows = connection.execute(query.group_by(state)).all()
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
+
+
+def failed_self_tests(database: Database) -> int:
+    """How many runs' newest empirical audit found another noise than was charged."""
+    c = models.audit.c
+    newest = select(func.max(c.id)).where(c.action == RUN_AUDIT).group_by(c.run)
+    with database.read() as connection:
+        bodies = connection.execute(select(c.body).where(c.id.in_(newest))).scalars().all()
+    return sum(not json.loads(body).get("passed") for body in bodies)
 
 
 @dataclass

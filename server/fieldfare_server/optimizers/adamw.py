@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -39,7 +39,6 @@ class AdamW(ServerOptimizer):
     """
 
     spec: AdamWSpec
-    kind: ClassVar[str] = "adamw"
 
     def init(self, params: torch.Tensor) -> State:
         moments = {"momentum": torch.zeros_like(params), "second": torch.zeros_like(params)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -84,8 +84,6 @@ class ServerOptimizer(ABC):
     `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size, an ascent
     direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
     """
-
-    kind: ClassVar[str]
 
     @property
     def queries(self) -> int:

@@ -30,7 +30,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -108,7 +108,6 @@ class DiSK(ServerOptimizer):
 
     spec: DiSKSpec
     base: ServerOptimizer
-    kind: ClassVar[str] = "disk"
 
     def init(self, params: torch.Tensor) -> State:
         own = {

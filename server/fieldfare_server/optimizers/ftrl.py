@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -92,7 +92,6 @@ class FTRL(ServerOptimizer):
     noise std so far, so that eta never grows where the noise differs from round to round (trees)."""
 
     spec: FTRLSpec
-    kind: ClassVar[str] = "ftrl"
 
     def init(self, params: torch.Tensor) -> State:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -35,7 +35,6 @@ class NormalisedMomentum(ServerOptimizer):
     """
 
     spec: NormalisedMomentumSpec
-    kind: ClassVar[str] = "normalised-momentum"
 
     def init(self, params: torch.Tensor) -> State:
         return {"momentum": torch.zeros_like(params)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -40,7 +40,6 @@ class SGD(ServerOptimizer):
     """
 
     spec: SGDSpec
-    kind: ClassVar[str] = "sgd"
 
     def init(self, params: torch.Tensor) -> State:
         return {"momentum": torch.zeros_like(params)} if self.spec.momentum else {}

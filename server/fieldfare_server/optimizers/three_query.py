@@ -34,7 +34,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import torch
 from pydantic import Field, SerializeAsAny, field_validator
@@ -135,7 +135,6 @@ class ThreeQuery(ServerOptimizer):
 
     spec: ThreeQuerySpec
     base: ServerOptimizer
-    kind: ClassVar[str] = "three-query"
 
     @property
     def queries(self) -> int:

@@ -21,14 +21,12 @@ from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training import Trainer
 from fieldfare_server.account import Rehearsal
-from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import StepInfo, build
 from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares
 from fieldfare_server.plans import check_plan
 from fieldfare_server.session import Session, seeded_key
 from fieldfare_server.strategy import FieldfareStrategy
-from support.federation import LyingGrid, TinyTask, home, plan
+from support.federation import LyingGrid, TinyTask, plan
 
 Floats = NDArray[np.float64]
 
@@ -199,35 +197,6 @@ def test_the_noise_of_a_released_round_is_what_the_response_says() -> None:
     z *= divided(ROUNDS, PERIOD, shares(3, 0.3, 0.2, 0.1)).T[:, :, None] * cost.noise_multiplier / 8
     expected = np.einsum("tqs,sqd->td", response(ROUNDS, PERIOD, 0.3, 0.0, 0.2, 0.1), z)
     np.testing.assert_allclose(np.array(moves), expected, rtol=1e-4, atol=1e-5)
-
-
-# -- the charge -------------------------------------------------------------------------------------------------------
-
-
-def charges(where: Home, a_plan: Plan) -> tuple[str, ...]:
-    after_each: list[str] = []
-    session = Session.begin(where, a_plan, identity_is_stable=True)
-    with session:
-        FieldfareStrategy(session, lambda report: after_each.append(session.spent.to_json())).start(LyingGrid(2))
-    with Ledger.open(where.ledger) as ledger:
-        told = ledger.run(session.account.id)
-    assert (told.state, told.next_round) == ("done", ROUNDS)
-    return (*after_each, told.spent.to_json(), told.planned.to_json())
-
-
-@pytest.mark.parametrize("mechanism", [{"kind": "nu", "nu": 0.1}, {"kind": "momentum-tree", "momentum": 0.9}], ids=str)
-def test_the_charge_is_that_of_one_query_whatever_the_settings(mechanism: dict[str, Any], tmp_path: Any) -> None:
-    where = home(tmp_path, epsilon=500.0)
-    reference = charges(where, three(mechanism=mechanism, server_optimizer=SGD))
-    assert len(set(reference)) > 1
-    for changes in (
-        {},
-        {"mixing": 1.0, "change": 5.0, "drift": 1e-3},
-        {"base": {"kind": "normalised-momentum", "learning_rate": 0.3}},
-    ):
-        assert charges(where, three(mechanism=mechanism, server_optimizer={**WIDE, **changes})) == reference
-    for clipping in ({"kind": "normalised", "norm": 0.1}, {"kind": "per-layer"}, {"kind": "flat", "linf_filter": 1.0}):
-        assert charges(where, three(mechanism=mechanism, clipping=clipping)) == reference
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 _ONE = responses(304, 401, 403, 404, 422, 429, 503)
 
 
-@router.get("", response_model=Page[Run], responses=responses(304, 400, 401, 403, 422, 429, 503))
+@router.get("", response_model=Page[Run], responses=_ONE | responses(400))
 def runs(
     request: Request,
     _: Reader,

@@ -21,6 +21,7 @@ const PAUSE = 700; // at least this long between two loads, however many events 
 
 const state = { me: null, run: new URLSearchParams(location.hash.slice(1)).get("run"), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
+const pause = () => new Promise((resume) => setTimeout(resume));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
 
 // Draws only what changed: the client hands back the same object for an unchanged answer.
@@ -68,13 +69,19 @@ async function loadRun(populations, runs) {
   }
   const population = populations.find((one) => one.name === run.population);
   const view = { run, runs: runs.items, population: population?.active_run === run.id ? population : null, canAct: canAct(), onPick: pick, onAsk: (what) => ask(run, what) };
-  draw("banner", [run, runs, population, canAct()], (parent) => drawBanner(parent, view));
-  draw("curve", [series], (parent) => drawCurve(parent, series));
-  draw("guarantee", [run], (parent) => drawGuarantee(parent, run));
-  draw("cohort", [run, series], (parent) => drawCohort(parent, run, series));
-  draw("utility", [run, series], (parent) => drawUtility(parent, run, series));
-  draw("noise", [run, series], (parent) => drawNoise(parent, run, series));
-  draw("participation", [run.adjacency, histogram], (parent) => drawParticipation(parent, run, histogram));
+  // A pause after each panel: whoever presses a key meanwhile is answered between two of them.
+  for (const [panel, values, how] of [
+    ["banner", [run, runs, population, canAct()], (parent) => drawBanner(parent, view)],
+    ["curve", [series], (parent) => drawCurve(parent, series)],
+    ["guarantee", [run], (parent) => drawGuarantee(parent, run)],
+    ["cohort", [run, series], (parent) => drawCohort(parent, run, series)],
+    ["utility", [run, series], (parent) => drawUtility(parent, run, series)],
+    ["noise", [run, series], (parent) => drawNoise(parent, run, series)],
+    ["participation", [run.adjacency, histogram], (parent) => drawParticipation(parent, run, histogram)],
+  ]) {
+    draw(panel, values, how);
+    await pause();
+  }
   await loadRuns(runs, id);
 }
 

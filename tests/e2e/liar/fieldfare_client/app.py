@@ -25,6 +25,7 @@ sys.modules["honest_app"] = honest  # where dataclasses look for it
 spec.loader.exec_module(honest)
 LIES = Path("/state/lies")
 app = ClientApp()
+user_count = honest.user_count  # what a warm parent asks for
 
 
 @app.query("users")

@@ -1,0 +1,64 @@
+"""What commands that administer a ledger share: which ledger, who acts, and how they answer."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import print_json, refusals
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command says: a value with `--json`, else whatever `tell` prints."""
+
+    value: Any
+    tell: Callable[[], None]
+
+
+def actor() -> str:
+    """Who acts, for the audit log: the operating system's user."""
+    return f"cli:{getpass.getuser()}"
+
+
+def on_ledger(*, create: bool = False) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
+    """Make a command of a function that takes the open ledger first, with `--home`, `--ledger` and `--json` of its own.
+
+    create: make the ledger if there is none.
+    """
+    return functools.partial(_with_ledger, create=create)
+
+
+def _with_ledger(command: Callable[..., Answer], *, create: bool) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False, **own: Any) -> None:
+        with refusals(json_):
+            where = Home.of(home, ledger)
+            if create:
+                where.prepare()
+            with Ledger.open(where.ledger, create=create, head_file=where.head_file) as opened:
+                answer = command(opened, **own)
+            if json_:
+                print_json(answer.value)
+            else:
+                answer.tell()
+
+    hints = get_type_hints(command, include_extras=True)
+    _, *own = inspect.signature(command).parameters.values()
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("home", None), ("ledger", None), ("json_", False))
+    ]
+    hints |= {"home": HomeOption, "ledger": LedgerOption, "json_": JsonOption, "return": None}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]) for p in (*own, *shared)]
+    )
+    run.__annotations__ = hints
+    return run

@@ -1,0 +1,110 @@
+"""`fieldfare doctor`: what is wrong with a deployment, seen from inside, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
+from fieldfare_server.doctor import Finding, machine, network, skipped
+from fieldfare_server.doctor import certificates as tls
+from fieldfare_server.doctor import ledger as books
+from fieldfare_server.doctor import secrets as keys
+from fieldfare_server.home import Home
+
+
+def doctor(
+    node: Annotated[bool, typer.Option("--node", help="this is a node: it has no ledger")] = False,
+    superlink: Annotated[str | None, typer.Option(help="host:port of the SuperLink, or of its gate")] = None,
+    root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="the SuperLink has no TLS")] = False,
+    secrets: Annotated[Path | None, typer.Option(help="directory of this side's certificates and keys")] = None,
+    url: Annotated[str | None, typer.Option(help="the budget API")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="with --url: certificates (PEM) to trust")] = None,
+    task: Annotated[str | None, typer.Option(help="with --node: the task it trains [FIELDFARE_TASK]")] = None,
+    against: Annotated[Path | None, typer.Option(help="what the other side's `doctor --json` said: compare")] = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Look at clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each finding.
+
+    Run it in the coordinator's container, or with --node in a node's. Changes nothing. Exit code 2 if anything is at
+    fault; warnings alone are 0.
+    """
+    with refusals(json_):
+        if node and (home or ledger or url):
+            raise BadInput("doctor --node", "a node has neither a ledger nor an API.", "--superlink, --secrets")
+        if superlink and insecure == (root_certificates is not None):
+            raise BadInput("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+        if root_certificates is not None and not root_certificates.is_file():
+            raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
+        where = None if node else Home.of(home, ledger)
+        found = [
+            *_machine(where, against, task or os.environ.get("FIELDFARE_TASK")),
+            *_secrets(secrets, where),
+            *(books.ledger(where) if where else ()),
+            *(
+                network.superlink(superlink, root_certificates, node=node)
+                if superlink
+                else [skipped("SuperLink", "no --superlink was given.")]
+            ),
+        ]
+        if not node:
+            found += network.api(url, ca_file) if url else [skipped("API", "no --url was given.")]
+    _tell(found, node, json_)
+
+
+def _machine(where: Home | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+    volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
+    yield from machine.disk(*([where.root] if where else []), *volumes)
+    if where:
+        yield machine.node_authentication()
+    else:
+        yield machine.task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
+    yield from machine.against(against) if against else [skipped("versions on both sides", "no --against was given.")]
+
+
+def _secrets(directory: Path | None, where: Home | None) -> Iterator[Finding]:
+    if directory is None:
+        yield skipped("secrets", "no --secrets was given.")
+    elif not directory.is_dir():
+        raise BadInput(f"--secrets {directory}", "there is no such directory.", "/secrets")
+    else:
+        yield from tls.certificates(directory)
+        yield from keys.readable(directory)
+        yield from keys.guessable(directory)
+        if where is None:
+            yield keys.node_identity(directory)
+    if where:
+        yield keys.ledger_password(where.ledger)
+        if where.root.is_dir():
+            yield from keys.readable(where.root)
+
+
+def _tell(found: list[Finding], node: bool, as_json: bool) -> None:
+    bad = sum(finding.state == "fault" for finding in found)
+    if as_json:
+        print_json(
+            {
+                "ok": not bad,
+                "side": "node" if node else "server",
+                "versions": machine.versions(),
+                "findings": [finding.to_json() for finding in found],
+            }
+        )
+    else:
+        order = {"fault": 0, "warning": 1, "skipped": 2, "ok": 3}
+        rows = [(f.state, f.check, f.said, f.mend) for f in sorted(found, key=lambda f: order[f.state])]
+        print_table("fieldfare doctor", ("state", "what", "found", "mend"), rows)
+        warned = sum(finding.state == "warning" for finding in found)
+        out.print(f"{bad} faults, {warned} warnings.")
+    if bad:
+        sys.exit(BAD_INPUT)

@@ -1,0 +1,10 @@
+"""What is wrong with a deployment, seen from inside, and how to mend it. Reads only; writes nothing anywhere.
+
+One kind of thing a file; each check gives findings, good ones too, so that what was looked at can be seen.
+"""
+
+from __future__ import annotations
+
+from fieldfare_server.doctor.finding import Finding, fault, fine, skipped, warning
+
+__all__ = ["Finding", "fault", "fine", "skipped", "warning"]

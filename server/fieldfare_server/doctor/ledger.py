@@ -1,0 +1,100 @@
+"""The ledger: there, of this version, whole, not rolled back, its clock ours, and its runs in somebody's hands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from sqlalchemy import text
+
+from fieldfare.errors import FieldfareError, Refused
+from fieldfare_server.doctor.finding import Finding, fault, fine, warning
+from fieldfare_server.home import Home
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.chain import HeadFile
+from fieldfare_server.ledger.verify import verify
+from fieldfare_server.supervisor import under_way
+
+CLOCKS = 5.0
+"""Seconds by which the clocks of coordinator and database may differ: a lease lasts 30."""
+_PATIENCE = 5.0
+
+
+def ledger(home: Home) -> Iterator[Finding]:
+    """All about the ledger of `home`. Opens it for reading, holds no head and writes none."""
+    try:
+        with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
+            yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
+            yield _clock(opened)
+            yield from _chain(opened, home)
+            yield from _runs(opened)
+    except FieldfareError as error:
+        yield refused("ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE")
+
+
+def refused(check: str, error: FieldfareError, mend: str) -> Finding:
+    """What another part of the program refused, as a finding."""
+    if isinstance(error, Refused):
+        return fault(check, f"{error.what}: {error.why}", error.nearest or mend)
+    return fault(check, str(error), mend)
+
+
+def _clock(opened: Ledger) -> Finding:
+    check, mend = "clock of the ledger", "let both machines' clocks be set by NTP (chrony)"
+    with opened.database.read() as connection:
+        newest = float(connection.execute(text("SELECT max(at) FROM audit")).scalar() or 0.0)
+        if opened.database.path is None:
+            ahead = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+            if abs(ahead - time.time()) > CLOCKS:
+                said = f"the database's clock and ours differ by {ahead - time.time():+.0f} s."
+                return warning(check, f"{said} Leases and tokens would end early or late.", mend)
+    if newest > time.time() + CLOCKS:
+        return warning(check, f"the newest row was written {newest - time.time():.0f} s from now.", mend)
+    return fine(check, "agrees with ours.")
+
+
+def _chain(opened: Ledger, home: Home) -> Iterator[Finding]:
+    try:
+        held = HeadFile(home.head_file).read()
+    except FieldfareError as error:
+        yield refused("held head", error, "restore this volume's backup")
+        held = None
+    else:
+        if held is not None:
+            yield fine("held head", f"this volume holds row {held.count}.")
+        elif any(home.root.glob("*/noise.key")):
+            yield fault(
+                "held head",
+                f"{home.head_file} is gone: a ledger put back from an old copy would go unnoticed.",
+                "check with `fieldfare verify` against a backup; the next write of a coordinator makes it again",
+            )
+        else:
+            yield fine("held head", "none yet: no run was started from here.")
+    report = verify(opened, held=held)
+    if report.fault is not None:
+        yield fault(
+            "chain",
+            f"the first row that does not fit is {report.fault}.",
+            "stop the coordinator, keep a copy, restore the newest backup; `fieldfare verify` checks charges too",
+        )
+    else:
+        yield fine("chain", f"{report.checked.get('audit', 0)} rows follow one another and say what the tables say.")
+
+
+def _runs(opened: Ledger) -> Iterator[Finding]:
+    runs = under_way(opened)
+    for run in runs:
+        if run.state == "interrupted":
+            yield warning(
+                f"lease of run {run.id}",
+                f"nobody holds it at round {run.next_round} of {run.rounds}.",
+                f"`fieldfare supervise` resumes it; by hand: fieldfare run --resume {run.id}",
+            )
+        if run.trust_node_ids:
+            yield warning(
+                f"identities of run {run.id}",
+                "it believes nodes about who they are (trust_node_ids): participation limits rest on that.",
+                "authenticate nodes, and plan without trust_node_ids",
+            )
+    if not any(run.state == "interrupted" for run in runs):
+        yield fine("leases", f"{len(runs)} runs under way, all of them held.")

@@ -1,0 +1,33 @@
+"""Flower's own programs, for tests that start them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from fieldfare_server.flower import environment, program, stop
+
+
+@contextlib.contextmanager
+def supernode(work: Path, address: str, index: int, **env: str) -> Iterator[None]:
+    """One of two insecure SuperNodes of the digits task while inside; its log goes to `work`/node-INDEX.log."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
+    with (work / f"node-{index}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1", **env}),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            stop(process)
