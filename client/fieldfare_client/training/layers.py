@@ -169,8 +169,9 @@ def descend(
 def _pairs(values: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Even and odd places along `axis`; a last one without a partner is left out."""
     whole = values.shape[axis] // 2 * 2
-    first, second = (values.narrow(axis, place, whole - place) for place in (0, 1))
-    return (first[..., ::2], second[..., ::2]) if axis == 3 else (first[:, :, ::2], second[:, :, ::2])
+    if axis == 3:
+        return values[..., 0:whole:2], values[..., 1:whole:2]
+    return values[:, :, 0:whole:2], values[:, :, 1:whole:2]
 
 
 def _share(back: torch.Tensor, values: torch.Tensor, axis: int) -> torch.Tensor:
