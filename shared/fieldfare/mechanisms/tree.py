@@ -180,6 +180,10 @@ class PlainTree(_Tree):
         matrix[:, read_rows(n)] = square
         return matrix
 
+    @property
+    def whole(self) -> bool:
+        return True
+
     def row_norms(self, n: int | None = None) -> Array:
         return np.sqrt([1.0 + height_of(t + 1) for t in range(self._released(n))])
 
