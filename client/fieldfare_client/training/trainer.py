@@ -40,7 +40,7 @@ class CohortUpdate:
     """All that a node may send: no loss, no norm, nothing about one user."""
 
     update: torch.Tensor
-    """Sum of the users' clipped updates, float64 (queries x d,): how far rounding lets one user move it, noise hides."""
+    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides."""
     users: int
     counts: tuple[float, ...] = ()
 
