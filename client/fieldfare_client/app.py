@@ -179,7 +179,7 @@ def _answer(here: Hosted, instruction: TrainInstruction, message: Message) -> Me
         torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
     ]
     result, spec = _train(here, points, instruction, here.find(instruction.users))
-    update = result.update.cpu()
+    update = result.update.cpu().float()
     if not bool(torch.isfinite(update).all()):
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fieldfare.rounding import Grid
 from fieldfare.wire import Arrays, BadReply, Occasion, Schema, TrainReply
 
 CHUNK = 1 << 18
@@ -45,7 +46,11 @@ def squared_norm(arrays: Arrays) -> float:
 
 @dataclass
 class Aggregate:
-    """The running sum of one attempt at one round, in float64: the order of arrival is below float32 round-off."""
+    """The running sum of one attempt at one round: float64, `total` (queries x numel + counts,), weighted counts last.
+
+    On a `grid` every reply is snapped to it before it is added, so sums are exact; else the order of arrival is below
+    float32 round-off. `most_users`: no reply moves the sum by more than that many clip norms (see `rounding`).
+    """
 
     schema: Schema
     occasion: Occasion
@@ -53,8 +58,10 @@ class Aggregate:
     counts: int = 0
     shares: tuple[float, ...] = (1.0,)
     """Of each query; 0 for one that is not asked in this round, and then not released either."""
+    count_weight: float = 1.0
+    grid: Grid | None = None
+    most_users: int | None = None
     total: NDArray[np.float64] = field(init=False)
-    counted: NDArray[np.float64] = field(init=False)
     users: int = field(default=0, init=False)
     rejects: Counter[str] = field(default_factory=Counter, init=False)
 
@@ -62,8 +69,7 @@ class Aggregate:
         if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (self.counts and self.queries > 1):
             raise ValueError(f"shares {self.shares} with {self.counts} counts cannot be bounded by one clip norm")
         self.stacked = self.schema.stacked(self.queries)
-        self.total = np.zeros(self.stacked.numel, np.float64)
-        self.counted = np.zeros(self.counts, np.float64)
+        self.total = np.zeros(self.stacked.numel + self.counts, np.float64)
 
     @property
     def queries(self) -> int:
@@ -92,29 +98,34 @@ class Aggregate:
         if not all(math.isfinite(norm) for norm in norms):
             self.reject("non-finite")
             return False
-        most = reply.users * self.clip
+        most = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
         if max(norms) > most:
             self.reject("over-norm, clipped again")
+        roots = [math.sqrt(share) for share in self.shares]
         scales = [most / norm * (1.0 - 1e-12) if norm > most else 1.0 for norm in norms]
         for place, (name, where) in enumerate(zip(names, self.stacked.slices(), strict=True)):
             target = self.total[where]
             for start, chunk in zip(range(0, target.size, CHUNK), _chunks(reply.update[name]), strict=True):
-                target[start : start + CHUNK] += chunk.astype(np.float64) * scales[place // each]
-        self.counted += np.asarray(reply.counts, np.float64)
+                scaled = chunk.astype(np.float64) * (scales[place // each] * roots[place // each])
+                target[start : start + CHUNK] += self._snapped(scaled)
+        self.total[self.stacked.numel :] += self._snapped(np.asarray(reply.counts, np.float64) * self.count_weight)
         self.users += reply.users
         return True
 
+    def _snapped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.grid is not None:
+            self.grid.snap_(torch.from_numpy(values))
+        return values
+
     def sum(self) -> torch.Tensor:
-        """The stack of sqrt(share) x sum, float32 (queries x d,). Still raw: never to be released without noise."""
-        found = np.empty((self.queries, self.schema.numel), np.float32)
-        roots = np.sqrt(self.shares)[:, None]
-        np.multiply(self.total.reshape(found.shape), roots, out=found, casting="same_kind")  # in float64, then rounded
-        return torch.from_numpy(found.reshape(-1))
+        """The stack of sqrt(share) x sum, and the counts, float64 (queries x d + counts,), not a copy. Still raw: never
+        to be released without noise."""
+        return torch.from_numpy(self.total)
 
     def unstacked(self, noised: torch.Tensor) -> torch.Tensor:
-        """What was released of `sum`, float32 (queries x d,), without the shares: 0 for queries of share 0."""
+        """What was released of the stack (queries x d,), without the shares: 0 for queries of share 0."""
         factors = [1.0 / math.sqrt(share) if share else 0.0 for share in self.shares]
-        return (noised.view(self.queries, -1) * torch.tensor(factors)[:, None]).view(-1)
+        return (noised.view(self.queries, -1) * noised.new_tensor(factors)[:, None]).view(-1)
 
     @property
     def asked(self) -> int:

@@ -295,7 +295,7 @@ def _task_of(home: Home, run_id: str) -> str:
     from fieldfare_server.ledger import Ledger
 
     with Ledger.open(home.ledger) as ledger:
-        return Plan.parse(ledger.run(run_id).plan).run.task
+        return Plan.stored(ledger.run(run_id).plan).run.task
 
 
 def require_ended(home: Home, run_id: str, said: str) -> None:

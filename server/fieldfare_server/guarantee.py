@@ -19,6 +19,7 @@ from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Adjacency, Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare.rounding import Rounding
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
@@ -52,9 +53,23 @@ NOT_COVERED = (
     "Whoever runs the server: it sees each node's sum before noise is added, and holds the noise key.",
     "What reveals itself outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
-    "Rounding: noise is drawn and added in floating point, the mathematics is that of real numbers.",
     "The task's held-out data, on which scores are measured; its people are not users of the population.",
 )
+
+ROUNDING: dict[Rounding, str] = {
+    "grid": "each reply is snapped to a grid before it is summed, double-precision noise to the same grid; the noise "
+    "is larger by what snapping can move",
+    "discrete": "each reply is snapped to a grid before it is summed, the noise is an exact discrete Gaussian on it, "
+    "larger by what snapping can move",
+    "none": "none: noise is drawn and added in single precision",
+}
+
+FLOATING_POINT: dict[Rounding, str] = {
+    "grid": "The last bits of drawing noise: the probability of a released value is right to about one part in a "
+    "million, mostly much better. Rounding during training on a node that hosts several users.",
+    "discrete": "Rounding during training on a node that hosts several users.",
+    "none": "Rounding: noise is drawn and added in floating point, the mathematics is that of real numbers.",
+}
 
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
     "zero_out": ("Who was available and asked, and how many replies were counted or refused: public by adjacency.",),
@@ -80,7 +95,7 @@ class PlanFacts:
 
 @lru_cache(maxsize=256)
 def _plan_facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
-    plan = Plan.model_validate_json(plan_json)
+    plan = Plan.stored(json.loads(plan_json))
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation)
     alone = mechanism.sensitivity(participation)
@@ -100,12 +115,12 @@ def _plan_facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
 
 
 def _multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float) -> float | None:
-    """The noise multiplier that the ledger's charge implies: mu = sensitivity / sigma; sampled events have sigma over
-    the longest column."""
+    """The noise multiplier that the ledger's charge implies: 2 rho = (sensitivity / sigma)^2; sampled events have sigma
+    over the longest column."""
     if planned.sampled:
         multipliers = {event.noise_multiplier for event in planned.sampled}
         return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
-    return sensitivity / planned.mu if planned.mu > 0 else None
+    return sensitivity / math.sqrt(2 * planned.rho) if planned.rho > 0 else None
 
 
 def plan_facts(run: RunView) -> PlanFacts | None:
@@ -184,6 +199,7 @@ def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
         Fact(name="Clip norm", value=f"{norm:g} ({clipping.get('kind')})" if norm else str(clipping.get("kind"))),
         Fact(name="Noise multiplier", value=f"{sigma:.4g}" if sigma else "varies"),
         Fact(name="Sensitivity", value=f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"),
+        Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
     ]
 
 
@@ -203,11 +219,14 @@ def _source(facts: PlanFacts | None) -> str:
 def _method(loss: PrivacyLoss) -> str:
     if loss.sampled:
         return "privacy loss distributions for sampled rounds"
+    if loss.concentrated:
+        return "zero-concentrated DP of one correlated release, converted to (epsilon, delta)"
     return "exact Gaussian trade-off of one correlated release"
 
 
 def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | None) -> tuple[str, ...]:
-    lines = [*_BY_ADJACENCY[run.adjacency], *NOT_COVERED]
+    rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
+    lines = [*_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding]]
     if run.trust_node_ids:
         lines.insert(0, "Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
     if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.ledger.verify import Charge
@@ -9,4 +11,6 @@ from fieldfare_server.ledger.verify import Charge
 
 def recharge(plan_json: str) -> Charge:
     """A function of (round, its participants) that gives the run's cumulative loss, as the coordinator computed it."""
-    return cost_of(Plan.model_validate_json(plan_json)).realised().add
+    cost = cost_of(Plan.stored(json.loads(plan_json)))
+    charge = cost.realised()
+    return lambda round, users: cost.charged(charge.add(round, users))

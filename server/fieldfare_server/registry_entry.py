@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.guarantee import ADJACENCY, accountant, guarantee, plan_facts
 from fieldfare_server.ledger import Ledger, views
@@ -90,18 +91,24 @@ def _product(run: views.RunView, told: Curator) -> dict[str, Any]:
 def _flavor(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
     unprotected = [line for line in guarantee(run, population).not_covered if "public by adjacency" in line]
     return {
-        "name": "Approximate DP"
-        if run.spent.sampled
-        else "Gaussian DP, stated also as zero-concentrated and approximate DP",
+        "name": _name(run.spent),
         "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
         "unprotected_quantities": " ".join(unprotected) or "None by adjacency.",
     }
 
 
+def _name(loss: PrivacyLoss) -> str:
+    if loss.sampled:
+        return "Approximate DP"
+    if loss.concentrated:
+        return "Zero-concentrated DP, stated also as approximate DP"
+    return "Gaussian DP, stated also as zero-concentrated and approximate DP"
+
+
 def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
     parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
     if not run.spent.sampled:
-        parameters |= {"rho": run.spent.mu_squared / 2, "mu": run.spent.mu}
+        parameters |= {"rho": run.spent.rho} | ({"mu": run.spent.mu} if run.spent.gaussian else {})
     return {
         "privacy_unit": f"{population.unit.capitalize()}-level",
         "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the training.",

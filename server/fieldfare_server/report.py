@@ -156,8 +156,8 @@ def _formal(run: views.RunView, population: views.PopulationView) -> Section:
     ]
     if not run.spent.sampled:
         rows += [
-            ("This run as zero-concentrated DP", f"rho = {run.spent.mu_squared / 2:.6g}"),
-            ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}"),
+            ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
+            ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
         ]
     return Section("Formal guarantee", tuple(rows))
 
@@ -260,8 +260,8 @@ def _data(
         "delta": run.delta,
         "epsilon_spent": run.spent_epsilon,
         "epsilon_planned": run.planned_epsilon,
-        "rho_zcdp": None if sampled else run.spent.mu_squared / 2,
-        "mu_gdp": None if sampled else run.spent.mu,
+        "rho_zcdp": None if sampled else run.spent.rho,
+        "mu_gdp": run.spent.mu if run.spent.gaussian else None,
         "population_epsilon": {
             "spent": population.spent_epsilon,
             "committed": population.committed_epsilon,

@@ -29,8 +29,9 @@ from fieldfare.mechanisms import Stream
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.realised import RealisedCharge
+from fieldfare.rounding import Release
 from fieldfare.task import Task, load_task
-from fieldfare.wire import Arrays, Schema
+from fieldfare.wire import Arrays, Occasion, Schema
 from fieldfare_server import faults, optimizers
 from fieldfare_server.account import Account, Rehearsal
 from fieldfare_server.aggregation import Aggregate
@@ -49,6 +50,8 @@ from fieldfare_server.strategies import keep_strategies
 
 log = logging.getLogger("fieldfare.session")
 
+SAMPLED_COHORTS = 4
+"""A Poisson cohort's reply may be as long as that many planned cohorts' clip norms."""
 KEEP_CHECKPOINTS = 2
 """Committed checkpoints kept on disk: the newest to resume from, the one before it for the careful."""
 
@@ -95,10 +98,22 @@ class Session:
         self._stream: Stream | None = None
         self._row_norms: NDArray[np.float64] = np.zeros(plan.run.rounds)
         self._autocovariance: tuple[float, ...] = ()
+        self._release = Release(0.0)
+        self._most_users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else self._selector.asked
+        """Users that one reply is the sum of, at most; a longer sum of a sampled cohort is cut."""
         if cost is not None:
+            numel = self.optimizer.queries * self.schema.numel + self.counts
             self._charge = cost.realised()
-            self._stream = cost.mechanism.stream(self.optimizer.queries * self.schema.numel + self.counts, self.noise)
             self._row_norms = cost.mechanism.row_norms()
+            self._release = Release.of(
+                plan.privacy.rounding,
+                cost.noise_multiplier,
+                self.clipping.joint_bound,
+                numel,
+                self._most_users,
+                float(self._row_norms.max()),
+            )
+            self._stream = self._release.stream(cost.mechanism, numel, self.noise)
             self._autocovariance = autocovariance(cost.mechanism)
 
     # -- beginnings -----------------------------------------------------------------------------------------------
@@ -165,7 +180,7 @@ class Session:
         what was committed.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        plan = check_plan(Plan.parse(ledger.run(run_id).plan))
+        plan = check_plan(Plan.stored(ledger.run(run_id).plan))
         require_identity(plan, identity_is_stable)
         keep_strategies(home.root / "strategies")
         store = RunStore(home.root, run_id, keep=KEEP_CHECKPOINTS)
@@ -256,10 +271,18 @@ class Session:
         """Indicators that each reply sums beside the update."""
         return self.clipping.counts
 
-    @property
-    def clip_norm(self) -> float:
-        """The largest norm of one user's update in a reply."""
-        return self.clipping.bound
+    def aggregate(self, occasion: Occasion, shares: tuple[float, ...]) -> Aggregate:
+        """An empty sum for the replies to `occasion`, of queries with these shares."""
+        return Aggregate(
+            self.schema,
+            occasion,
+            self.clipping.bound,
+            self.counts,
+            shares,
+            getattr(self.clipping, "count_weight", 1.0),
+            self._release.grid,
+            self._most_users,
+        )
 
     def select(self, available: Indices) -> Indices:
         """The next round's cohort among `available` users, by a generator that only this round draws from.
@@ -295,7 +318,7 @@ class Session:
 
     def _info(self) -> StepInfo:
         t = self.next_round
-        std = self.noise_multiplier * self.clipping.joint_bound * float(self._row_norms[t]) / self.plan.run.cohort
+        std = self._release.std * float(self._row_norms[t]) / self.plan.run.cohort
         return StepInfo(t, self.plan.run.rounds, std * self._rescale(), self._autocovariance)
 
     def _rescale(self) -> float:
@@ -303,14 +326,12 @@ class Session:
 
     def epsilon(self) -> float:
         """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
-        return self.spent.epsilon(self.plan.privacy.delta) if self.spent.mu_squared or self.spent.sampled else 0.0
+        return self.spent.epsilon(self.plan.privacy.delta) if self.spent != PrivacyLoss() else 0.0
 
     def release(self, opened: OpenRound, total: Aggregate, reported: list[Indices]) -> None:
         """Privatise the sum, step, checkpoint, commit; then, and only then, let the model be seen."""
         info, cohort = self._info(), self.plan.run.cohort
-        raw = torch.cat(
-            [total.sum(), torch.from_numpy(total.counted).float() * getattr(self.clipping, "count_weight", 1.0)]
-        )
+        raw = total.sum()
         if self._stream is not None:
             if self._stream.round != opened.noise_row:
                 raise LedgerError(
@@ -318,10 +339,10 @@ class Session:
                     f"its noise row is {opened.noise_row}, the noise stands at row {self._stream.round}.",
                     "resume the run",
                 )
-            self._stream.add_to(raw, self.noise_multiplier * self.clipping.joint_bound)
+            raw = self._release.privatise(raw, self._stream)
         faults.point("strategy.privatised")
         d = raw.numel() - self.counts
-        update = total.unstacked(raw[:d]) * (self._rescale() / cohort)
+        update = (total.unstacked(raw[:d]) * (self._rescale() / cohort)).float()
         params, state = self.optimizer.step(self.state, self.params, update, info)
         faults.point("strategy.stepped")
         clip = self._next_clip(raw[d:], total.users)
@@ -384,7 +405,9 @@ class Session:
             self.store.promote(digest)
 
     def _spent(self, index: int, participants: Indices) -> PrivacyLoss:
-        return self._charge.add(index, participants) if self._charge is not None else PrivacyLoss()
+        if self._charge is None or self.cost is None:
+            return PrivacyLoss()
+        return self.cost.charged(self._charge.add(index, participants))
 
     def _next_clip(self, noised: torch.Tensor, reports: int) -> float:
         if not self.counts:

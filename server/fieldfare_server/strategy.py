@@ -179,7 +179,7 @@ class FieldfareStrategy(Strategy):
         # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
         encoded = write_points(flwr.app, point_arrays)
-        total = Aggregate(s.schema, occasion, s.clip_norm, s.counts, shares)
+        total = s.aggregate(occasion, shares)
         self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
         batches = opened.index if batches is None else batches
         answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss, calibrate, charge_for, zcdp_epsilon
+from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, zcdp_epsilon
+from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
@@ -34,8 +35,12 @@ class Cost:
         """At the plan's delta."""
         return self.loss.epsilon(self.plan.privacy.delta)
 
+    def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
+        """`loss` of Gaussian noise, as the plan's own noise is known: discrete noise by zCDP alone."""
+        return loss.as_concentrated() if self.plan.privacy.rounding == "discrete" else loss
+
     def realised(self) -> RealisedCharge:
-        """A fresh running charge for one execution of the plan, from who really takes part."""
+        """A fresh running charge for one execution of the plan, from who really takes part; see `charged`."""
         return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
 
     def to_json(self) -> dict[str, Any]:
@@ -57,11 +62,12 @@ class Cost:
             "sensitivity_bound": exact.bound,
             "sensitivity_argument": exact.how,
             "rho_zcdp": None if amplified else self.loss.rho,
-            "mu_gdp": None if amplified else self.loss.mu,
+            "mu_gdp": self.loss.mu if self.loss.gaussian else None,
             "epsilon": self.epsilon,
             "epsilon_zcdp": None if amplified else zcdp_epsilon(self.loss.rho, delta),
             "delta": delta,
             "adjacency": self.plan.privacy.adjacency,
+            "rounding": self.plan.privacy.rounding,
             "amplified_by_sampling": amplified,
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
@@ -78,11 +84,35 @@ def cost_of(plan: Plan) -> Cost:
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation)
     privacy = plan.privacy
+    discrete = privacy.rounding == "discrete"
+    if discrete:
+        _require_discrete(plan, mechanism, participation)
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
         sigma = calibrate(
-            mechanism, participation, epsilon=privacy.epsilon, delta=privacy.delta, adjacency=privacy.adjacency
+            mechanism,
+            participation,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            concentrated=discrete,
         )
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
-    return Cost(plan, mechanism, participation, sigma, loss)
+    return Cost(plan, mechanism, participation, sigma, loss.as_concentrated() if discrete else loss)
+
+
+def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:
+    if not mechanism.whole:
+        raise BadInput(
+            "privacy.rounding = 'discrete'",
+            f"needs a strategy matrix of whole numbers, so that its noise stays on the grid; that of kind "
+            f"{mechanism.kind!r} as planned has others.",
+            "kind 'independent', 'tree' with estimator = 'plain', or 'anti-pgd' with nu = 0; or rounding = 'grid'",
+        )
+    if amplification(mechanism, participation, plan.privacy.adjacency).holds:
+        raise BadInput(
+            "privacy.rounding = 'discrete'",
+            "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
+            "rounding = 'grid'",
+        )

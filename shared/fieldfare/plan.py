@@ -18,6 +18,7 @@ from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.registry import bad_input
+from fieldfare.rounding import Rounding
 
 
 class _Table(BaseModel):
@@ -33,6 +34,9 @@ class PrivacySpec(_Table):
     delta: float = Field(gt=0, lt=1)
     adjacency: Adjacency = "zero_out"
     noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = "aes-256-ctr"
+    rounding: Rounding = Field(
+        default="grid", description="of released sums; discrete: exact noise on the grid, charged by zCDP; none: floats"
+    )
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
@@ -238,11 +242,23 @@ class Plan(_Table):
             raise BadInput("plan", f"is not TOML: {error}.") from None
         return cls.parse(table)
 
+    @classmethod
+    def stored(cls, table: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`."""
+        privacy = table.get("privacy")
+        if isinstance(privacy, Mapping) and "rounding" not in privacy:
+            table = {**table, "privacy": {**privacy, "rounding": "none"}}
+        return cls.parse(table)
+
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, every default of every table spelled out."""
-        # A table that is not there is left out, so that a plan keeps its digest when Fieldfare learns a new one.
-        absent = {"availability"} if self.availability is None else set()
-        return json.dumps(self.model_dump(mode="json", exclude=absent), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON: sorted keys, no spaces, defaults spelled out. To be read by `stored`.
+
+        What older versions did not know is left out where it says what they did, so that their plans keep their digest.
+        """
+        table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
+        if self.privacy.rounding == "none":
+            del table["privacy"]["rounding"]
+        return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the plan's name in the ledger."""

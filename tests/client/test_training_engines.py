@@ -214,7 +214,7 @@ CASES = [
 @pytest.mark.parametrize(("model", "settings"), CASES, ids=str)
 def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[str, Any]) -> None:
     task, users = Toy(model), list(range(9))
-    expected = one_by_one(task, users, ClientSpec(**settings)).float()
+    expected = one_by_one(task, users, ClientSpec(**settings))
     for engine in ("batched", "loop", "auto"):
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
 
@@ -224,7 +224,7 @@ def test_every_engine_gives_what_torch_optim_gives(model: str, settings: dict[st
 def test_written_layers_give_what_torch_optim_gives(model: str, settings: dict[str, Any]) -> None:
     task, users = Images(model), list(range(9))
     assert not LayeredEngine.refuses(task.build_model())
-    expected = one_by_one(task, users, ClientSpec(**settings)).float()
+    expected = one_by_one(task, users, ClientSpec(**settings))
     for engine in ("loop", "batched"):
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
 

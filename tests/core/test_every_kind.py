@@ -31,6 +31,7 @@ SPECS: list[dict[str, Any]] = [
     {"kind": "anti-pgd"},
     {"kind": "anti-pgd", "nu": 0.3},
     {"kind": "banded", "bands": 6},
+    {"kind": "banded-inverse", "bands": 4},
     {"kind": "banded", "bands": 5, "column_normalised": True},
     {"kind": "blt"},
     {"kind": "blt", "buffers": 2, "objective": "max"},

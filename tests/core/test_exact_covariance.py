@@ -17,6 +17,7 @@ PARTICIPATION = MinSeparation(9, 3)
 PLANS: dict[str, dict[str, Any]] = {
     "independent": {},
     "banded": {"bands": 5},
+    "banded-inverse": {"bands": 5},
     "blt": {"buffers": 3},
     "nu": {"nu": 0.02},
     "optimal-cc": {"window": 6},

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from fieldfare import mechanisms
 from fieldfare.mechanisms import blt, toeplitz
 from fieldfare.mechanisms.objective import PrefixLoss
-from fieldfare.mechanisms.streams import BufferStream, WindowStream
+from fieldfare.mechanisms.streams import BufferStream, InverseBandStream, WindowStream
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
-from fieldfare.noise import SecureNoise
+from fieldfare.mechanisms.tree_streams import own_weight
+from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.participation import MinSeparation
 
 KEY = b"a fixed key for tests, 32 bytes!"
@@ -109,3 +111,65 @@ def test_a_long_float32_recursion_stays_at_the_charged_one() -> None:
         exact += two.next().numpy()
     std = float(mechanism.prefix_row_norms()[-1])
     assert np.abs(total - exact).max() < 1e-2 * std
+
+
+ROWS: list[dict[str, Any]] = [
+    {"kind": "nu", "nu": 1e-3, "engine": "memory"},
+    {"kind": "nu", "nu": 0.3, "engine": "replay"},
+    {"kind": "optimal-cc", "engine": "exact"},
+    {"kind": "optimal-cc", "engine": "memory", "restart_every": 150},
+    {"kind": "spectral", "eigenvalues": [1.0, 1e-4], "learning_rate": 0.1, "engine": "replay"},
+    {"kind": "spectral", "eigenvalues": [1.0, 1e-4], "learning_rate": 0.1, "window": 9},
+    {"kind": "dense"},
+    {"kind": "fft"},
+    {"kind": "fft", "engine": "memory"},
+    {"kind": "tree", "estimator": "full"},
+    {"kind": "tree", "estimator": "online"},
+    {"kind": "momentum-tree", "momentum": 0.9, "variant": "proportional"},
+    {"kind": "banded", "bands": 7},
+    {"kind": "banded", "bands": 7, "column_normalised": True},
+]
+
+
+VALUE = float(np.float32(np.pi))
+"""A float32 with all of its bits in use: its product with a rounded coefficient is another one, nearly always."""
+
+
+class _OneRow(Drawer):
+    """Row r of VALUE times the identity matrix."""
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def into(self, out: NDArray[Any], offset: int) -> None:
+        out[:] = VALUE * (np.arange(offset, offset + len(out)) == self._row)
+
+
+@pytest.mark.parametrize("spec", ROWS, ids=str)
+def test_a_float32_stream_applies_b_itself_and_c_is_its_inverse(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """z = VALUE I: a float32 stream gives VALUE B, rounded once, exactly where no sum rounds; and C inverts B."""
+    monkeypatch.setattr(SecureNoise, "drawer", lambda self, stream, row, offset, n: _OneRow(self._first + row))
+    n = 300
+    mechanism = mechanisms.build(spec, n, MinSeparation(50, 6))
+    b, c = mechanism.noising_matrix(n), mechanism.strategy_matrix(n)
+    stream = mechanism.stream(b.shape[1], SecureNoise(KEY))
+    applied = np.stack([stream.next().numpy() for _ in range(n)]).astype(np.float64)
+    np.testing.assert_allclose(b @ c, np.eye(n), atol=1e-9 * np.abs(b).sum(axis=1).max() * np.abs(c).max())
+    if spec["kind"] == "banded" or spec.get("estimator") == "online":  # recursions: sums and products round
+        np.testing.assert_allclose(applied, VALUE * b, rtol=0, atol=2e-6 * np.abs(b).max())
+    else:
+        np.testing.assert_array_equal(applied, (VALUE * b).astype(np.float32))
+
+
+def test_recursions_over_bands_and_nodes_multiply_by_float32_numbers() -> None:
+    for normalised in (False, True):
+        spec = {"kind": "banded", "bands": 40, "column_normalised": normalised}
+        stream = mechanisms.build(spec, 500, MinSeparation(100, 5)).stream(1, SecureNoise(KEY))
+        assert isinstance(stream, InverseBandStream)
+        np.testing.assert_array_equal(single(stream._c), stream._c)
+    for height in range(30):
+        weight = own_weight(height)
+        assert abs(weight * (2 - 2.0**-height) - 1) < 1e-7
+        assert float(np.float32(weight)) + float(np.float32(1 - weight)) == 1

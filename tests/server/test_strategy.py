@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.plan import Plan
+from fieldfare.rounding import Release
 from fieldfare.wire import REPORT, UPDATE
 from fieldfare_server import strategy as strategy_module
 from fieldfare_server.home import Home
@@ -69,15 +70,17 @@ def test_the_released_sum_is_what_the_mechanism_says(tmp_path: Path) -> None:
     with session:
         FieldfareStrategy(session).start(grid)
     assert session.cost is not None
-    noise = session.cost.mechanism.stream(session.schema.numel, session.noise).next()
-    scaled = (session.params - before) * a_plan.run.cohort - session.noise_multiplier * noise
+    release = Release.of("grid", session.noise_multiplier, 1.0, session.schema.numel, a_plan.run.cohort, 1.0)
+    noise = release.stream(session.cost.mechanism, session.schema.numel, session.noise).next()
+    scaled = (session.params - before) * a_plan.run.cohort - release.std * noise
     total = torch.zeros_like(scaled)
     for message in grid.seen:
         reply = LyingGrid.answer(LyingGrid(2), message)
         total += session.schema.flatten(
             {name: torch.from_numpy(a.numpy().copy()) for name, a in reply.content.array_records[UPDATE].items()}
         )
-    torch.testing.assert_close(scaled, total, rtol=1e-4, atol=1e-4)
+    assert release.grid is not None
+    torch.testing.assert_close(scaled, total.double(), rtol=1e-4, atol=2 * release.grid.spacing)
     assert float(torch.linalg.vector_norm(total)) <= a_plan.run.cohort
 
 

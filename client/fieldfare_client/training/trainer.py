@@ -40,7 +40,7 @@ class CohortUpdate:
     """All that a node may send: no loss, no norm, nothing about one user."""
 
     update: torch.Tensor
-    """Sum of the users' clipped updates, float32 (queries x d,)."""
+    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides."""
     users: int
     counts: tuple[float, ...] = ()
 
@@ -132,7 +132,7 @@ class Trainer:
             self._choices[shape] = recall(self._candidates(len(users)), (*self._identity(), *shape))
         choice = self._choices[shape]
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
-        total = torch.zeros(queries, self.schema.numel, device=self.device)
+        total = torch.zeros(queries, self.schema.numel, dtype=torch.float64, device=self.device)
         counts: list[float] = []
         first = 0
         while first < len(users):
@@ -155,7 +155,7 @@ class Trainer:
                 told = self.clip(combined)
                 if told and queries > 1:
                     raise BadInput("several queries", "have no one norm to count users by.", "flat")
-                query.addmv_(combined.T, torch.ones(len(chunk), device=self.device))
+                query += combined.sum(dim=0, dtype=torch.float64)
                 counts = [a + b for a, b in itertools.zip_longest(counts, told or (), fillvalue=0.0)]
             first += len(chunk)
             del updates, chunk  # before the next ones are made, not after

@@ -85,8 +85,9 @@ class WorkerTrainer:
             if source is None:
                 source = self._path("users.arrow")
                 write(source, [table])
-            self._points = self._map("points", (points, self.schema.numel))
-            self._sums = [self._map(f"sum-{worker}", (queries, self.schema.numel)) for worker in range(workers)]
+            self._points = self._map("points", (points, self.schema.numel), np.dtype(np.float32))
+            shape = (queries, self.schema.numel)
+            self._sums = [self._map(f"sum-{worker}", shape, np.dtype(np.float64)) for worker in range(workers)]
             context = multiprocessing.get_context("spawn")
             settings = spec.model_dump(mode="json")
             for worker in range(workers):
@@ -108,10 +109,10 @@ class WorkerTrainer:
     def _path(self, name: str) -> Path:
         return Path(self._folder.name) / name
 
-    def _map(self, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
+    def _map(self, name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
         # Written and not just made large: a full file system must raise here, not kill whoever touches the map.
-        self._path(name).write_bytes(bytes(4 * shape[0] * shape[1]))
-        return np.memmap(self._path(name), np.float32, "r+", shape=shape)
+        self._path(name).write_bytes(bytes(dtype.itemsize * shape[0] * shape[1]))
+        return np.memmap(self._path(name), dtype, "r+", shape=shape)
 
     def train(
         self,
@@ -156,7 +157,7 @@ class WorkerTrainer:
             # Also where Ctrl-C came in between: what the pipes hold then belongs to no later round.
             self.close()
             raise
-        total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0, dtype=np.float32).reshape(-1))
+        total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0).reshape(-1))
         return CohortUpdate(total, len(users), tuple(counts))
 
     @property
@@ -206,7 +207,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     table = open_table(Path(job.table))
     points = np.memmap(job.points, np.float32, "r", shape=job.shape)
-    total = np.memmap(job.sum, np.float32, "r+", shape=job.sums)
+    total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
     task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
     trainer = Trainer(task, client, lambda updates: None, seed=job.seed)
     trainer.clip = clip_with(clipping.parse(job.clipping), trainer.schema)

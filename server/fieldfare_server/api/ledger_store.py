@@ -275,7 +275,7 @@ def _text(cursor: int | None) -> str | None:
 def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
     if loss.sampled:
         return Loss(epsilon=epsilon, delta=delta)
-    return Loss(epsilon=epsilon, delta=delta, rho=loss.mu_squared / 2, mu=loss.mu)
+    return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
 
 def _run(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

@@ -72,12 +72,13 @@ def _show(cost: Cost) -> None:
         ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
         ("participation", " ".join(f"{k}={v}" for k, v in said["participation"].items())),
         ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
+        ("rounding", said["rounding"]),
         ("sensitivity", f"{cost.sensitivity:.6g} ({said['sensitivity_bound']}: {said['sensitivity_argument']})"),
         ("epsilon", f"{cost.epsilon:.6g} at delta {said['delta']:g}, {said['adjacency']}{amplified}"),
     ]
     if not said["amplified_by_sampling"]:
         rows += [
-            ("zCDP rho, GDP mu", f"{said['rho_zcdp']:.6g}, {said['mu_gdp']:.6g}"),
+            ("zCDP rho, GDP mu", f"{said['rho_zcdp']:.6g}, " + (f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-")),
             ("epsilon by zCDP (looser)", f"{said['epsilon_zcdp']:.6g}"),
         ]
     rows += [

@@ -61,7 +61,7 @@ def close(opened: Ledger, name: Name) -> Answer:
 def summary(view: PopulationView) -> dict[str, Any]:
     """A population for `--json`."""
     said = view.model_dump(mode="json", exclude={"spent", "committed"})
-    return said | {"mu_spent": view.spent.mu}
+    return said | {"mu_spent": view.spent.mu if view.spent.gaussian else None}
 
 
 def _answer(view: PopulationView, what: str) -> Answer:

@@ -296,7 +296,8 @@ def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[s
 
 
 def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
-    close = math.isclose(recorded.mu_squared, right.mu_squared, rel_tol=1e-9, abs_tol=1e-15)
+    pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
+    close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
     return close and sorted(map(repr, recorded.sampled)) == sorted(map(repr, right.sampled))
 
 

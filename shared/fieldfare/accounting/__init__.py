@@ -7,6 +7,7 @@ from fieldfare.accounting.gaussian import (
     gaussian_epsilon,
     gaussian_log_delta,
     gaussian_mu,
+    zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "gaussian_log_delta",
     "gaussian_mu",
     "require_valid",
+    "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",
 ]

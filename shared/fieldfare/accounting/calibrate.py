@@ -7,7 +7,7 @@ import math
 from scipy.optimize import brentq
 
 from fieldfare.accounting.charge import amplification, charge_for, require_valid
-from fieldfare.accounting.gaussian import gaussian_mu
+from fieldfare.accounting.gaussian import gaussian_mu, zcdp_rho
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused
@@ -28,9 +28,11 @@ def calibrate(
     delta: float,
     adjacency: Adjacency = "zero_out",
     already: PrivacyLoss | None = None,
+    concentrated: bool = False,
 ) -> float:
     """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
 
+    `concentrated`: charge it by zCDP alone (discrete noise; no `already`, no amplification).
     The result satisfies (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated. Closed form without
     sampled events, else a search over numerical compositions (seconds). Raises `BadInput` for values out of range or
     too small for numerical composition, `BudgetRefused` when `already` leaves nothing.
@@ -39,7 +41,7 @@ def calibrate(
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
-    most = gaussian_mu(epsilon, delta) ** 2
+    most = 2 * zcdp_rho(epsilon, delta) if concentrated else gaussian_mu(epsilon, delta) ** 2
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:
         raise BudgetRefused(
@@ -51,6 +53,7 @@ def calibrate(
     def cost(sigma: float) -> float:
         try:
             loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
+            loss = loss.as_concentrated() if concentrated else loss
         except BadInput:  # too little noise to compose numerically: far above any target
             return far
         return min(far, (before + loss).epsilon(delta))

@@ -150,6 +150,33 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, rho * alpha + (log_inverse - math.log(alpha)) / above + math.log(above) - math.log1p(above))
 
 
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """delta at `epsilon` >= 0 of any rho-zCDP mechanism: the inverse of `zcdp_epsilon` in delta. Raises `BadInput`.
+
+    inf over alpha > 1 of exp((alpha - 1)(rho alpha - epsilon + log(1 - 1/alpha))) / alpha.
+    """
+    if not (rho >= 0 and epsilon >= 0):
+        raise BadInput(f"rho = {rho}, epsilon = {epsilon}", "must be at least 0.", "0")
+    if rho == 0 or epsilon == math.inf:
+        return 0.0
+    if rho == math.inf:
+        return 1.0
+
+    # The derivative of the exponent, increasing in alpha, with the sign turned.
+    def fall(s: float) -> float:
+        above = math.exp(s)
+        return epsilon + math.log1p(1 / above) - rho * (1 + 2 * above)
+
+    low = high = 0.0
+    while fall(low) < 0:
+        low -= 1
+    while fall(high) > 0:
+        high += 1
+    above = math.exp(_decreasing_root(fall, low, high))
+    log_delta = above * (rho * (1 + above) - epsilon - math.log1p(1 / above)) - math.log1p(above)
+    return min(1.0, math.exp(min(0.0, log_delta)))
+
+
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest rho for which `zcdp_epsilon(rho, delta)` is at most `epsilon` > 0. Raises `BadInput`."""
     if not 0 < epsilon < math.inf:

@@ -8,30 +8,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.accounting import sampled as _sampled
-from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """A (fully adaptive) composition of Gaussian mechanisms and Poisson-sampled Gaussian mechanisms.
+    """A (fully adaptive) composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
 
     mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
     sampled: events with amplification by sampling; equal ones are merged and the tuple is sorted, so that losses of
     the same composition are equal and take O(distinct kinds) space however many rounds went by.
+    concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
-    by privacy loss distributions (see `sampled`). `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    by privacy loss distributions (see `sampled`). Beside a concentrated one everything is counted as zCDP, without
+    amplification. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0
     sampled: tuple[SampledGaussian, ...] = ()
+    concentrated: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.mu_squared >= 0:
-            raise BadInput(f"mu_squared = {self.mu_squared}", "must be at least 0.", "0")
-        object.__setattr__(self, "mu_squared", float(self.mu_squared) + 0.0)  # no -0.0: equal losses print equal
+        for name in ("mu_squared", "concentrated"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise BadInput(f"{name} = {value}", "must be at least 0.", "0")
+            object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
         counts: dict[tuple[float, float], int] = {}
         for event in self.sampled:
             key = (event.rate, event.noise_multiplier)
@@ -46,27 +51,41 @@ class PrivacyLoss:
 
     @property
     def rho(self) -> float:
-        """The Gaussian part is rho-zCDP, rho = mu^2 / 2."""
-        return self.mu_squared / 2
+        """All but the sampled events is rho-zCDP: mu^2 / 2 of the Gaussian part, and the concentrated part."""
+        return self.mu_squared / 2 + self.concentrated
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether this is the loss of plain Gaussian mechanisms alone, which `mu` says exactly."""
+        return not self.sampled and not self.concentrated
+
+    def as_concentrated(self) -> PrivacyLoss:
+        """The same, known by zCDP alone. Raises `BadInput` with sampled events."""
+        if self.sampled:
+            raise BadInput("sampled events", "have no concentrated form.", "no amplification by sampling")
+        return PrivacyLoss(concentrated=self.rho)
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
-        return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled)
+        rho = self.concentrated + other.concentrated
+        return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled, rho)
 
     def without_amplification(self) -> PrivacyLoss:
-        """The same releases with every sampling rate 1: a plain Gaussian that this loss never exceeds."""
+        """The same releases with every sampling rate 1: a loss without sampled events that this one never exceeds."""
         inverses = ((event.count, 1 / event.noise_multiplier) for event in self.sampled)
         extra = math.fsum(count * inverse * inverse for count, inverse in inverses)
-        return PrivacyLoss(self.mu_squared + extra)
+        return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact without sampled events.
+        """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
 
         With sampled events an upper bound, never above the one without amplification: numerical composition rounds
         the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed. Never fails
         for 0 < delta < 1, else `BadInput`.
         """
+        if self.concentrated:
+            return zcdp_epsilon(self.without_amplification().rho, delta)
         plain = gaussian_epsilon(self.without_amplification().mu, delta)
         if not self.sampled:
             return plain
@@ -74,6 +93,8 @@ class PrivacyLoss:
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta known for which the whole is (epsilon, delta)-DP, epsilon >= 0. As `epsilon`."""
+        if self.concentrated:
+            return zcdp_delta(self.without_amplification().rho, epsilon)
         plain = gaussian_delta(self.without_amplification().mu, epsilon)
         if not self.sampled:
             return plain
@@ -82,17 +103,20 @@ class PrivacyLoss:
     def to_json(self) -> str:
         """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
         events = [[event.rate, event.noise_multiplier, event.count] for event in self.sampled]
-        return json.dumps({"mu_squared": self.mu_squared, "sampled": events}, sort_keys=True, separators=(",", ":"))
+        said: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
+        if self.concentrated:  # absent where there is none: what older versions wrote stays canonical
+            said["concentrated"] = self.concentrated
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
         """The inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not "no loss"."""
         try:
             data: Any = json.loads(text)
-            if set(data) != {"mu_squared", "sampled"}:
-                raise ValueError("other keys than mu_squared and sampled")
+            if set(data) - {"concentrated"} != {"mu_squared", "sampled"}:
+                raise ValueError("other keys than mu_squared, sampled and concentrated")
             events = tuple(SampledGaussian(_number(q), _number(s), _count(n)) for q, s, n in data["sampled"])
-            return cls(_number(data["mu_squared"]), events)
+            return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)))
         except (ValueError, TypeError) as error:
             raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, single, window_stream
 
 if TYPE_CHECKING:
     from fieldfare.participation import Participation
@@ -39,7 +39,7 @@ class AntiPGDSpec(MechanismSpec):
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
-        decay = float(np.float32(1.0 - self.nu))  # what a float32 stream multiplies by is what is charged
+        decay = float(single(np.array(1.0 - self.nu)))
         beta = np.array([1.0, -decay])[: 1 if decay == 0 else n]
         c = decay ** np.arange(n)
         block = ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=len(beta) - 1)

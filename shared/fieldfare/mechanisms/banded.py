@@ -260,7 +260,7 @@ class BandedSpec(MechanismSpec):
         block = block_rounds(self.restart_every, rounds)
         if self.bands > block:
             raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {block}], the rounds.", str(block))
-        c = optimise(PrefixLoss.of(block, participation, self.objective), self.bands)
+        c = toeplitz.single(optimise(PrefixLoss.of(block, participation, self.objective), self.bands))
         return stamped(self._block(block, c), self.restart_every, rounds)
 
     def _block(self, rounds: int, c: Vector) -> Mechanism:

@@ -204,6 +204,11 @@ class Mechanism(ABC):
         return self.rounds
 
     @property
+    def whole(self) -> bool:
+        """Whether C and B are known to be matrices of whole numbers, as discrete noise needs (`fieldfare.discrete`)."""
+        return False
+
+    @property
     @abstractmethod
     def buffers(self) -> int:
         """Vectors of model size that the stream keeps."""

@@ -65,6 +65,10 @@ class Independent(Mechanism):
         )
 
     @property
+    def whole(self) -> bool:
+        return True
+
+    @property
     def buffers(self) -> int:
         return 0
 

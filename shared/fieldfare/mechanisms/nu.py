@@ -46,6 +46,7 @@ from fieldfare.mechanisms.toeplitz import (
     ToeplitzMechanism,
     inverse,
     row_stream,
+    single,
     window_stream,
 )
 from fieldfare.participation import Participation, Single
@@ -102,7 +103,7 @@ class SquareRootSpec(MechanismSpec):
         if self.window is None or self.window >= n:
             return strategy_coefficients(nu, n), beta
         beta[self.window :] = 0.0
-        beta = beta.astype(np.float32).astype(np.float64)  # what a float32 stream multiplies by is what is charged
+        beta = single(beta)
         return inverse(beta[: self.window], n), beta
 
     def _block(self, nu: float, n: int, participation: Participation) -> ToeplitzMechanism:

@@ -21,7 +21,7 @@ from fieldfare.mechanisms import rational
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, row_stream, window_stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, row_stream, single, window_stream
 from fieldfare.participation import Participation, Single
 from fieldfare.theory.spectra import optimal_coefficients
 
@@ -54,8 +54,11 @@ class SpectralSpec(MechanismSpec):
     def _block(self, n: int, participation: Participation) -> ToeplitzMechanism:
         width = self.window or n
         beta = optimal_coefficients(self.eigenvalues, self.learning_rate, width)
+        windowed = self.window is not None or n == 1
+        if windowed:
+            beta = single(beta)
         c = inverse(beta, n)
-        if self.window is not None or n == 1:
+        if windowed:
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=width - 1)
         if self.engine == "fast":
             # Past 1e-12 of beta_0 the factorisation is rounding; the fit's own C is what will be charged.

@@ -71,6 +71,10 @@ class Stamped(Mechanism):
         return f"Stamped({self.block!r}, rounds={self.rounds})"
 
     @property
+    def whole(self) -> bool:
+        return self.block.whole
+
+    @property
     def buffers(self) -> int:
         return self.block.buffers
 

@@ -261,11 +261,15 @@ class Ops(ABC):
 
     @abstractmethod
     def axpy(self, y: Span, a: float, x: Span) -> None:
-        """y += a x"""
+        """y += a x; the product is rounded to y's dtype, never `a` itself: what is applied is what was charged."""
+
+    @abstractmethod
+    def scale(self, y: Span, a: float) -> None:
+        """y *= a, in the same way"""
 
     @abstractmethod
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
-        """y = z + sum_i weights_i rows_i; `weights` shape (m,), `rows` m spans."""
+        """y = z + sum_i weights_i rows_i; `weights` shape (m,), all of them float32 values, `rows` m spans."""
 
     def copy(self, y: Span, x: Span) -> None:
         """y = x"""
@@ -286,8 +290,11 @@ class _Host(Ops):
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
         product = scratch("product", y.size, y.dtype).reshape(y.shape)
-        np.multiply(x, a, out=product)
+        np.multiply(x, a, out=product, dtype=np.float64, casting="same_kind")
         np.add(y, product, out=y)
+
+    def scale(self, y: Span, a: float) -> None:
+        np.multiply(y, a, out=y, dtype=np.float64, casting="same_kind")
 
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
         # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
@@ -309,7 +316,10 @@ class _Device(Ops):
         return x  # type: ignore[no-any-return]
 
     def axpy(self, y: Span, a: float, x: Span) -> None:
-        y.add_(x, alpha=a)
+        y.add_((x.double() * a).to(y.dtype))
+
+    def scale(self, y: Span, a: float) -> None:
+        y.copy_(y.double() * a)
 
     def combine(self, y: Span, z: Span, weights: NDArray[np.float64], rows: Span) -> None:
         y.copy_(z)
@@ -418,7 +428,7 @@ class InverseBandStream(ChunkedStream):
         if self.slots:
             buffers[t % self.slots] = out
         if self._norms is not None:
-            out *= float(self._norms[age])
+            ops.scale(out, float(self._norms[age]))
 
 
 class BufferStream(ChunkedStream):
@@ -484,7 +494,7 @@ class MemoryStream(ChunkedStream):
     def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         ops.copy(buffers[age], z)
         ops.copy(out, z)
-        out *= float(self._row[age])
+        ops.scale(out, float(self._row[age]))
         for i in range(age - 1, -1, -1):
             if self._row[i] != 0:
                 ops.axpy(out, float(self._row[i]), buffers[i])
@@ -523,7 +533,7 @@ class ReplayStream(ChunkedStream):
 
     def _chunk(self, t: int, age: int, out: Span, z: Span, buffers: Span, ops: Ops, lo: int) -> None:
         ops.copy(out, z)
-        out *= float(self._row[age])
+        ops.scale(out, float(self._row[age]))
         for weight, draw in self._past:
             ops.draw(draw, z, lo)
             ops.axpy(out, weight, z)

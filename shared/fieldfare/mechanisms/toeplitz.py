@@ -83,6 +83,15 @@ def inverse(c: ArrayLike, n: int) -> Vector:
     return np.asarray(lfilter([1.0], first, impulse), dtype=np.float64)
 
 
+def single(b: Vector) -> Vector:
+    """b rounded to float32 values, as float64: what a float32 stream multiplies by must be what is charged.
+
+    Values below float32's normal range become 0 (a processor may take them for it).
+    """
+    near = b.astype(np.float32)
+    return np.where(np.abs(near) < np.finfo(np.float32).tiny, 0.0, near).astype(np.float64)
+
+
 def multiply(c: ArrayLike, d: ArrayLike, n: int) -> Vector:
     """First n coefficients of the product of two Toeplitz matrices (convolution of their coefficients)."""
     return np.asarray(lfilter(coefficients(c, n), [1.0], coefficients(d, n)), dtype=np.float64)
@@ -325,6 +334,10 @@ class ToeplitzMechanism(Mechanism):
     def monotone(self) -> bool:
         """Whether C's coefficients are non-negative and non-increasing: then sensitivities are exact."""
         return is_monotone(self.strategy_coefs)
+
+    @property
+    def whole(self) -> bool:
+        return all((c == np.rint(c)).all() for c in (self.strategy_coefs, self.noising_coefs))
 
     @property
     def buffers(self) -> int:

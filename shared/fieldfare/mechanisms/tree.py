@@ -39,7 +39,7 @@ from fieldfare.mechanisms.few_patterns import in_step_patterns
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.tree_patterns import largest_square_sum, node_norms
-from fieldfare.mechanisms.tree_streams import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights
+from fieldfare.mechanisms.tree_streams import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
 from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds, factor
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
 
@@ -180,6 +180,10 @@ class PlainTree(_Tree):
         matrix[:, read_rows(n)] = square
         return matrix
 
+    @property
+    def whole(self) -> bool:
+        return True
+
     def row_norms(self, n: int | None = None) -> Array:
         return np.sqrt([1.0 + height_of(t + 1) for t in range(self._released(n))])
 
@@ -233,13 +237,13 @@ class OnlineTree(_Tree):
             weight = own_weight(h)
             squared += (kept * weight) ** 2
             kept *= 1.0 - weight
-            squared += (kept - 1.0) ** 2 * own_weight(h - 1)
+            squared += (kept - 1.0) ** 2 * variance(h - 1)
         return float(np.sqrt(squared + kept**2))
 
     def prefix_row_norms(self, n: int | None = None) -> Array:
         t = np.arange(1, self._released(n) + 1)
-        variance = sum((t >> h & 1) * own_weight(h) for h in range(int(t[-1]).bit_length()))
-        return np.asarray(np.sqrt(variance), dtype=np.float64)
+        squared = sum((t >> h & 1) * variance(h) for h in range(int(t[-1]).bit_length()))
+        return np.asarray(np.sqrt(squared), dtype=np.float64)
 
     def stream(
         self,

@@ -72,7 +72,7 @@ def test_it_is_given_the_mean_update_at_the_current_model(engine: str) -> None:
     for t in range(ROUNDS):
         users = np.flatnonzero(np.isin(table.pseudonyms, np.concatenate(cohorts[t])))
         assert users.size == 8
-        update = trainer.train([params], [1.0], table, users, at_round=t % PERIOD).update / 8
+        update = trainer.train([params], [1.0], table, users, at_round=t % PERIOD).update.float() / 8
         params, state = base.step(state, params, update, StepInfo(t, ROUNDS, 0.0))
     torch.testing.assert_close(found, params, rtol=1e-4, atol=1e-4)
     assert not torch.equal(found, start)
