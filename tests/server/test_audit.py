@@ -28,6 +28,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "spectral": {"eigenvalues": [0.5, 0.1], "learning_rate": 0.5},
     "momentum-tree": {"momentum": 0.9},
     "banded": {"bands": 4},
+    "banded-inverse": {"bands": 4},
     "blt": {"buffers": 2},
 }
 
