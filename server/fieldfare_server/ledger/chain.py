@@ -44,7 +44,11 @@ def canonical(value: Mapping[str, Any]) -> str:
 def row_hash(row: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of an audit row given by column name; `row["previous"]` ties it to the row before."""
     content = canonical({name: row[name] for name in _HASHED})
-    return hashlib.sha256(bytes.fromhex(row["previous"]) + content.encode()).hexdigest()
+    try:
+        previous = bytes.fromhex(row["previous"])
+    except (ValueError, TypeError):
+        previous = repr(row["previous"]).encode()  # no writer wrote that, so no hash that one wrote will fit
+    return hashlib.sha256(previous + content.encode()).hexdigest()
 
 
 _HASHED = ("id", "at", "actor", "action", "population", "run", "round", "event", "body")
