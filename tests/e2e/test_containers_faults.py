@@ -1,4 +1,4 @@
-"""What may happen to a deployment: containers die, networks part, nodes lie, disks fill, backups are put back.
+"""What may happen to a deployment: containers die, networks part, nodes lie, backups are put back.
 
 On the federation of test_containers.py, one after another; the last ones change whom it trusts.
 """
@@ -98,20 +98,6 @@ def test_a_node_that_lies_or_is_slow_changes_no_charge(federation: Federation, t
         assert (attempt["reports"] == 24) == (counted in (None, "over-norm, clipped again"))
         assert attempt["epsilon"] <= 8.0 * (1 + 1e-9)
     check_ledger(federation)
-
-
-def test_a_full_volume_stops_a_run_and_room_lets_it_go_on(federation: Federation, tmp_path: Path) -> None:
-    text = plan("full", 4)
-    alone = run_alone(text, tmp_path)
-    run = federation.submit(text)
-    federation.wait_open(run, 1)
-    federation.exec("keeper", "dd", "if=/dev/zero", "of=/state/fill", "bs=4096", check=False)
-    wait_for(lambda: federation.state(run) == "interrupted")
-    before = federation.get(f"/v1/runs/{run}")["committed_rounds"]
-    assert before < 4
-    federation.exec("keeper", "rm", "/state/fill")
-    federation.wait_done(run)
-    check_run(federation, run, alone)
 
 
 SERVICES = (
