@@ -6,13 +6,19 @@ Flower 1.41's SuperNode sleeps three seconds whenever it finds no message, and h
 not answered yet, and has no setting for either. A round has one of each on its way, so it cannot take less than three
 seconds. Here the name `time` in the module of that loop, in this process alone, stands for a `Pace`, and parts of a
 message are looked for sooner (`fieldfare.pulls`). A Flower that looks different is run as it is, with a warning.
+
+The loop also takes any reply for the answer to the message it has just received. One reply too many, as after the death
+of an executor, and it answers each message when the next one comes: too late for every round. Here it goes on to the
+next message when it has answered the last one.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from fieldfare import logs
 from fieldfare.pulls import look_sooner
@@ -50,6 +56,36 @@ def quicken(loop: ModuleType) -> bool:
     return True
 
 
+def keep_in_step(loop: ModuleType) -> bool:
+    """Make the module of the SuperNode's loop answer a message before it asks for the next one."""
+    pull, push = getattr(loop, "_pull_and_store_message", None), getattr(loop, "_push_messages", None)
+    if pull is None or push is None:
+        return False
+    latest = ""
+
+    def pull_one(*, receive: Callable[[], Any], **rest: Any) -> Any:
+        def noting() -> Any:
+            nonlocal latest
+            if (found := receive()) is not None:
+                latest = found[0].metadata.message_id
+            return found
+
+        return pull(receive=noting, **rest)
+
+    def push_its_answer(*, send: Callable[..., Any], **rest: Any) -> None:
+        answered = set()
+
+        def noting(message: Any, *more: Any) -> Any:
+            answered.add(message.metadata.reply_to_message_id)
+            return send(message, *more)
+
+        while latest not in answered:
+            push(send=noting, **rest)
+
+    loop._pull_and_store_message, loop._push_messages = pull_one, push_its_answer  # type: ignore[attr-defined]
+    return True
+
+
 def main() -> None:
     """See the module."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
@@ -58,7 +94,7 @@ def main() -> None:
 
     logs.join()
     # Both, whatever the first one says.
-    if not all([quicken(start_client_internal), look_sooner(pull_objects)]):
+    if not all([quicken(start_client_internal), keep_in_step(start_client_internal), look_sooner(pull_objects)]):
         log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")
     flower_supernode()
 

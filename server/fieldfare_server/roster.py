@@ -27,17 +27,18 @@ def replies_as_they_come(
 
     Polls by itself, because Flower's own loop sleeps three seconds between polls: here after a quarter of the time
     waited so far, and at last twice a second, for each look is a write to the SuperLink's database. `tick` is called
-    while waiting.
+    while waiting. One look begins after the deadline: Flower waits inside of a look for the rest of a reply that broke
+    off on its way, for minutes, and replies that came meanwhile must not be lost with it.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     deadline, pause = time.monotonic() + timeout, 0.02
     while waiting:
-        before = len(waiting)
+        before, last = len(waiting), time.monotonic() >= deadline
         for reply in grid.pull_messages(list(waiting)):
             waiting.discard(reply.metadata.reply_to_message_id)
             yield reply
         tick()
-        if not waiting or time.monotonic() >= deadline:
+        if not waiting or last:
             return
         pause = 0.02 if len(waiting) < before else min(pause * 1.25, 0.5)
         time.sleep(pause)

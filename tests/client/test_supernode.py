@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from flwr.supercore.inflatable import inflatable_utils
@@ -11,7 +13,7 @@ from flwr.supernode import start_client_internal
 
 from fieldfare.pulls import FIRST_WAIT, look_sooner
 from fieldfare_client import supernode
-from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, quicken
+from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, keep_in_step, quicken
 
 
 @pytest.fixture
@@ -71,3 +73,25 @@ def test_another_function_is_left_alone() -> None:
     assert not look_sooner(pull)
     assert pull.__kwdefaults__ == before
     assert not look_sooner(lambda: None)
+
+
+def test_a_reply_too_many_does_not_put_the_loop_out_of_step() -> None:
+    inbox, ready, sent = ["first", "second"], [["stale"], ["first"], ["second"]], []
+
+    def pull(*, receive: Callable[[], Any]) -> None:
+        receive()
+
+    def push(*, send: Callable[..., Any]) -> None:
+        for answered in ready.pop(0):
+            send(SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=answered)))
+
+    loop = ModuleType("loop")
+    loop._pull_and_store_message, loop._push_messages = pull, push  # type: ignore[attr-defined]
+    assert keep_in_step(loop)
+    for message in inbox:
+        loop._pull_and_store_message(
+            receive=lambda m=message: (SimpleNamespace(metadata=SimpleNamespace(message_id=m)),)
+        )
+        loop._push_messages(send=lambda reply: sent.append(reply.metadata.reply_to_message_id))
+        assert sent[-1] == message
+    assert not keep_in_step(ModuleType("another"))

@@ -1,4 +1,4 @@
-"""What may happen to a deployment: containers die, networks part, nodes lie, disks fill, backups are put back.
+"""What may happen to a deployment: containers die, networks part, nodes lie, backups are put back.
 
 On the federation of test_containers.py, one after another; the last ones change whom it trusts.
 """
@@ -47,7 +47,7 @@ def parted(federation: Federation, service: str, network: str) -> Iterator[None]
 
 
 def test_a_partition_of_two_minutes_costs_time_and_nothing_else(federation: Federation, tmp_path: Path) -> None:
-    text = plan("parted", 3)
+    text = plan("parted", 4)
     alone = run_alone(text, tmp_path)
     run = federation.submit(text)
     federation.wait_open(run, 1)
@@ -59,7 +59,7 @@ def test_a_partition_of_two_minutes_costs_time_and_nothing_else(federation: Fede
 
 
 def test_the_server_side_may_be_parted_too(federation: Federation, tmp_path: Path) -> None:
-    text = plan("parted-inside", 3)
+    text = plan("parted-inside", 4)
     alone = run_alone(text, tmp_path)
     run = federation.submit(text)
     federation.wait_open(run, 1)
@@ -100,20 +100,6 @@ def test_a_node_that_lies_or_is_slow_changes_no_charge(federation: Federation, t
     check_ledger(federation)
 
 
-def test_a_full_volume_stops_a_run_and_room_lets_it_go_on(federation: Federation, tmp_path: Path) -> None:
-    text = plan("full", 4)
-    alone = run_alone(text, tmp_path)
-    run = federation.submit(text)
-    federation.wait_open(run, 1)
-    federation.exec("keeper", "dd", "if=/dev/zero", "of=/state/fill", "bs=4096", check=False)
-    wait_for(lambda: federation.state(run) == "interrupted")
-    before = federation.get(f"/v1/runs/{run}")["committed_rounds"]
-    assert before < 4
-    federation.exec("keeper", "rm", "/state/fill")
-    federation.wait_done(run)
-    check_run(federation, run, alone)
-
-
 SERVICES = (
     "ledger",
     "superlink",
@@ -129,7 +115,7 @@ SERVICES = (
 
 
 def test_state_budget_and_models_outlive_a_restart_of_everything(federation: Federation, tmp_path: Path) -> None:
-    text = plan("restarted", 3)
+    text = plan("restarted", 4)
     alone = run_alone(text, tmp_path)
     run = federation.submit(text)
     federation.wait_open(run, 1)
@@ -161,27 +147,27 @@ psql --quiet --set ON_ERROR_STOP=1 --dbname fieldfare --file /tmp/ledger.sql >/d
 
 
 def test_a_backup_can_be_put_back_and_an_old_ledger_alone_is_refused(federation: Federation, tmp_path: Path) -> None:
-    first = federation.submit(plan("kept", 2))
+    first = federation.submit(plan("kept", 4))
     federation.wait_done(first)
     # deploy/README.md, "Backup": the ledger and the coordinator's volume, while nobody writes.
     federation.compose("stop", "coordinator", "supervisor")
     federation.exec("ledger", "sh", "-c", DUMP)
     federation.exec("keeper", "tar", "-C", "/state", "-cf", "/tmp/coordinator.tar", ".")
     federation.compose("start", "coordinator", "supervisor")
-    second = federation.submit(plan("forgotten", 2))
+    second = federation.submit(plan("forgotten", 4))
     federation.wait_done(second)
 
     federation.compose("stop", "coordinator", "supervisor")
     federation.exec("ledger", "sh", "-c", RESTORE)
     federation.compose("start", "coordinator", "supervisor")
     assert "forgotten" not in {p["name"] for p in federation.get("/v1/populations?limit=100")["items"]}
-    assert "an old copy was put back" in refusal(federation, plan("after", 2))
+    assert "an old copy was put back" in refusal(federation, plan("after", 4))
     assert "after" not in {r["population"] for r in federation.get("/v1/runs?limit=100")["items"]}
 
     federation.compose("stop", "coordinator", "supervisor")
     federation.exec("keeper", "sh", "-c", "find /state -mindepth 1 -delete; tar -C /state -xf /tmp/coordinator.tar")
     federation.compose("start", "coordinator", "supervisor")
-    third = federation.submit(plan("after", 2))
+    third = federation.submit(plan("after", 4))
     federation.wait_done(third)
     assert federation.state(first) == "done"
     check_ledger(federation)
@@ -218,7 +204,7 @@ def test_an_upgrade_keeps_the_data_and_the_older_services_refuse_to_write(
     try:
         federation.engine(*next_version, "migrate")
         assert federation.engine(*next_version, "runs", "--json") == before
-        assert "newer than this program" in refusal(federation, plan("kept", 2))
+        assert "newer than this program" in refusal(federation, plan("kept", 4))
         assert federation.engine(*next_version, "runs", "--json") == before
     finally:
         federation.exec("ledger", "sh", "-c", PSQL + ' --command "$1"', "-", BACK.format(newest=newest))
@@ -229,13 +215,13 @@ def test_a_node_whose_key_is_revoked_takes_part_no_more(federation: Federation) 
     superlink = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt"]
     key = federation.exec("node-2", "cat", "/exchange/node-2.pub")
     federation.exec("supervisor", "sh", "-c", "cat >/tmp/node-2.pub", stdin=key.encode())
-    run = federation.submit(plan("revoked", 3, min_reports=4, min_available=200))
+    run = federation.submit(plan("revoked", 4, min_reports=4, min_available=200))
     federation.wait_open(run, 1)
     federation.exec("supervisor", "fieldfare", "nodes", "revoke", "/tmp/node-2.pub", *superlink)
     federation.wait_done(run)
     rounds = [r for r in federation.rounds(run) if r["state"] == "committed"]
-    assert rounds[-1]["index"] == 2
-    again = federation.submit(plan("revoked-after", 2, min_reports=4, min_available=200))
+    assert rounds[-1]["index"] == 3
+    again = federation.submit(plan("revoked-after", 4, min_reports=4, min_available=200))
     federation.wait_done(again)
     # 24 of node-1's 200 users: the revoked node's are not asked any more.
     assert federation.get("/v1/populations/revoked-after")["users"] == 200
@@ -275,6 +261,6 @@ def test_expired_certificates_stop_the_federation_and_renewed_ones_start_it(fede
     wait_for(lambda: "expired" in federation.say("node-1", *check))
     renew(federation, days=397)
     wait_for(lambda: federation.exec("node-1", *check) == "")
-    run = federation.submit(plan("renewed", 2, min_reports=4, min_available=200))
+    run = federation.submit(plan("renewed", 4, min_reports=4, min_available=200))
     federation.wait_done(run)
     check_ledger(federation)

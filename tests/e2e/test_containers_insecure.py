@@ -24,7 +24,7 @@ def insecure() -> Iterator[Federation]:
 
 
 def test_without_authentication_a_plan_must_say_so_and_the_page_does(insecure: Federation) -> None:
-    text = plan("quick", 2, min_available=100).replace("fieldfare_e2e:Digits400", "digits")
+    text = plan("quick", 4, min_available=100).replace("fieldfare_e2e:Digits400", "digits")
     insecure.submit(text, ["--insecure"])
     trusting = insecure.submit(text.replace("[run]", "[run]\ntrust_node_ids = true"), ["--insecure"])
     insecure.wait_done(trusting)

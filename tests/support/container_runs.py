@@ -49,7 +49,7 @@ learning_rate = 0.3
 """
 
 
-def plan(name: str, rounds: int, *, min_reports: int = 24, min_available: int = 400, timeout: float = 120.0) -> str:
+def plan(name: str, rounds: int, *, min_reports: int = 24, min_available: int = 400, timeout: float = 60.0) -> str:
     """A plan of the tests. `name`: of its population, which nobody else charges."""
     return PLAN.format(name=name, rounds=rounds, min_reports=min_reports, min_available=min_available, timeout=timeout)
 
