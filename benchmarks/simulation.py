@@ -30,7 +30,7 @@ from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from simulation_models import BATCH, CLIP, MODELS, RATE, ROWS, USERS
-from simulation_task import BenchTask
+from simulation_task import BenchTask, reference
 
 CORES = os.cpu_count() or 1
 CLIENT = ClientSpec(batch_size=BATCH, learning_rate=RATE)
@@ -223,7 +223,7 @@ def workers_speed(task: BenchTask, table: UserTable) -> float:
     start = Schema.of(task.build_model()).flatten(dict(task.build_model().named_parameters()))
     spec = clipping.parse({"kind": "flat", "norm": CLIP})
     rounds = iter(range(10**9))
-    with WorkerTrainer(f"simulation_task:TASKS.{task.model}", CLIENT, spec, table, workers=CORES) as pool:
+    with WorkerTrainer(reference(task.model), CLIENT, spec, table, workers=CORES) as pool:
         run = lambda: pool.train([start], [1.0], np.arange(USERS), at_round=next(rounds))  # noqa: E731
         run()
         run()

@@ -40,8 +40,17 @@ class BenchTask(Task):
 
 
 class TASKS:
-    """By name: `simulation_task:TASKS.mlp-2k`."""
+    """One `BenchTask` a model, by names that `reference` gives."""
+
+
+def _attribute(model: str) -> str:
+    return model.replace(".", "_")  # a dot would be another attribute
+
+
+def reference(model: str) -> str:
+    """What `load_task` knows the model's task by."""
+    return f"simulation_task:TASKS.{_attribute(model)}"
 
 
 for _model in MODELS:
-    setattr(TASKS, _model, BenchTask(_model))
+    setattr(TASKS, _attribute(_model), BenchTask(_model))
