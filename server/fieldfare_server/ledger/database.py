@@ -196,6 +196,8 @@ _POSTGRES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
+    # Keepalives watch idle connections only: a statement on its way when the network parts waits a quarter of an hour.
+    "tcp_user_timeout": 20_000,
     # A writer that was stopped in its tracks must not hold up all others for ever.
     "options": "-c synchronous_commit=on -c lock_timeout=60s -c idle_in_transaction_session_timeout=60s",
 }
