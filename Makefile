@@ -37,7 +37,7 @@ test-long: install
 # All tests on real containers; SELECT="containers and not slow" for the short ones.
 SELECT ?= containers
 containers-test: install
-	$(COMPOSE) build
+	$(COMPOSE) build superlink
 	CONTAINERS=1 COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" $(BIN)/pytest -m "$(SELECT)" $(ARGS) tests/e2e
 
 bench-mechanisms: install
