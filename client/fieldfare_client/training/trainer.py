@@ -108,7 +108,7 @@ class Trainer:
         """The sum over `users` (indices into `table`) of clip(sum_i weights[i] x update from points[i]).
 
         `points`: flat float32 (d,) each; usually one, with weight 1. With several `queries`, `weights` holds one such
-        row after another, each is combined, clipped and summed by itself, and the result is float32 (queries x d,);
+        row after another, each is combined, clipped and summed by itself, and the result is float64 (queries x d,);
         every point is trained from once. Memory: a chunk of users a point, whatever the cohort.
         Raises `BadInput` for a user who occurs twice: one contribution a user is what the clip norm bounds; and for
         several queries behind a clipping that counts.
