@@ -153,6 +153,22 @@ class Images(Toy):
         return UserTable(table.pseudonyms, table.offsets, {**table.columns, "x": x})
 
 
+class Sequences(Toy):
+    """Each row is three pairs, and a linear layer is applied to every pair."""
+
+    def build_model(self) -> nn.Module:
+        with seeded(1):
+            return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs.mean(dim=1), targets)
+
+    def users(self) -> UserTable:
+        table = super().users()
+        x = table.columns["x"][np.arange(int(table.offsets[-1]))].reshape(-1, 3, 2)
+        return UserTable(table.pseudonyms, table.offsets, {**table.columns, "x": x})
+
+
 def clip(updates: torch.Tensor) -> None:
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
     updates.mul_((0.3 / norms).clamp_(max=1.0))
@@ -227,6 +243,15 @@ def test_written_layers_give_what_torch_optim_gives(model: str, settings: dict[s
     expected = one_by_one(task, users, ClientSpec(**settings))
     for engine in ("loop", "batched"):
         torch.testing.assert_close(summed(task, users, engine=engine, **settings), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["auto", "batched", "loop"])
+def test_linear_layers_over_sequences_are_not_one_vector_a_row(engine: str) -> None:
+    task, users = Sequences(), list(range(9))
+    expected = one_by_one(task, users, ClientSpec())
+    torch.testing.assert_close(summed(task, users, engine=engine), expected, rtol=1e-4, atol=1e-5)
+    empty = summed(task, [], engine=engine)
+    assert not empty.any()
 
 
 @pytest.mark.parametrize("relu", [False, True])

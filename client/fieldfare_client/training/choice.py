@@ -72,7 +72,7 @@ class Choice:
         if len(self.candidates) == 1:
             return f"{self.candidates[0].label}: {self.why}"
         if self._best is None:
-            return "not decided yet: nothing has been trained"
+            return "not decided yet: too few chunks have been timed"
         return f"{self.candidates[self._best].label}: {self.why}"
 
 

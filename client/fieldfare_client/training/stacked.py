@@ -37,6 +37,12 @@ class StackedEngine(Engine):
                 return f"has a {type(layer).__name__} layer"
         return ""
 
+    @staticmethod
+    def fits(model: nn.Module, inputs: torch.Tensor) -> bool:
+        """Whether each row of `inputs` is one vector to the model: a Linear layer by itself may also take sequences."""
+        known = layers_of(model, Schema.of(model).names)
+        return inputs.ndim == 2 or (not isinstance(known, str) and isinstance(known[0], Flatten))
+
     def __init__(self, model: nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
         known = layers_of(model, self.schema.names)

@@ -75,13 +75,13 @@ class Trainer:
         # A few large models gain nothing from each other, and would only take memory.
         return max(1, min(users, most)) if most >= 4 else 1
 
-    def _candidates(self, users: int) -> Choice:
+    def _candidates(self, users: int, inputs: torch.Tensor) -> Choice:
         most = self.chunk_size(users)
         plain = LoopEngine if LayeredEngine.refuses(self._model) else LayeredEngine
         loop = Candidate(self._engine(plain), min(most, LOOP_USERS), "one user at a time")
         if self.client.engine == "loop":
             return Choice([loop], "the plan says so")
-        if not StackedEngine.refuses(self._model):
+        if not StackedEngine.refuses(self._model) and StackedEngine.fits(self._model, inputs):
             stacked = Candidate(self._engine(StackedEngine), most, f"{most} users at once")
             return Choice([stacked], "a stack of linear layers, for which one batched product serves all users")
         vmap = self._engine(VmapEngine)
@@ -129,7 +129,8 @@ class Trainer:
         users = users[np.argsort(-steps, kind="stable")]
         shape = _bucket(len(users)), _bucket(float(steps.mean()) if len(steps) else 0)
         if shape not in self._choices:
-            self._choices[shape] = recall(self._candidates(len(users)), (*self._identity(), *shape))
+            inputs = self._gather(table, users[:1], at_round).inputs
+            self._choices[shape] = recall(self._candidates(len(users), inputs), (*self._identity(), *shape))
         choice = self._choices[shape]
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
         total = torch.zeros(queries, self.schema.numel, dtype=torch.float64, device=self.device)
