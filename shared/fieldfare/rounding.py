@@ -50,6 +50,7 @@ import torch
 
 from fieldfare.discrete import LARGEST_SCALE, DiscreteNoise
 from fieldfare.errors import BadInput
+from fieldfare.mechanisms.base import require_fit
 
 if TYPE_CHECKING:
     from fieldfare.mechanisms.base import Mechanism, Stream
@@ -134,24 +135,32 @@ class Grid:
             raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
         for lo in range(0, total.numel(), _CHUNK):
             span, drawn = total[lo : lo + _CHUNK], noise[lo : lo + _CHUNK]
-            wide = drawn.double().mul(std)
-            largest = float(wide.abs().max())
+            added = drawn.double() * (std / self.spacing)  # in cells, exactly: the spacing is a power of two
+            largest = _largest(added)
             if whole:
                 if not torch.equal(drawn, drawn.round()):
                     raise BadInput("discrete noise", "must be whole numbers.")
-            elif not largest * torch.finfo(noise.dtype).eps / self.spacing <= _RESOLUTION:
+            elif not largest * torch.finfo(noise.dtype).eps <= _RESOLUTION:
                 near = "float64 noise" if noise.dtype != torch.float64 else f"spacing {self.spacing * 2.0**20}"
                 raise BadInput(
-                    f"noise of {noise.dtype} up to {largest:.3g} on a grid of {self.spacing:.3g}",
+                    f"noise of {noise.dtype} up to {largest * self.spacing:.3g} on a grid of {self.spacing:.3g}",
                     "is too coarse: a grid cell must hold 2^20 of its floats.",
                     near,
                 )
-            exact = self.snap_(span.double() if span.dtype != torch.float64 else span.clone())
-            bound = float(exact.abs().max()) + largest
-            if not bound < _CELLS * self.spacing:
-                raise BadInput(f"sum up to {bound:.3g}", f"does not add exactly on a grid of {self.spacing:.3g}.")
-            span.copy_(exact.add_(self.snap_(wide)))
+            exact = (span.double() * (1.0 / self.spacing)).round_()
+            bound = _largest(exact) + largest
+            if not bound < _CELLS:
+                raise BadInput(
+                    f"sum up to {bound * self.spacing:.3g}", f"does not add exactly on a grid of {self.spacing:.3g}."
+                )
+            span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
+
+
+def _largest(values: torch.Tensor) -> float:
+    """The largest absolute value; NaN where there is one."""
+    least, most = torch.aminmax(values)
+    return max(-float(least), float(most))
 
 
 @dataclass(frozen=True)
@@ -211,10 +220,25 @@ class Release:
         """The released sum: `total`, float64 (d,), plus the next row of `stream`. Overwrites `total` on a grid.
 
         On a grid `total` is a sum of snapped replies, and so is what is returned, float64; else float32.
+
+        Raises:
+            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.release_`: part of `total` may
+                be overwritten then, and the stream is torn.
+            HorizonError: the mechanism has no further row.
         """
         if self.grid is None:
             released = total.float()
             stream.add_to(released, self.std)
             return released
-        row = stream.next()
-        return self.grid.release_cells_(total, row) if self.cells else self.grid.release_(total, row, self.std)
+        require_fit(total, stream.numel, (torch.float64,), stream.device)  # an element too many would get no noise
+        grid = self.grid
+
+        def release(lo: int, piece: torch.Tensor) -> None:
+            span = total[lo : lo + len(piece)]
+            if self.cells:
+                grid.release_cells_(span, piece)
+            else:
+                grid.release_(span, piece, self.std)
+
+        stream.each_piece(release)
+        return total

@@ -168,6 +168,19 @@ def test_releases_are_grid_points_and_a_resumed_stream_releases_the_same(roundin
     assert abs(scale - 1) < 6 / np.sqrt(2 * d)
 
 
+@pytest.mark.parametrize("rounding", ["grid", "discrete"])
+def test_a_sum_of_another_length_or_dtype_is_refused_and_nothing_is_drawn(rounding: str) -> None:
+    """The noise comes in pieces: an element that none of them covers would be released as it is."""
+    mechanism = mechanisms.build({"kind": "independent"}, 2)
+    made = Release.of(rounding, 2.0, 1.0, 5, 1, 1.0)  # type: ignore[arg-type]
+    stream = made.stream(mechanism, 5, SecureNoise(KEY))
+    for total in (torch.zeros(6, dtype=torch.float64), torch.zeros(4, dtype=torch.float64), torch.zeros(5)):
+        with pytest.raises(BadInput, match="does not fit"):
+            made.privatise(total, stream)
+        assert not total.any()
+    assert stream.round == 0
+
+
 def test_whole_cells_are_added_exactly_or_refused() -> None:
     grid = Grid(2.0**-10)
     total = torch.tensor([0.3, -0.3], dtype=torch.float64)
