@@ -8,7 +8,7 @@ How a number is made
     name), so two streams never share a keystream; the counter is (row, plane, position), so two rows never do.
     Elements come in units of 4 096: 2 048 Box-Muller pairs, cosines first, sines second. A pair takes 96 bits:
     31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a second plane, so both
-    dtypes give the same number up to rounding).
+    dtypes give the same number up to rounding). `fieldfare.box_muller` has the arithmetic and its error.
 
 How far the tail is right
     The radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision next to 0. A tail of
@@ -20,8 +20,8 @@ What is assumed, and what is not covered
     AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key the counter mode can be told from
     random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of 2^-49, which adds
     to delta. The floats are the same on machines whose numpy uses the same vector code; across CPU families the last
-    bit of a logarithm or cosine may differ. A sum of floats does not hide which floats went in (Mironov 2012;
-    Casacuberta et al. 2022): see `fieldfare.rounding` for the grid that closes this, and for what stays open.
+    bit of a logarithm, or of a float32 cosine, may differ. A sum of floats does not hide which floats went in (Mironov
+    2012; Casacuberta et al. 2022): see `fieldfare.rounding` for the grid that closes this, and for what stays open.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fieldfare import box_muller
 from fieldfare.errors import BadInput
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ _FINE_BLOCKS: Final = _HALF * 4 // 16
 _FINE_PLANE: Final = 1 << 62
 _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
+_MAP: Final = "2"
+"""Version of the map from bits to floats. Whatever changes a float of it changes this."""
 _ZEROS: Final = memoryview(bytes(CHUNK // UNIT * _WORDS * 4))
 
 
@@ -127,8 +130,11 @@ class SecureNoise:
         return view
 
     def fingerprint(self) -> str:
-        """32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output)."""
-        return self._subkey("fingerprint", "").hex()[:32]
+        """32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output).
+
+        They also tell the map from random bits to floats: a state that an older one made is refused, never continued.
+        """
+        return self._subkey("fingerprint", _MAP).hex()[:32]
 
     def normal_(self, out: torch.Tensor, *, row: int, offset: int = 0, stream: str = "z") -> torch.Tensor:
         """Fill `out`, shape (n,), float32 or float64, with elements [offset, offset + n) of row `row` of `stream`.
@@ -255,31 +261,11 @@ class AesDrawer(Drawer):
         """Fill `out`, shape (units, 2, UNIT / 2), with units `first`, `first` + 1, ..."""
         units = len(out)
         words = self._words(units, first * _BLOCKS, 3)
-        dtype = out.dtype
-        real = _scratch("real", units * _WORDS, dtype).reshape(3, units, _HALF)
-        np.bitwise_and(words[:, :2], np.uint32(0x7FFFFFFF), out=words[:, :2])
-        for plane in range(3):
-            np.copyto(real[plane], words[:, plane].view(np.int32), casting="unsafe")
-        radius, angle = real[0], real[2]
-        # U = 2^-31 (high + 2^-31 (low + 1/2)) in (0, 1]: relative precision next to 0 is full. In float32 the low
-        # word may itself be 0, and then the half keeps U positive: the smallest U is 2^-63.
-        np.multiply(real[1], 2.0**-62, out=real[1])
-        np.add(real[1], 2.0**-63, out=real[1])
-        np.multiply(radius, 2.0**-31, out=radius)
-        np.add(radius, real[1], out=radius)
-        np.log(radius, out=radius)
-        np.multiply(radius, -2.0, out=radius)
-        np.sqrt(radius, out=radius)
-        if dtype == np.float64:
-            fine = self._words(units, _FINE_PLANE + first * _FINE_BLOCKS, 1)
-            np.multiply(fine.reshape(units, _HALF), 2.0**-32, out=real[1])
-            np.add(angle, real[1], out=angle)
-        np.multiply(angle, np.pi * 2.0**-31, out=angle)
-        np.cos(angle, out=real[1])
-        np.multiply(radius, real[1], out=real[1])
-        np.sin(angle, out=angle)
-        np.multiply(radius, angle, out=angle)
-        np.copyto(out, real[1:].swapaxes(0, 1))  # whole planes are fastest to work on: only this copy goes unit by unit
+        fine = None
+        if out.dtype == np.float64:
+            fine = self._words(units, _FINE_PLANE + first * _FINE_BLOCKS, 1).reshape(units, _HALF)
+        planes = _scratch("planes", box_muller.PLANES * units * _HALF, out.dtype)
+        box_muller.pairs(out, words, fine, planes.reshape(box_muller.PLANES, units, _HALF))
 
     def _words(self, units: int, block: int, planes: int) -> NDArray[np.uint32]:
         """Keystream as little-endian words, shape (units, planes, UNIT / 2), from AES block `block` of this row."""

@@ -120,7 +120,11 @@ class ChunkedStream(Stream):
         if missing:
             raise BadInput(f"noise state with fields {sorted(state)}", f"differs in {sorted(missing)}.", "state_dict()")
         if state["identity"] != self._identity:
-            raise BadInput("noise state", "belongs to another key, mechanism, horizon, size or dtype.", "skip(round)")
+            raise BadInput(
+                "noise state",
+                "belongs to another key, mechanism, horizon, size or dtype, or an older Fieldfare wrote it.",
+                "a state of this very stream",
+            )
         buffers, at = state["buffers"], state["round"]
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self.horizon:
             raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self.horizon}].", "skip(round)")

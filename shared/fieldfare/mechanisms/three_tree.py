@@ -268,7 +268,7 @@ class ThreeTreeStream:
         vectors = {name: value for name, value in state.items() if name not in ("identity", "round")}
         at = state.get("round")
         if state.get("identity") != self._identity:
-            raise BadInput("three-tree state", "belongs to another key, mechanism, multiplier, size or dtype.")
+            raise BadInput("three-tree state", "belongs to another key, mechanism, multiplier, size, dtype or version.")
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self._mechanism.rounds:
             raise BadInput(f"three-tree state at round {at!r}", f"must be in [0, {self._mechanism.rounds}].")
         if set(vectors) != self._names(at):
