@@ -2,14 +2,15 @@
 
 Every measurement is a fresh process, and within it the things that are compared take turns, so that a busy machine
 slows both, and the fastest turn of each counts: the one that others disturbed least. Writes
-benchmarks/results/mechanisms.json and mechanisms.md.
+benchmarks/results/mechanisms.json and mechanisms.md after every row: a run that is cut short loses only that one.
 
-    make bench-mechanisms                                   sizes 1e5 to 1e8, on one thread and on two
-    make bench-mechanisms ARGS="--sizes 1e6 --threads 2"    any sizes
-    make bench-mechanisms ARGS="--long"                     the minutes-long optimisations too
+    make bench-mechanisms                                          sizes 1e5 to 1e8, on one thread and on two
+    make bench-mechanisms ARGS="--sizes 1e6 --threads 2"           any sizes
+    make bench-mechanisms ARGS="--append --parts peers --sizes 1e8"    one part more, the other results kept
+    make bench-mechanisms ARGS="--long"                            the minutes-long optimisations too
 
-What would not fit into this machine's free memory is named in the table and not run. jax-privacy is a dependency of
-this benchmark alone: where it is not installed, that part of the table says so.
+What would not fit into this machine's free memory, or into `--memory`, is named in the table and not run. jax-privacy
+is a dependency of this benchmark alone: where it is not installed, that part of the table says so.
 """
 
 from __future__ import annotations
@@ -65,13 +66,23 @@ PEERS: list[tuple[str, str, float]] = [
 ]
 
 
+PARTS = ("rounds", "releases", "peers", "builds")
+"""What a report consists of, in the order in which it is measured."""
+PATIENCE = 1800
+"""Seconds after which one measurement is given up."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", type=lambda text: int(float(text)), default=[10**n for n in (5, 6, 7, 8)])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--only", default="", help="measure only what has this in its name")
-    parser.add_argument("--no-builds", action="store_true", help="leave the optimisers out")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="measure only these")
+    parser.add_argument(
+        "--append", action="store_true", help="keep the results that are there, but for what is measured"
+    )
+    parser.add_argument("--memory", type=float, default=1e6, help="most GB that one measurement may take")
     parser.add_argument("--long", action="store_true", help="the minutes-long optimisations too")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -80,44 +91,77 @@ def main() -> None:
         request = json.loads(args.one)
         print(json.dumps(CHILDREN[request.pop("what")](**request)))
         return
-    command = " ".join(["python benchmarks/mechanisms.py", *sys.argv[1:]])
-    report: dict[str, Any] = {"command": command, "machine": machine(), "rounds": [], "builds": [], "peers": []}
-    measure_rounds(args, report)
-    write(report)
-    measure_peers(args, report)
-    write(report)
-    if not args.no_builds:
-        measure_builds(args, report)
-    write(report)
+    report = begin(" ".join(["python benchmarks/mechanisms.py", *sys.argv[1:]]), args.append)
+    for part in PARTS:
+        if part in args.parts:
+            MEASURES[part](args, report)
     print(table(report))
 
 
-def write(report: dict[str, Any]) -> None:
+def begin(command: str, append: bool) -> dict[str, Any]:
+    """An empty report, or the last one, to be added to."""
+    here = machine()
+    if not append or not (RESULTS / "mechanisms.json").exists():
+        return {"command": command, "machine": here, **{part: [] for part in PARTS}}
+    old: dict[str, Any] = json.loads((RESULTS / "mechanisms.json").read_text())
+    for what in ("processor", "cores", "python", "torch", "numpy"):
+        if old["machine"][what] != here[what]:
+            raise SystemExit(f"--append: the results there are of {what} {old['machine'][what]}, this is {here[what]}")
+    known = old["command"].split("; ")
+    return {
+        **{part: [] for part in PARTS},
+        **old,
+        "command": "; ".join([*known, command] if command not in known else known),
+        "machine": here,
+    }
+
+
+def keep(report: dict[str, Any], part: str, row: dict[str, Any]) -> None:
+    """Put `row` into its place, an older one of the same name, size and threads aside, and write the results."""
+
+    def place(r: dict[str, Any]) -> tuple[Any, ...]:
+        return r.get("size", 0), r.get("threads", 0), r.get("rounds", 0), r["name"]
+
+    others = [old for old in report[part] if place(old) != place(row)]
+    report[part] = sorted([*others, row], key=lambda r: place(r)[:2])
+    told = row.get("skipped") or ", ".join(f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
+    print(f"{row['name']}: {told}", file=sys.stderr, flush=True)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "mechanisms.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
-    (RESULTS / "mechanisms.md").write_text(table(report))
+    for name, text in (("json", json.dumps(report, indent=1, allow_nan=False) + "\n"), ("md", table(report))):
+        new = RESULTS / f"mechanisms.{name}.new"
+        new.write_text(text)
+        new.replace(RESULTS / f"mechanisms.{name}")
 
 
 def measure_rounds(args: argparse.Namespace, report: dict[str, Any]) -> None:
     for size in args.sizes:
         for threads in args.threads:
             for name, plan, target, averaged in STREAMS:
-                if args.only not in name:
-                    continue
-                request = {"plan": plan, "size": size, "averaged": averaged, "repeats": repeats(args, size)}
-                row = child("round", threads, device=args.device, **request)
-                if "skipped" not in row:
-                    row["target"] = None if target == float("inf") else target
-                report["rounds"].append({"name": name, "size": size, "threads": threads, **row})
-                progress(report["rounds"][-1])
+                if args.only in name:
+                    request = {"plan": plan, "averaged": averaged, "device": args.device, **common(args, size)}
+                    row = child("round", threads, **request)
+                    target_ratio = None if target == float("inf") else target
+                    keep(
+                        report,
+                        "rounds",
+                        {"name": name, "size": size, "threads": threads, "target": target_ratio, **row},
+                    )
+
+
+def measure_releases(args: argparse.Namespace, report: dict[str, Any]) -> None:
+    for size in args.sizes:
+        for threads in args.threads:
+            for name, plan, _, averaged in STREAMS:
+                if args.only in name and name != "banded, 64":  # its state alone is half a kilobyte a parameter
+                    row = child("release", threads, plan=plan, averaged=averaged, **common(args, size))
+                    keep(report, "releases", {"name": name, "size": size, "threads": threads, **row})
 
 
 def measure_builds(args: argparse.Namespace, report: dict[str, Any]) -> None:
     for name, plan, rounds, participation, target, is_long in BUILDS:
         if args.only in name and (args.long or not is_long):
             row = child("build", max(args.threads), plan=plan, rounds=rounds, participation=participation)
-            report["builds"].append({"name": name, "rounds": rounds, "target_s": target, **row})
-            progress(report["builds"][-1])
+            keep(report, "builds", {"name": name, "rounds": rounds, "target_s": target, **row})
 
 
 def measure_peers(args: argparse.Namespace, report: dict[str, Any]) -> None:
@@ -125,33 +169,42 @@ def measure_peers(args: argparse.Namespace, report: dict[str, Any]) -> None:
     for size in args.sizes:
         for threads in args.threads:
             for name, matrix, target in PEERS:
-                if args.only not in name:
-                    continue
-                request = {"matrix": matrix, "plan": plans[name], "size": size, "repeats": repeats(args, size)}
-                row = child("jax", threads, **request)
-                row |= {"name": name, "size": size, "threads": threads, "target_times": target}
-                report["peers"].append(row)
-                progress(row)
+                if args.only in name:
+                    row = child("jax", threads, matrix=matrix, plan=plans[name], **common(args, size))
+                    keep(
+                        report, "peers", {"name": name, "size": size, "threads": threads, "target_times": target, **row}
+                    )
 
 
-def repeats(args: argparse.Namespace, size: int) -> int:
+MEASURES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], None]] = {
+    "rounds": measure_rounds,
+    "releases": measure_releases,
+    "peers": measure_peers,
+    "builds": measure_builds,
+}
+
+
+def common(args: argparse.Namespace, size: int) -> dict[str, Any]:
     """Turns of each: as asked for, and fewer where one takes seconds."""
-    return args.repeats if size < 10**8 else min(args.repeats, 3)
+    return {"size": size, "repeats": args.repeats if size < 10**8 else min(args.repeats, 3), "memory": args.memory}
 
 
-def require_memory(megabytes: float) -> None:
-    """Stop here, with a reason for the table, when this machine has no room."""
+def require_memory(megabytes: float, most_gb: float) -> None:
+    """Stop here, with a reason for the table, when this machine has no room, or we are not to take as much."""
     free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-    free_mb = int(free.split()[1]) * 1024 / 1e6
-    if megabytes > 0.9 * free_mb:
-        raise SystemExit(f"needs {megabytes / 1e3:.1f} GB of memory, {free_mb / 1e3:.1f} GB are free")
+    free_gb = int(free.split()[1]) * 1024 / 1e9
+    if megabytes / 1e3 > min(0.9 * free_gb, most_gb):
+        raise SystemExit(f"needs {megabytes / 1e3:.1f} GB of memory, {min(free_gb, most_gb):.1f} GB are free")
 
 
 def child(what: str, threads: int, **request: Any) -> dict[str, Any]:
     """One measurement in a process of its own."""
     here = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
     call = [sys.executable, __file__, "--one", json.dumps({"what": what, "threads": threads, **request})]
-    done = subprocess.run(call, env=here, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(call, env=here, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return {"skipped": f"not done after {PATIENCE} s"}
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         return {"skipped": last[0]}
@@ -160,7 +213,7 @@ def child(what: str, threads: int, **request: Any) -> dict[str, Any]:
 
 
 def one_round(
-    plan: dict[str, Any], size: int, averaged: int, repeats: int, threads: int, device: str
+    plan: dict[str, Any], size: int, averaged: int, repeats: int, threads: int, device: str, memory: float
 ) -> dict[str, Any]:
     """Time of a round, the mean of `averaged`, over one `torch.randn`: into new and old vectors, and added to a sum.
 
@@ -177,7 +230,7 @@ def one_round(
     mechanism = mechanisms.build(plan, ROUNDS)
     vector = size * 4 / 1e6
     if device == "cpu":
-        require_memory((mechanism.buffers + 4) * vector)
+        require_memory((mechanism.buffers + 4) * vector, memory)
     noise = SecureNoise(KEY, device)
     mechanism.stream(1 << 18, noise, device=device).add_to(torch.zeros(1 << 18, device=device))  # scratch comes first
     before = resident("VmRSS")
@@ -222,6 +275,57 @@ def one_round(
     }
 
 
+def one_release(
+    plan: dict[str, Any], size: int, averaged: int, repeats: int, threads: int, memory: float
+) -> dict[str, Any]:
+    """What a server does in a round by default: float64 noise, added to a sum on a grid; over one `torch.randn`."""
+    import torch
+
+    from fieldfare import mechanisms
+    from fieldfare.noise import SecureNoise
+    from fieldfare.rounding import Release
+
+    torch.set_num_threads(threads)
+    mechanism = mechanisms.build(plan, ROUNDS)
+    vector = size * 8 / 1e6
+    require_memory((mechanism.buffers + 3) * vector, memory)
+    release = Release.of("grid", 1.0, 1.0, size, 1, float(mechanism.row_norms().max()))
+    small = release.stream(mechanism, 1 << 18, SecureNoise(KEY))
+    release.privatise(torch.zeros(1 << 18, dtype=torch.float64), small)  # scratch comes first
+    before = resident("VmRSS")
+    reset_peak()
+    stream = release.stream(mechanism, size, SecureNoise(KEY))
+    total = torch.zeros(size, dtype=torch.float64)
+    for _ in range(max(averaged, mechanism.buffers + 1)):
+        release.privatise(total, stream)
+    peak = resident("VmHWM") - before
+    double, single = torch.zeros(size, dtype=torch.float64), torch.zeros(size)
+    turns: dict[str, list[float]] = {"release": [], "float64": [], "float32": []}
+    for _ in range(repeats):
+        for name, count, call in (
+            ("release", averaged, lambda: release.privatise(total, stream)),
+            ("float64", 1, double.normal_),
+            ("float32", 1, single.normal_),
+        ):
+            if stream.round + averaged > ROUNDS:
+                stream.skip(0)
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            turns[name].append((time.perf_counter() - start) / count)
+    ms = {name: 1e3 * min(seconds) for name, seconds in turns.items()}
+    return {
+        "ms": ms["release"],
+        "randn_float64_ms": ms["float64"],
+        "randn_float32_ms": ms["float32"],
+        "ratio_float64": ms["release"] / ms["float64"],
+        "ratio_float32": ms["release"] / ms["float32"],
+        "buffers": mechanism.buffers,
+        "peak_mb": peak,
+        "peak_vectors_beside_state": peak / vector - mechanism.buffers,
+    }
+
+
 def one_build(plan: dict[str, Any], rounds: int, participation: dict[str, int] | None, threads: int) -> dict[str, Any]:
     """Seconds from the plan to the mechanism and its sensitivity, imports done."""
     import torch
@@ -247,7 +351,7 @@ def one_build(plan: dict[str, Any], rounds: int, participation: dict[str, int] |
     }
 
 
-def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads: int) -> dict[str, Any]:
+def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads: int, memory: float) -> dict[str, Any]:
     """jax-privacy's own noise step, compiled, and ours in turns of a few rounds, on as many cores as threads.
 
     Each adds its noise to an update. Its matrix has our shape; the values do not change its cost. Memory is measured
@@ -269,7 +373,8 @@ def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads:
 
     torch.set_num_threads(threads)
     mechanism = mechanisms.build(plan, ROUNDS)
-    require_memory((3 * mechanism.buffers + 10) * size * 4 / 1e6)  # old state, new state, ours; and what XLA sets aside
+    needed = (3 * mechanism.buffers + 10) * size * 4 / 1e6  # old state, new state, ours; and what XLA sets aside
+    require_memory(needed, memory)
     if matrix.startswith("blt"):
         count = int(matrix[3:])
         decay = [0.999, 0.98, 0.9, 0.7, 0.4][:count]
@@ -331,7 +436,12 @@ def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads:
     }
 
 
-CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {"round": one_round, "build": one_build, "jax": one_jax}
+CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
+    "round": one_round,
+    "release": one_release,
+    "build": one_build,
+    "jax": one_jax,
+}
 
 
 def resident(field: str) -> float:
@@ -365,11 +475,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-def progress(row: dict[str, Any]) -> None:
-    told = row.get("skipped") or ", ".join(f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
-    print(f"{row['name']}: {told}", file=sys.stderr, flush=True)
-
-
 def table(report: dict[str, Any]) -> str:
     lines = [
         "# Mechanisms",
@@ -394,6 +499,23 @@ def table(report: dict[str, Any]) -> str:
         added = f"{row['ms_added']:.2f} | {row['ratio_added']:.2f}"
         beside = f"{row['buffers']} | {row['peak_vectors_beside_state']:.2f}"
         lines.append(f"{what}| {row['ms']:.2f} | {ratio} | {added} | {beside} |")
+    lines += [
+        "",
+        'What a server does in a round by default (`privacy.rounding = "grid"`): float64 noise, rounded and added to a',
+        "float64 sum. Ratios: to `torch.randn` of that size in float64, and in float32, in turns. Vectors of 8 bytes.",
+        "",
+        "| release | elements | threads | ms | to float64 | to float32 | buffers | peak, vectors |",
+        "|" + "---|" * 8,
+    ]
+    for row in report["releases"]:
+        what = f"| {row['name']} | {row['size']:.0e} | {row['threads']} "
+        if "skipped" in row:
+            lines.append(f"{what}| {row['skipped']} | | | | |")
+            continue
+        ratios = f"{row['ratio_float64']:.2f} | {row['ratio_float32']:.2f}"
+        lines.append(
+            f"{what}| {row['ms']:.2f} | {ratios} | {row['buffers']} | {row['peak_vectors_beside_state']:.2f} |"
+        )
     lines += ["", "| optimising | rounds | seconds | aim | squared mean error | squared max error |", "|" + "---|" * 6]
     for row in report["builds"]:
         if "skipped" in row:

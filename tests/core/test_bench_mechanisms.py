@@ -24,14 +24,18 @@ def bench() -> ModuleType:
 
 def test_rounds_builds_and_table(bench: ModuleType) -> None:
     plan = {"kind": "blt", "buffers": 2}
-    one = bench.one_round(plan=plan, size=10_000, averaged=1, repeats=2, threads=1, device="cpu")
+    one = bench.one_round(plan=plan, size=10_000, averaged=1, repeats=2, threads=1, device="cpu", memory=1e6)
     assert one["buffers"] == 2
     assert one["ms"] > 0
+    release = bench.one_release(plan=plan, size=10_000, averaged=1, repeats=2, threads=1, memory=1e6)
+    assert release["ms"] > 0
     built = bench.one_build(plan={"kind": "banded", "bands": 4}, rounds=64, participation=None, threads=1)
     assert built["bound"] == "exact"
     with pytest.raises(SystemExit, match=r"needs 24000000\.0 GB of memory"):
-        bench.one_round(plan=plan, size=10**15, averaged=1, repeats=2, threads=1, device="cpu")
-    absent = bench.one_round(plan={"kind": "absent"}, size=10, averaged=1, repeats=1, threads=1, device="cpu")
+        bench.one_round(plan=plan, size=10**15, averaged=1, repeats=2, threads=1, device="cpu", memory=1e6)
+    absent = bench.one_round(
+        plan={"kind": "absent"}, size=10, averaged=1, repeats=1, threads=1, device="cpu", memory=1e6
+    )
     assert "absent" in absent["skipped"]
     report = {
         "command": "python benchmarks/mechanisms.py",
@@ -39,6 +43,10 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
         "rounds": [
             {"name": "a", "size": 10_000, "threads": 1, "target": 1.5, **one},
             {"name": "b", "size": 1, "threads": 1, **absent},
+        ],
+        "releases": [
+            {"name": "f", "size": 10_000, "threads": 1, **release},
+            {"name": "g", "size": 10_000, "threads": 1, **absent},
         ],
         "builds": [{"name": "c", "rounds": 64, "target_s": 0.1, **built}],
         "peers": [
@@ -60,7 +68,7 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
     }
     text = bench.table(report)
     assert "| 6.0 (5.0) | 2.0 | 3.0 | 6 | 4 (3) | 1 |" in text
-    for name in "abcde":
+    for name in "abcdefg":
         assert f"| {name} |" in text
 
 
@@ -69,3 +77,20 @@ def test_every_measured_plan_is_valid(bench: ModuleType) -> None:
         if plan["kind"] in mechanisms.kinds():
             assert mechanisms.parse(plan).kind == plan["kind"]
     assert {name for name, *_ in bench.PEERS} <= {name for name, *_ in bench.STREAMS}
+
+
+def test_results_are_written_row_by_row_and_added_to(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "RESULTS", tmp_path)
+    report = bench.begin("first", append=True)
+    for name, threads, why in (("a", 2, "old"), ("b", 1, "kept"), ("a", 2, "new")):
+        bench.keep(report, "rounds", {"name": name, "size": 10, "threads": threads, "skipped": why})
+    assert "| a | 1e+01 | 2 | new |" in (tmp_path / "mechanisms.md").read_text()
+    again = bench.begin("second", append=True)
+    assert [row["skipped"] for row in again["rounds"]] == ["kept", "new"]
+    assert again["command"] == "first; second"
+    assert bench.begin("third", append=False)["rounds"] == []
+    monkeypatch.setattr(bench, "machine", lambda: {**again["machine"], "cores": 1000})
+    with pytest.raises(SystemExit, match="this is 1000"):
+        bench.begin("fourth", append=True)
