@@ -34,37 +34,30 @@ def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32]
     overwritten.
     """
     square, low = planes[:2]
+    cosine, sine = planes[1:3]
+    real = 3 if fine is None else 2  # one call for several planes: threads wait for one another between calls only
     np.bitwise_and(words[:, :2], np.uint32(0x7FFFFFFF), out=words[:, :2])
-    np.copyto(square, words[:, 0].view(np.int32), casting="unsafe")
-    np.copyto(low, words[:, 1].view(np.int32), casting="unsafe")
-    np.multiply(low, 2.0**-62, out=low)
+    np.copyto(planes[:real], words[:, :real].view(np.int32).swapaxes(0, 1), casting="unsafe")
+    np.multiply(planes[:real], _UNITS[:real].astype(out.dtype), out=planes[:real])
     np.add(low, 2.0**-63, out=low)
-    np.multiply(square, 2.0**-31, out=square)
     np.add(square, low, out=square)
     np.log(square, out=square)
     np.multiply(square, -2.0, out=square)
     if fine is None:
-        _turn(square, words[:, 2], planes[1:3])
+        angle = sine
+        np.cos(angle, out=cosine)
+        np.sin(angle, out=sine)
+        np.sqrt(square, out=square)
     else:
         _turn_finely(square, words[:, 2], fine, planes[1:], out.reshape(2, *square.shape))
     np.multiply(planes[1:3], square, out=planes[1:3])
     np.copyto(out, planes[1:3].swapaxes(0, 1))  # whole planes are fastest to work on: only this copy goes unit by unit
 
 
-def _turn(square: NDArray[Any], word: NDArray[np.uint32], planes: NDArray[Any]) -> None:
-    """square <- the radius, planes <- cosine and sine."""
-    cosine, angle = planes
-    np.copyto(angle, word.view(np.int32), casting="unsafe")
-    np.multiply(angle, np.pi * 2.0**-31, out=angle)
-    np.cos(angle, out=cosine)
-    np.sin(angle, out=angle)
-    np.sqrt(square, out=square)
-
-
 def _turn_finely(
     square: NDArray[Any], word: NDArray[np.uint32], fine: NDArray[np.uint32], planes: NDArray[Any], spare: NDArray[Any]
 ) -> None:
-    """The same in float64 up to a common factor: square <- radius cos d, planes <- those over cos d. `spare`: two."""
+    """square <- radius cos d, and the first two planes <- cosine and sine over cos d. `spare`: two planes."""
     cosine, sine, tan = planes
     index = spare[0].view(np.int64)
     np.copyto(index, word)
@@ -114,6 +107,8 @@ def circle(points: int) -> NDArray[np.float64]:
     return np.array([[cosines, -sines, -cosines, sines], [sines, cosines, -sines, -cosines]]).reshape(2, points)
 
 
+_UNITS: Final = np.array([2.0**-31, 2.0**-62, math.pi * 2.0**-31]).reshape(3, 1, 1)
+"""What high, low and angle are counted in."""
 _CIRCLE: Final = circle(1024)
 _STEP: Final = math.pi * 2.0**-41
 """What the rest d is counted in."""
