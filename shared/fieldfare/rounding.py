@@ -61,7 +61,10 @@ Rounding = Literal["grid", "discrete", "none"]
 
 COST: Final = 2.0**-10
 """Share by which the grid may raise the sensitivity, and with it the noise."""
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 15
+"""Elements worked on at a time: in the cache, and few enough that torch starts no threads for them."""
+_DEVICE_CHUNK: Final = 1 << 24
+"""The same on an accelerator."""
 _CELLS: Final = 2.0**53
 """Grid cells on either side of 0 that float64 adds without error."""
 _RESOLUTION: Final = 2.0**-20
@@ -133,8 +136,9 @@ class Grid:
     def _release_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
         if total.shape != noise.shape or total.ndim != 1:
             raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
-        for lo in range(0, total.numel(), _CHUNK):
-            span, drawn = total[lo : lo + _CHUNK], noise[lo : lo + _CHUNK]
+        step = _CHUNK if total.device.type == "cpu" else _DEVICE_CHUNK
+        for lo in range(0, total.numel(), step):
+            span, drawn = total[lo : lo + step], noise[lo : lo + step]
             added = drawn.double() * (std / self.spacing)  # in cells, exactly: the spacing is a power of two
             largest = _largest(added)
             if whole:

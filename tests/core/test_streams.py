@@ -238,7 +238,7 @@ def test_pieces_are_the_row_and_do_not_depend_on_threads(name: str) -> None:
         cuts.append(sorted((lo, len(piece)) for lo, piece in pieces.items()))
         assert np.array_equal(np.concatenate([pieces[lo] for lo in sorted(pieces)]), row)
     assert cuts[0] == cuts[1]
-    assert max(size for _, size in cuts[0]) <= 1 << 15  # torch starts no threads of its own on a piece
+    assert max(size for _, size in cuts[0]) <= CHUNK  # what stays in the cache
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -116,7 +116,8 @@ class Stream(ABC):
 
         def add(lo: int, piece: torch.Tensor) -> None:
             noise: Any = piece.numpy() if on_host else piece  # a call of numpy costs half of one of torch
-            noise *= scale
+            if scale != 1.0:
+                noise *= scale
             whole[lo : lo + len(noise)] += noise
 
         self.each_piece(add)

@@ -94,7 +94,10 @@ class ChunkedStream(Stream):
         return out
 
     def each_piece(self, take: Take) -> None:
-        """Hand row `round` of B z to `take` in pieces of at most 2^15 elements (2^24 on an accelerator)."""
+        """Hand row `round` of B z to `take` in pieces of at most 2^17 elements (2^24 on an accelerator).
+
+        Torch starts threads of its own, beside ours, on more than 2^15: a `take` that works with torch cuts further.
+        """
         self._ready()
         self._advance(None, take)
 
@@ -193,8 +196,7 @@ class ChunkedStream(Stream):
             row = ops.scratch("row", hi - lo, kept) if vector is None else vector[lo:hi]
             self._piece(t, age, draw, row, kept, ops, lo)
             if take is not None:
-                for at in range(0, hi - lo, ops.piece):
-                    take(lo + at, ops.tensor(row[at : at + ops.piece]))
+                take(lo, ops.tensor(row))
 
         if self._on_host:
             in_chunks(work, self.numel, 0, self._noise.threads)
@@ -248,9 +250,6 @@ class ChunkedStream(Stream):
 class Ops(ABC):
     """The few vector operations a stream needs. On the host none depends on where a chunk was cut."""
 
-    piece: int
-    """Most elements that `each_piece` hands out at once."""
-
     @abstractmethod
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
         """x = the elements of the drawer's row from `lo` on"""
@@ -281,8 +280,6 @@ class Ops(ABC):
 
 
 class _Host(Ops):
-    piece = 1 << 15  # torch works on no more with one thread, so a piece's taker starts none below ours
-
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
         drawer.into(x.reshape(-1), lo)
 
@@ -308,8 +305,6 @@ class _Host(Ops):
 
 
 class _Device(Ops):
-    piece = _DEVICE_STEP
-
     def draw(self, drawer: Drawer, x: Span, lo: int) -> None:
         drawer.to_device(x.reshape(-1), lo)
 
