@@ -34,7 +34,8 @@ Under `replace_one` both worlds' replies have the user; the difference is at mos
 **What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell of the
 grid (`release_` checks); a cell's probability is then right to 2^-19 relatively, and `Release` chooses grids for which
 that error, eta = 2^-51 (largest noise) / g, is about 2^-28. Over all n = d T released numbers it makes a divergence of
-at most n eta^2: 1e-7 for a million parameters and 2 000 rounds. B z itself errs by far less, 2^-52 of the noise.
+at most n eta^2: 1e-7 for a million parameters and 2 000 rounds. B z itself errs by some 2^-51 of the noise, which
+matters far less.
 
 **Not covered.** How long a draw takes. What happens on the nodes: in batched training the rounding of one user's update
 may depend on who trains beside it.
