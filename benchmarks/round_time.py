@@ -5,7 +5,7 @@
 Starts, on loopback, what docker-compose.yml starts (a SuperLink with a SQLite file, the coordinator's SuperExec, and
 per node an authenticated SuperNode and its SuperExec), runs a plan on it, and takes each round apart from the ledger's
 times and the lines that Flower logs. Twice in one command: with Flower's own programs and waits, then with
-`fieldfare_client.supernode` and `fieldfare_client.warm`. No container, no PostgreSQL.
+`fieldfare_server.superexec`, `fieldfare_client.supernode` and `fieldfare_client.warm`. No container, no PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldfare import logged
 from fieldfare_server.certificates import make_node, make_server
 from fieldfare_server.flower import environment, program, register_node, stop, submit
 from fieldfare_server.home import Home
@@ -80,12 +81,17 @@ class Line:
 class Watched:
     """Processes that are ended when this is left; lines of their output that end a phase, with the time they came."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, ours: bool) -> None:
         self.work, self.lines = work, list[Line]()
+        self._linked = ours
+        if ours:
+            logged.link(work / "logged")
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, node: int, command: Sequence[str], **extra: str) -> None:
         env = environment(self.work / f"flwr-{name}", {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra})
+        if self._linked:  # as in the image
+            env["PATH"] = os.pathsep.join([str(self.work / "logged"), env["PATH"]])
         process = subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -145,13 +151,17 @@ def federation(work: Path, home: Home, nodes: int, task: str, ours: bool) -> Ite
     make_server(work / "server", work / "exchange", here)
     ca = work / "exchange" / "ca.crt"
     link, address = work / "server" / "superlink", f"127.0.0.1:{(port := free_port())}"
-    watched = Watched(work)
+    watched = Watched(work, ours)
+
+    def flowers(name: str) -> str:
+        return str(work / "logged" / name) if ours else program(name)
+
     try:
         watched.start(
             "superlink",
             -1,
             [
-                program("flower-superlink"),
+                flowers("flower-superlink"),
                 "--host=127.0.0.1",
                 f"--port={port}",
                 "--isolation=process",
@@ -164,11 +174,16 @@ def federation(work: Path, home: Home, nodes: int, task: str, ours: bool) -> Ite
             ],
         )
         wait_for_port(port)
-        executor = [program("flower-superexec"), f"--root-certificates={ca}", f"--runtime-api-address={address}"]
+        executor = [sys.executable, "-Pm", "fieldfare_server.superexec"] if ours else [program("flower-superexec")]
         watched.start(
             "coordinator",
             -1,
-            [*executor, f"--superexec-auth-secret-file={link / 'superexec.secret'}"],
+            [
+                *executor,
+                f"--root-certificates={ca}",
+                f"--runtime-api-address={address}",
+                f"--superexec-auth-secret-file={link / 'superexec.secret'}",
+            ],
             FIELDFARE_HOME=str(home.root),
             FIELDFARE_LEDGER=home.ledger,
             FIELDFARE_NODE_AUTH="required",
@@ -205,7 +220,7 @@ def start_node(
         f"executor-{index}",
         index,
         ([*python, "fieldfare_client.warm"] if ours else [])
-        + [program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
+        + ["flower-superexec" if ours else program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
         + [f"--root-certificates={own / 'runtime-ca.crt'}", secret],
         **({"FIELDFARE_WARM_TASK": task, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"} if ours else {}),
     )

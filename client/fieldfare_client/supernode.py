@@ -10,6 +10,8 @@ message are looked for sooner (`fieldfare.pulls`). A Flower that looks different
 The loop also takes any reply for the answer to the message it has just received. One reply too many, as after the death
 of an executor, and it answers each message when the next one comes: too late for every round. Here it goes on to the
 next message when it has answered the last one.
+
+And it says which round a message is of on a line of its own. Here its lines of JSON carry that instead.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from fieldfare import logs
+from fieldfare import logged, logs
 from fieldfare.pulls import look_sooner
 
 log = logging.getLogger("fieldfare.supernode")
@@ -86,13 +88,31 @@ def keep_in_step(loop: ModuleType) -> bool:
     return True
 
 
+class Headings(logging.Filter):
+    """Takes out the loop's heading of each message, and puts what it says on the lines that follow in that thread.
+
+    The strategy's messages have the group RUN/ROUND; those that are of no round have none.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for a heading."""
+        if isinstance(record.msg, str) and record.msg.startswith("[RUN %s"):
+            group = str(record.args[1]) if isinstance(record.args, tuple) and len(record.args) > 1 else ""
+            run, _, round_ = group.rpartition("/")
+            logs.now_about(run, int(round_) if round_.isdecimal() else None)
+            return False
+        return True
+
+
 def main() -> None:
     """See the module."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
-    logs.join()
+    logged.take_over()
+    if logs.as_json():
+        logging.getLogger("flwr").addFilter(Headings())
     # Both, whatever the first one says.
     if not all([quicken(start_client_internal), keep_in_step(start_client_internal), look_sooner(pull_objects)]):
         log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")

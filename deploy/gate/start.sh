@@ -4,6 +4,13 @@
 here=$(dirname "$0")
 address() { getent ahosts superlink | awk '{ print $1 }' | sort -u | tr '\n' ' '; }
 
+# nginx writes its errors in a format of its own. Each becomes an object, as all lines of a deployment are.
+rm -f /tmp/errors && mkfifo -m 600 /tmp/errors
+LC_ALL=C sed -u -E -e 's/[^ -~]/?/g' -e 's/[\\"]/\\&/g' \
+  -e 's|^([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9:]{8}) \[([a-z]+)\] (.*)|{"time":"\1-\2-\3T\4","level":"\5","service":"gate","message":"\6"}|' \
+  -e '/^\{"time":/!s|.*|{"level":"info","service":"gate","message":"&"}|' </tmp/errors >&2 &
+exec 2>/tmp/errors
+
 until [ -r /secrets/ca.crt ] && [ -r /secrets/server.key ] && at=$(address) && [ -n "$at" ]; do sleep 0.5; done
 while sleep 2; do
   now=$(address)

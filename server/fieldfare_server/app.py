@@ -59,24 +59,28 @@ def main(grid: Grid, context: Context) -> None:
     logs.configure("info")
     look_sooner(pull_objects)
     said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
+    with logs.about(said["resume"] or said["run-id"]):
+        try:
+            _run(said, grid, context.run_id)
+        except FieldfareError as error:
+            # The message is for the operator; it names no user and holds no data.
+            log.error("%s", error)
+            raise
+
+
+def _run(said: dict[str, str], grid: Grid, flower_run: int) -> None:
     home, stable = Home.of(), identity_is_stable(grid)
-    try:
-        if said["resume"]:
-            session = Session.resume(home, said["resume"], stable)
-        elif said["plan"]:
-            plan = read_plan(said["plan"])
-            require_simulated(plan, grid)
-            session = Session.begin(home, plan, stable, run_id=said["run-id"] or None)
-        else:
-            raise BadInput(
-                "run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'"
-            )
-        with session:
-            FieldfareStrategy(session, _tell).start(grid)
-    except FieldfareError as error:
-        # The message is for the operator; it names no user and holds no data.
-        log.error("%s", error)
-        raise
+    if said["resume"]:
+        session = Session.resume(home, said["resume"], stable)
+    elif said["plan"]:
+        plan = read_plan(said["plan"])
+        require_simulated(plan, grid)
+        session = Session.begin(home, plan, stable, run_id=said["run-id"] or None)
+    else:
+        raise BadInput("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
+    with logs.about(session.account.id), session:
+        log.info("run %s is Flower's run %d", session.account.id, flower_run)
+        FieldfareStrategy(session, _tell).start(grid)
 
 
 def _tell(report: RoundReport) -> None:

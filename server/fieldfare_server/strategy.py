@@ -191,7 +191,7 @@ class FieldfareStrategy(Strategy):
                 instruction.write(flwr.app, encoded),
                 node,
                 TRAIN,
-                group_id=str(opened.index),
+                group_id=f"{s.account.id}/{opened.index}",  # for the lines that a node logs
                 ttl=s.plan.run.round_timeout + 60.0,
             )
             self._attempt.asked[str(node)] = (node, indices)

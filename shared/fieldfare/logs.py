@@ -5,7 +5,8 @@
 
 A line of JSON has `time` (UTC), `level`, `logger`, `message`, and, where they are known, `run`, `round`, `exception`.
 Levels of other libraries stay at warning (Flower's at info) whatever is asked for: their debug lines hold SQL
-parameters, headers and message contents. Flower's lines pass through the same handler where they share the process.
+parameters, headers and message contents. Their lines pass through the same handler where they share the process; other
+programs than ours are started by `fieldfare.logged`.
 Secrets are not logged in the first place; what an exception of a library may quote of them is taken out here.
 """
 
@@ -16,6 +17,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -45,6 +47,11 @@ def about(run: str, round: int | None = None) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+def now_about(run: str, round: int | None) -> None:
+    """Lines that this thread logs from now on belong to this run and round; where there is no block to be inside of."""
+    _about.set((run, round))
 
 
 def redacted(text: str) -> str:
@@ -90,7 +97,8 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def filter(self, record: logging.LogRecord) -> bool:
         # Flower's logger has a handler of its own, unless `configure` took it away: one line, not two.
         twice = record.name == "flwr" and logging.getLogger("flwr").handlers
-        return not twice and bool(super().filter(record))
+        # Flower also logs empty lines, for the eye.
+        return not twice and record.msg != "" and bool(super().filter(record))
 
     @property
     def stream(self) -> TextIO:
@@ -138,11 +146,21 @@ def configure(default: str = "warning") -> None:
     # Python's own warnings come as bare lines otherwise; so would Flower's, which has a handler of its own.
     logging.captureWarnings(json_)
     if json_:
-        flower = logging.getLogger("flwr")
-        flower.handlers.clear()
-        flower.propagate = True
-        flower.setLevel(logging.INFO)
+        adopt()
+        logging.getLogger("flwr").setLevel(logging.INFO)
         sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+
+
+def adopt() -> None:
+    """Take from every library's logger the handlers that write to the console; their filters stay, with the logger."""
+    for logger in [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]:
+        for handler in logger.handlers[:]:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                logger.removeHandler(handler)
+                logger.propagate = True
+                for one in handler.filters:
+                    logger.addFilter(one)
 
 
 def join() -> None:
@@ -156,3 +174,8 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -
         sys.__excepthook__(kind, error, trace)
         return
     logging.getLogger("fieldfare").critical("uncaught", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
+    if said.exc_value is not None and said.exc_type is not SystemExit:
+        _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)

@@ -7,7 +7,6 @@ The noise is seeded (so the population is a simulated one), hence all must relea
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from fieldfare_server.flower import require_ended, run_flower_simulation, submit
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.session import Session
+from support.deployed import round_time
 from support.flower import supernode
 
 PLAN = """
@@ -162,17 +162,6 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process:
         said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)
     torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)
-
-
-def round_time() -> Any:
-    """The benchmark that starts the compose file's processes."""
-    path = Path(__file__).parents[2] / "benchmarks" / "round_time.py"
-    spec = importlib.util.spec_from_file_location("round_time", path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["round_time"] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:

@@ -21,10 +21,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from fieldfare_client.tasks.digits import DigitsTask
-from fieldfare_server.flower import require_ended, stop, submit, superlink
+from fieldfare_server.flower import require_ended, stop, submit
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
-from support.flower import supernode
+from support.deployed import round_time
 
 PLAN = (Path(__file__).parents[2] / "deploy/plans/digits.toml").read_text()
 SHORT = PLAN.replace("rounds = 6", "rounds = 2").replace("max_participations = 2", "max_participations = 1")
@@ -126,37 +126,33 @@ def test_in_one_process_every_line_parses(home: Home, tmp_path: Path) -> None:
 
 @pytest.mark.flower
 @pytest.mark.timeout(240)
-def test_on_flowers_own_processes_our_lines_and_flowers_share_the_format(home: Home, tmp_path: Path) -> None:
+def test_as_deployed_every_line_of_every_process_parses(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in JSON.items():
+        monkeypatch.setenv(name, value)
     work = tmp_path / "work"
-    env = {
-        **JSON,
-        "FIELDFARE_HOME": str(home.root),
-        "FIELDFARE_LEDGER": home.ledger,
-        "FIELDFARE_NODE_AUTH": "simulated",
-    }
-    with (
-        superlink(work, "--disable-runtime-dependency-installation", env=env) as address,
-        supernode(work, address, 0, **JSON),
-        supernode(work, address, 1, **JSON),
-    ):
-        said = submit(
-            work,
-            address,
-            plan=SHORT,
-            task="digits",
-            run_id="logged",
-            env=env,
-            timeout=200,
-        )
+    with round_time().federation(work, home, 2, "digits", ours=True) as (_, address, ca):
+        options = {"plan": SHORT, "task": "digits", "run_id": "logged", "root_certificates": ca, "timeout": 200}
+        said = submit(work / "run", address, **options)
     require_ended(home, "logged", said)
-    logs = {name: (work / f"{name}.log").read_text() for name in ("superlink", "node-0", "node-1")}
-    assert_clean(said + "".join(logs.values()), secrets_of(home, "logged"))
-    # Flower's own programs write lines of their own. What the server's app writes goes to whoever follows the run.
-    ours = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    assert {line["round"] for line in ours if line.get("run") == "logged" and "round" in line} == {0, 1}
-    theirs = [json.loads(line) for name in ("node-0", "node-1") for line in logs[name].splitlines() if line[:1] == "{"]
-    assert "flwr" in {line["logger"] for line in theirs}
-    assert all({"time", "level", "logger", "message"} <= line.keys() for line in ours + theirs)
+    logs = {path.stem: path.read_text() for path in work.glob("*.log")}
+    assert set(logs) == {"superlink", "coordinator", "node-0", "node-1", "executor-0", "executor-1"}
+    shared = {path.read_bytes() for path in work.rglob("superexec.secret")}
+    assert len(shared) == 3
+    spelt = [text for one in shared for text in (one.hex(), base64.b64encode(one).decode(), repr(one))]
+    assert_clean(said + "".join(logs.values()), secrets_of(home, "logged") + spelt)
+    lines = {name: parsed(log) for name, log in logs.items()}
+    assert all("flwr" in {line["logger"] for line in told} for told in lines.values())
+    assert {"uvicorn.error", "uvicorn.access"} <= {line["logger"] for line in lines["superlink"]}
+    for name in ("coordinator", "node-0", "node-1"):  # that anybody follows the run is not needed
+        about = {(line.get("run"), line["round"]) for line in lines[name] if "round" in line}
+        assert about == {("logged", 0), ("logged", 1)}, name
+    committed = [line for line in lines["coordinator"] if "committed" in line["message"]]
+    assert [(line["run"], line["round"]) for line in committed] == [("logged", 0), ("logged", 1)]
+    sent = [line for line in lines["node-0"] if line["message"].startswith("Sending: train")]
+    assert sent
+    assert all(line["run"] == "logged" for line in sent)
 
 
 def test_a_refused_service_says_so_in_json(tmp_path: Path) -> None:

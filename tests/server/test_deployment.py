@@ -179,7 +179,7 @@ def test_every_module_that_a_compose_file_runs_is_there() -> None:
         for service in yaml.safe_load(path.read_text())["services"].values():
             command = service.get("command", [])
             modules |= {command[at + 1] for at, word in enumerate(command) if word == "-Pm"}
-    assert modules == {"fieldfare_client.supernode", "fieldfare_client.warm"}
+    assert modules == {"fieldfare_server.superexec", "fieldfare_client.supernode", "fieldfare_client.warm"}
     assert all(importlib.util.find_spec(module) for module in modules)
 
 

@@ -20,7 +20,7 @@ import sys
 import threading
 from pathlib import Path
 
-from fieldfare import logs
+from fieldfare import logged, logs
 from fieldfare.pulls import look_sooner
 from fieldfare_client.warm.stand_in import PATIENCE, SOCKET, TAKEN
 
@@ -166,6 +166,7 @@ def main(folder: Path) -> None:
     """See the module."""
     # A terminal's Ctrl-C is for the SuperExec; whoever keeps this process ends it after that.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logged.take_over()
     threads = warm_up()
     logs.configure("info")
     log.info("ready")

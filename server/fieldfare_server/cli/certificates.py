@@ -10,7 +10,7 @@ import typer
 
 from fieldfare_server.certificates import DAYS, PARTS, make_node, make_server, renew_server
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import done, print_json, refusals
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
 
@@ -94,6 +94,6 @@ def _tell(directory: Path, files: list[Path], as_json: bool) -> None:
     if as_json:
         print_json({"directory": str(directory), "files": [path.name for path in files]})
     elif files:
-        out.print(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
+        done(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
     else:
-        out.print(f"{directory} holds secrets already: nothing written.")
+        done(f"{directory} holds secrets already: nothing written.")

@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import done, print_json, refusals
 from fieldfare_server.cli.waiting import until
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger
@@ -37,4 +37,4 @@ def migrate(
         if json_:
             print_json({"version": version})
         else:
-            out.print(f"The ledger is at version {version}.")
+            done(f"The ledger is at version {version}.")

@@ -10,7 +10,7 @@ import typer
 
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import done, print_json, refusals
 from fieldfare_server.cli.waiting import until
 from fieldfare_server.flower import register_node, revoke_node
 
@@ -44,7 +44,7 @@ def register(
             print_json(said)
         else:
             for name, what in said.items():
-                out.print(f"Node {name}: {what}.")
+                done(f"Node {name}: {what}.")
 
 
 @nodes.command()
@@ -61,4 +61,4 @@ def revoke(
         if json_:
             print_json({key.stem: "revoked"})
         else:
-            out.print(f"Node {key.stem}: revoked.")
+            done(f"Node {key.stem}: revoked.")

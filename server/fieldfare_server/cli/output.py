@@ -35,6 +35,14 @@ def tell(text: str) -> None:
         err.print(text, markup=False)
 
 
+def done(text: str) -> None:
+    """What a job has done, to standard output; a log line where FIELDFARE_LOG=json, for a job's output is its log."""
+    if logs.as_json():
+        log.info("%s", text)
+    else:
+        out.print(text, markup=False)
+
+
 def exit_code(error: FieldfareError) -> int:
     """2 bad input, 3 budget refused, 4 interrupted but resumable."""
     if isinstance(error, BudgetRefused):
