@@ -10,8 +10,10 @@ import flwr.app
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from numpy.typing import NDArray
 
+from fieldfare.pulls import give_up_after
 from fieldfare.wire import QUERY_USERS, BadReply, Schema, read_users, write_users_query
 
 MOST_USERS_PER_NODE = 20_000_000
@@ -27,18 +29,19 @@ def replies_as_they_come(
 
     Polls by itself, because Flower's own loop sleeps three seconds between polls: here after a quarter of the time
     waited so far, and at last twice a second, for each look is a write to the SuperLink's database. `tick` is called
-    while waiting. One look begins after the deadline: Flower waits inside of a look for the rest of a reply that broke
-    off on its way, for minutes, and replies that came meanwhile must not be lost with it.
+    while waiting. Flower waits inside of a look for the rest of a reply that broke off on its way, by itself for
+    minutes: here until the deadline. One look begins after it, for the replies that came meanwhile.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     deadline, pause = time.monotonic() + timeout, 0.02
     while waiting:
-        before, last = len(waiting), time.monotonic() >= deadline
+        before, left = len(waiting), deadline - time.monotonic()
+        give_up_after(pull_objects, max(left, 0.0))
         for reply in grid.pull_messages(list(waiting)):
             waiting.discard(reply.metadata.reply_to_message_id)
             yield reply
         tick()
-        if not waiting or last:
+        if not waiting or left <= 0:
             return
         pause = 0.02 if len(waiting) < before else min(pause * 1.25, 0.5)
         time.sleep(pause)

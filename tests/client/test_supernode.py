@@ -11,7 +11,7 @@ import pytest
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import start_client_internal
 
-from fieldfare.pulls import FIRST_WAIT, look_sooner
+from fieldfare.pulls import FIRST_WAIT, LONGEST_WAIT, give_up_after, look_sooner
 from fieldfare_client import supernode
 from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, keep_in_step, quicken
 
@@ -60,10 +60,18 @@ def test_an_unknown_loop_is_left_alone() -> None:
 def test_the_installed_flower_looks_sooner_for_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pull = getattr(inflatable_utils, name)
     monkeypatch.setitem(pull.__kwdefaults__, "initial_backoff", 1)
-    assert look_sooner(pull)
-    assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
-    assert look_sooner(pull)
-    assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
+    monkeypatch.setitem(pull.__kwdefaults__, "backoff_cap", 10)
+    for _ in range(2):
+        assert look_sooner(pull)
+        assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
+        assert pull.__kwdefaults__["backoff_cap"] == LONGEST_WAIT
+
+
+def test_the_installed_flower_gives_up_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(inflatable_utils.pull_objects.__kwdefaults__, "max_time", 7200)
+    assert give_up_after(inflatable_utils.pull_objects, 3.5)
+    assert inflatable_utils.pull_objects.__kwdefaults__["max_time"] == 3.5
+    assert not give_up_after(lambda: None, 3.5)
 
 
 def test_another_function_is_left_alone() -> None:
