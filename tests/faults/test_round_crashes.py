@@ -78,10 +78,14 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(
+    ("ledger_url", "nth"),
+    [("sqlite", 1), ("sqlite", 2), pytest.param("postgresql", 1, marks=pytest.mark.postgres)],
+    indirect=["ledger_url"],
+)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(point: str, nth: int, uninterrupted: torch.Tensor, tmp_path: Path) -> None:
-    where = home(tmp_path)
+def test_killed_at(point: str, nth: int, ledger_url: str, uninterrupted: torch.Tensor, tmp_path: Path) -> None:
+    where = home(tmp_path, url=ledger_url)
     status = live(where, f"{point}:kill:{nth}")
     if status == 0:
         assert nth > 1  # passed only once in a run
