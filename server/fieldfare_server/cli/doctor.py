@@ -46,10 +46,10 @@ def doctor(
             raise BadInput("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         if root_certificates is not None and not root_certificates.is_file():
             raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
-        where = None if node else Home.of(home, ledger)
-        found = [
-            *_machine(where, against, task or os.environ.get("FIELDFARE_TASK")),
-            *_secrets(secrets, where),
+        where, found = (None, []) if node else _home(home, ledger)
+        found += [
+            *_machine(node, where, against, task or os.environ.get("FIELDFARE_TASK")),
+            *_secrets(secrets, node, where),
             *(books.ledger(where) if where else ()),
             *(
                 network.superlink(superlink, root_certificates, node=node)
@@ -62,17 +62,30 @@ def doctor(
     _tell(found, node, json_)
 
 
-def _machine(where: Home | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+def _home(home: Path | None, ledger: str | None) -> tuple[Home | None, list[Finding]]:
+    """Where the state lies; or, where that cannot be said, why: everything else can still be looked at."""
+    try:
+        return Home.of(home, ledger), []
+    except BadInput as error:
+        return None, [
+            books.refused("ledger", error, "make the secrets (`fieldfare certificates server`) and mount them")
+        ]
+
+
+def _machine(node: bool, where: Home | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+    yield from machine.faults_armed()
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
     yield from machine.disk(*([where.root] if where else []), *volumes)
-    if where:
+    if not node:
         yield machine.node_authentication()
     else:
         yield machine.task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
-    yield from machine.against(against) if against else [skipped("versions on both sides", "no --against was given.")]
+    yield from (
+        machine.against(against, node) if against else [skipped("versions on both sides", "no --against was given.")]
+    )
 
 
-def _secrets(directory: Path | None, where: Home | None) -> Iterator[Finding]:
+def _secrets(directory: Path | None, node: bool, where: Home | None) -> Iterator[Finding]:
     if directory is None:
         yield skipped("secrets", "no --secrets was given.")
     elif not directory.is_dir():
@@ -81,7 +94,7 @@ def _secrets(directory: Path | None, where: Home | None) -> Iterator[Finding]:
         yield from tls.certificates(directory)
         yield from keys.readable(directory)
         yield from keys.guessable(directory)
-        if where is None:
+        if node:
             yield keys.node_identity(directory)
     if where:
         yield keys.ledger_password(where.ledger)

@@ -19,8 +19,16 @@ RENEW = (
 
 
 def certificates(directory: Path, now: datetime.datetime | None = None) -> list[Finding]:
-    """One finding or more for each *.crt below `directory`."""
+    """One finding or more for each *.crt below `directory`, or one that there is none."""
     now = now or datetime.datetime.now(datetime.UTC)
+    if not any(directory.rglob("*.crt")):
+        return [
+            fault(
+                f"certificates in {directory}",
+                "there is none: this is no directory of secrets, or nobody has made them.",
+                "`fieldfare certificates server`, or `node`; or name the directory that they wrote",
+            )
+        ]
     return [finding for path in sorted(directory.rglob("*.crt")) for finding in _one(path, now)]
 
 

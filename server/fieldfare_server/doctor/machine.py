@@ -14,6 +14,7 @@ from typing import Any
 from fieldfare import __version__, wire
 from fieldfare.errors import FieldfareError
 from fieldfare.task import load_task
+from fieldfare_server import faults
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger import migrate
 
@@ -49,13 +50,17 @@ def versions() -> dict[str, Any]:
     }
 
 
-def against(path: Path) -> Iterator[Finding]:
-    """Compare with what the other side's `fieldfare doctor --json` said."""
+def against(path: Path, node: bool) -> Iterator[Finding]:
+    """Compare with what the other side's `fieldfare doctor --json` said. node: whether this side is a node."""
     check = "versions on both sides"
     try:
-        theirs = json.loads(path.read_text())["versions"]
+        said = json.loads(path.read_text())
+        theirs, side = said["versions"], said["side"]
     except (OSError, ValueError, KeyError, TypeError):
         yield fault(check, f"{path} is not what `fieldfare doctor --json` prints.", "run it on the other side")
+        return
+    if side == ("node" if node else "server"):
+        yield warning(check, f"{path} was said by a {side}, as this is.", "compare with one of the other side")
         return
     differ = _differ(versions(), theirs)
     if "wire" in differ or "flwr" in differ:
@@ -72,6 +77,13 @@ def _differ(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tup
 
 def _listed(differ: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} is {ours} here and {theirs} there" for name, (ours, theirs) in differ.items())
+
+
+def faults_armed() -> Iterator[Finding]:
+    """Whether the environment asks for faults, as only tests should."""
+    if os.environ.get(faults.VARIABLE):
+        said = f"{faults.VARIABLE} is set: processes started with it break themselves, as tests want."
+        yield fault("environment", said, f"unset {faults.VARIABLE} and start everything again")
 
 
 def node_authentication() -> Finding:

@@ -12,6 +12,8 @@ from email.utils import parsedate_to_datetime
 from importlib import metadata
 from pathlib import Path
 
+from cryptography import x509
+
 from fieldfare import __version__
 from fieldfare.errors import FieldfareError
 from fieldfare_server.api.client import Client
@@ -35,6 +37,9 @@ def superlink(address: str, root_certificates: Path | None, *, node: bool) -> It
     if not host or not port.isdigit():
         yield fault(check, "is no address.", "--superlink HOST:PORT")
         return
+    if root_certificates is not None and not _is_authority(root_certificates):
+        yield fault(check, f"{root_certificates} holds no certificate.", "the ca.crt that the server published last")
+        return
     if root_certificates is None:
         yield warning(check, "is reached without TLS: anybody on the way reads sums and writes messages.", "use TLS")
     try:
@@ -54,6 +59,13 @@ def superlink(address: str, root_certificates: Path | None, *, node: bool) -> It
         yield fault(check, f"does not answer as one would ({type(error).__name__}).", "the SuperLink's own port")
     finally:
         connection.close()
+
+
+def _is_authority(path: Path) -> bool:
+    try:
+        return bool(x509.load_pem_x509_certificates(path.read_bytes()))
+    except (OSError, ValueError):
+        return False
 
 
 def _connect(host: str, port: int, ca: Path | None) -> http.client.HTTPConnection:
@@ -94,8 +106,7 @@ def _answers(connection: http.client.HTTPConnection, check: str, node: bool) -> 
     date = reply.getheader("Date")
     if date:
         yield clock((before + time.time()) / 2 - parsedate_to_datetime(date).timestamp() - 0.5, node)
-    if not node:
-        yield from _version(connection)
+    yield from _gate(connection) if node else _version(connection)
 
 
 def clock(ahead: float, node: bool) -> Finding:
@@ -107,6 +118,21 @@ def clock(ahead: float, node: bool) -> Finding:
     if abs(ahead) > _BLUR:
         return warning(check, f"{said}.", mend)
     return fine(check, "agrees with the SuperLink's.")
+
+
+def _gate(connection: http.client.HTTPConnection) -> Iterator[Finding]:
+    """Whether this node reaches more than a node should: what the SuperLink shows everybody, a gate does not."""
+    connection.request("GET", "/openapi.json")
+    reply = connection.getresponse()
+    reply.read()
+    if reply.status == 200:
+        yield fault(
+            "gate",
+            "this node reaches all of the SuperLink, also the API that has code run on the coordinator.",
+            "put the gate between them (deploy/gate), and close the SuperLink's own port to nodes",
+        )
+    else:
+        yield fine("gate", "lets this node reach what nodes need, and not the rest.")
 
 
 def _version(connection: http.client.HTTPConnection) -> Iterator[Finding]:

@@ -39,9 +39,9 @@ def _is_private(path: Path) -> bool:
 
 
 def guessable(directory: Path) -> list[Finding]:
-    """Shared secrets below `directory` that are too short, or that one byte makes up."""
+    """Shared secrets and passwords below `directory` that are too short, or that one byte makes up."""
     found = []
-    for path in sorted(directory.rglob("*.secret")):
+    for path in sorted(p for p in directory.rglob("*") if p.suffix in (".secret", ".password") or p.name == "password"):
         try:
             content = path.read_bytes()
         except OSError as error:

@@ -43,6 +43,7 @@ class Side(NamedTuple):
 def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     """A sound server side: certificates, a ledger with a run that is held, and what the operator states."""
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", "required")
+    monkeypatch.setenv("FIELDFARE_FAULT", "")
     monkeypatch.delenv("FLWR_HOME", raising=False)
     made = Home(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
     made.prepare()
@@ -127,7 +128,7 @@ def test_a_sound_deployment_has_no_fault(side: Side) -> None:
 
 def test_a_sound_node_has_no_fault(side: Side, tmp_path: Path) -> None:
     make_node(tmp_path / "node", side.exchange, "clinic-a", ["localhost"])
-    (tmp_path / "server.json").write_text(json.dumps({"versions": machine.versions()}))
+    (tmp_path / "server.json").write_text(json.dumps({"side": "server", "versions": machine.versions()}))
     with stand_in(side.secrets) as superlink:
         more = ("--superlink", superlink, "--root-certificates", side.exchange / "ca.crt", "--task", "digits")
         code, said = ask("--node", "--secrets", tmp_path / "node", "--against", tmp_path / "server.json", *more)
@@ -159,6 +160,20 @@ def break_key(side: Side) -> None:
 
 def break_certificate(side: Side) -> None:
     (side.secrets / "superlink/server.crt").write_text("no certificate")
+
+
+def break_password(side: Side) -> None:
+    (side.secrets / "superlink/grafana.password").write_text("admin\n")
+    (side.secrets / "superlink/grafana.password").chmod(0o600)
+
+
+def break_all_secrets(side: Side) -> None:
+    for path in (side.secrets / "superlink").iterdir():
+        path.unlink()
+
+
+def arm_a_fault(side: Side) -> None:
+    os.environ["FIELDFARE_FAULT"] = "strategy.sent:kill"  # put back by the fixture
 
 
 def break_chain(side: Side) -> None:
@@ -207,6 +222,9 @@ def trust_nodes(side: Side) -> None:
         (break_mode, "fault", "server.key", "others can read it (mode 644)"),
         (break_noise_key, "fault", "noise.key", "mode 640"),
         (break_secret, "fault", "superexec.secret", "can be guessed"),
+        (break_password, "fault", "grafana.password", "can be guessed"),
+        (break_all_secrets, "fault", "certificates in", "there is none"),
+        (arm_a_fault, "fault", "environment", "FIELDFARE_FAULT"),
         (break_authority, "fault", "server.crt", "not signed by ca.crt"),
         (break_key, "fault", "server.crt", "key of another certificate"),
         (break_certificate, "fault", "server.crt", "cannot be read"),
@@ -327,6 +345,25 @@ def reach(address: str, ca: Path | None, node: bool = False) -> dict[str, tuple[
     return {f.check.split()[0]: (f.state, f.said + f.mend) for f in network.superlink(address, ca, node=node)}
 
 
+def test_an_authority_that_is_none(side: Side, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("no certificate")
+    with stand_in(side.secrets) as address:
+        state, said = reach(address, tmp_path / "ca.crt")["SuperLink"]
+    assert (state, "holds no certificate" in said) == ("fault", True)
+
+
+def test_without_the_ledgers_secret_all_else_is_still_looked_at(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIELDFARE_LEDGER_FILE", str(side.secrets / "away"))
+    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    break_mode(side)
+    code, said = ask("--home", side.home.root, "--secrets", side.secrets / "superlink")
+    found = bad(said)
+    assert code == 2
+    assert "cannot be read" in found["ledger"][1]
+    assert any("server.key" in check for check in found)
+    assert "node identity" not in found
+
+
 def test_the_superlinks_certificate_over_the_wire(side: Side, tmp_path: Path) -> None:
     ca = side.exchange / "ca.crt"
     make_server(tmp_path / "other", tmp_path / "other-x", ["elsewhere"])
@@ -378,18 +415,23 @@ def test_clocks_that_differ(theirs_ahead: float, node: bool, state: str, side: S
 def test_another_flower_on_the_other_side(side: Side) -> None:
     with stand_in(side.secrets, version="1.0.0") as address:
         assert "1.0.0" in reach(address, side.exchange / "ca.crt")["Flower"][1]
-        # A node reaches the gate, which does not let it look.
-        assert "Flower" not in reach(address, side.exchange / "ca.crt", node=True)
+        # A node that can see this stands before no gate.
+        found = reach(address, side.exchange / "ca.crt", node=True)
+        assert ("Flower" in found, found["gate"][0]) == (False, "fault")
+    with stand_in(side.secrets) as address:
+        assert reach(address, side.exchange / "ca.crt", node=True)["gate"][0] == "ok"
 
 
 @pytest.mark.parametrize(("name", "state"), [("wire", "fault"), ("flwr", "fault"), ("fieldfare", "warning")])
 def test_versions_on_both_sides(name: str, state: str, tmp_path: Path) -> None:
     path = tmp_path / "theirs.json"
-    path.write_text(json.dumps({"versions": {**machine.versions(), name: "0.0"}}))
-    (finding,) = machine.against(path)
+    path.write_text(json.dumps({"side": "node", "versions": {**machine.versions(), name: "0.0"}}))
+    (finding,) = machine.against(path, node=False)
     assert (finding.state, name in finding.said) == (state, True)
+    (same,) = machine.against(path, node=True)
+    assert (same.state, "said by a node" in same.said) == ("warning", True)
     path.write_text("[]")
-    assert next(machine.against(path)).state == "fault"
+    assert next(machine.against(path, node=False)).state == "fault"
 
 
 def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
