@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from support.helm_chart import CHART, ChartError, render, renderer
+from support.helm_chart import CHART, ChartError, lint, render, renderer
 
 pytestmark = pytest.mark.skipif(not renderer(), reason="needs helm, or Debian's golang-go and its sprig")
 
@@ -41,6 +41,12 @@ def test_every_object_is_one_that_kubernetes_knows(values: dict[str, Any], versi
     assert len({(o["kind"], o["metadata"]["name"]) for o in found}) == len(found) > 20
     for one in found:
         kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.skipif(renderer() != "helm", reason="needs helm")
+@pytest.mark.parametrize("values", COMBINATIONS, ids=range(len(COMBINATIONS)))
+def test_helm_itself_finds_nothing(values: dict[str, Any]) -> None:
+    assert "0 chart(s) failed" in lint(values)
 
 
 def test_a_wrong_object_would_not_pass() -> None:
@@ -179,6 +185,40 @@ def test_an_own_database_must_be_said_and_replaces_the_one_in_the_chart() -> Non
     found = objects(CLOSED)
     assert ("StatefulSet", "ledger") not in found
     assert found["NetworkPolicy", "coordinator-to-database"]["spec"]["egress"][0]["ports"] == [{"port": 5432}]
+
+
+def test_only_the_executor_has_a_nodes_data() -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "visits"}}
+    node = {**NODE, "data": claim, "env": [{"name": "FIELDFARE_DEVICE", "value": "cuda"}]}
+    found = objects({"nodes": [node]})
+    for one in found.values():
+        kubernetes_validate.validate(one, "1.34", strict=True)
+    pod = pods(found)["node-clinic-a"]["spec"]
+    supernode, executor = pod["containers"]
+    assert {"name": "data", **claim} in pod["volumes"]
+    assert {"name": "data", "mountPath": "/data", "readOnly": True} in executor["volumeMounts"]
+    assert "data" not in {mount["name"] for mount in supernode["volumeMounts"]}
+    assert {"name": "FIELDFARE_DEVICE", "value": "cuda"} in executor["env"]
+    assert "env" not in supernode
+
+
+@pytest.mark.parametrize("values", [{}, TLS])
+def test_the_api_is_ready_when_it_says_so(values: dict[str, Any]) -> None:
+    (container,) = pods(objects(values))["api"]["spec"]["containers"]
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        asked = container[probe]
+        if values:
+            assert asked["httpGet"]["path"] == path
+            assert asked["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
+        else:
+            assert asked["exec"]["command"][-1].endswith(path)
+
+
+def test_another_gate_file_is_another_gate() -> None:
+    gate = pods(objects({}))["gate"]
+    assert re.fullmatch("[0-9a-f]{64}", gate["metadata"]["annotations"]["checksum/config"])
+    (tmp,) = [volume for volume in gate["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert tmp["emptyDir"] == {"sizeLimit": "256Mi"}
 
 
 def test_a_node_without_its_secret_is_refused() -> None:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -42,6 +42,11 @@ def _by_helm(values: Mapping[str, Any]) -> list[str]:
     return [_run(command, yaml.safe_dump(dict(values)))]
 
 
+def lint(values: Mapping[str, Any]) -> str:
+    """What `helm lint` says of the chart with `values`. Raises `ChartError` where it finds a fault."""
+    return _run(["helm", "lint", str(CHART), "--strict", "--values", "-"], yaml.safe_dump(dict(values)))
+
+
 def _by_go(values: Mapping[str, Any]) -> list[str]:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     given = {
@@ -52,9 +57,13 @@ def _by_go(values: Mapping[str, Any]) -> list[str]:
     return list(json.loads(_run([str(_built()), str(CHART)], json.dumps(given))).values())
 
 
+_WORK = TemporaryDirectory(prefix="fieldfare-helm-")
+"""Removed when the interpreter ends."""
+
+
 @lru_cache(maxsize=1)
 def _built() -> Path:
-    work = Path(mkdtemp(prefix="fieldfare-helm-"))
+    work = Path(_WORK.name)
     env = {**os.environ, "GO111MODULE": "off", "GOPATH": str(_GOPATH), "GOCACHE": str(work / "cache"), "GOFLAGS": ""}
     subprocess.run(["go", "build", "-o", str(work / "render"), str(_PROGRAM)], env=env, check=True, timeout=240)
     return work / "render"

@@ -21,7 +21,7 @@ SHORTEST = 16
 def readable(directory: Path) -> list[Finding]:
     """Private files below `directory` (secrets, or a home with noise keys) that others can read."""
     private = [p for p in sorted(directory.rglob("*")) if _is_private(p)]
-    open_ = [path for path in private if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    open_ = [path for path in private if _is_open(path.stat())]
     found = [
         fault(
             f"secret {path}", f"others can read it (mode {stat.S_IMODE(path.stat().st_mode):o}).", f"chmod 600 {path}"
@@ -29,6 +29,12 @@ def readable(directory: Path) -> list[Finding]:
         for path in open_
     ]
     return found or [fine(f"secrets in {directory}", f"{len(private)} private files, readable by their owner alone.")]
+
+
+def _is_open(status: os.stat_result) -> bool:
+    """Whether others than we can read it. Kubernetes mounts Secrets as root's, for the group of the pod alone."""
+    ours = status.st_uid == os.getuid()
+    return bool(stat.S_IMODE(status.st_mode) & (0o077 if ours else 0o037))
 
 
 def _is_private(path: Path) -> bool:

@@ -345,6 +345,23 @@ def reach(address: str, ca: Path | None, node: bool = False) -> dict[str, tuple[
     return {f.check.split()[0]: (f.state, f.said + f.mend) for f in network.superlink(address, ca, node=node)}
 
 
+@pytest.mark.parametrize(
+    ("mode", "owner", "open_"),
+    [
+        (0o600, 0, False),
+        (0o440, 0, True),
+        (0o440, 1, False),
+        (0o460, 1, True),
+        (0o444, 1, True),
+        (0o604, 1, True),
+    ],
+)
+def test_who_can_read_a_secret(mode: int, owner: int, open_: bool) -> None:
+    """Kubernetes' Secrets are another user's files, which our group reads."""
+    status = os.stat_result((0o100000 | mode, 0, 0, 1, os.getuid() + owner, 0, 0, 0, 0, 0))
+    assert keys._is_open(status) is open_
+
+
 def test_an_authority_that_is_none(side: Side, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("no certificate")
     with stand_in(side.secrets) as address:
