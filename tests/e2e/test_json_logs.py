@@ -155,6 +155,25 @@ def test_as_deployed_every_line_of_every_process_parses(
     assert all(line["run"] == "logged" for line in sent)
 
 
+def test_what_jobs_have_done_is_in_their_logs(tmp_path: Path) -> None:
+    node = ["node", str(tmp_path / "node"), "--exchange", str(tmp_path / "x"), "--name", "a"]
+    env = {**os.environ, **JSON, "FIELDFARE_LEDGER": f"sqlite:///{tmp_path / 'ledger'}"}
+    for job, words in ((["certificates", *node], "Wrote"), (["migrate", "--home", str(tmp_path)], "is at version")):
+        done = subprocess.run([*PROGRAM, *job], env=env, capture_output=True, text=True, timeout=60, check=True)
+        (line,) = parsed(done.stdout + done.stderr)
+        assert words in line["message"]
+        text = subprocess.run(
+            [*PROGRAM, *job, *(["--if-missing"] if "node" in job else [])],
+            env={**env, "FIELDFARE_LOG": "text"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert text.stdout.count("\n") == 1
+        assert text.stderr == ""
+
+
 def test_a_refused_service_says_so_in_json(tmp_path: Path) -> None:
     command = [*PROGRAM, "serve", "--ledger", str(tmp_path / "none.sqlite3")]
     done = subprocess.run(command, env={**os.environ, **JSON}, capture_output=True, text=True, check=False)
