@@ -38,11 +38,14 @@ class Lines:
 
     def write(self, text: str) -> int:
         """Keep `text` until its line ends; returns its length."""
+        length = len(text)
         with self._lock:
+            if self._begun and text.endswith("\n") and _is_object(text):
+                text = "\n" + text  # a log line in the midst of a progress bar
             *lines, self._begun = (self._begun + text.replace("\r", "\n")).split("\n")
             for line in filter(str.strip, lines):
                 self._to.write((line if _is_object(line) else self._made(line)) + "\n")
-        return len(text)
+        return length
 
     def finish(self) -> None:
         """End a line that was begun."""
@@ -59,9 +62,13 @@ class Lines:
 
 def _is_object(line: str) -> bool:
     try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except ValueError:
+        return line.startswith("{") and isinstance(json.loads(line, parse_constant=_refuse), dict)
+    except (ValueError, RecursionError):
         return False
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def take_over() -> None:

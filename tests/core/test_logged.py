@@ -120,7 +120,20 @@ def test_each_program_of_a_deployment_has_a_link_that_can_be_run(tmp_path: Path)
     assert all(os.access(tmp_path / "links" / name, os.X_OK) for name in PROGRAMS)
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", '{"a": }', "null", "{}x"])
+def test_a_log_line_in_the_midst_of_a_progress_bar_stays_whole() -> None:
+    sink: Any = io.StringIO()
+    stream = Lines(sink, "stderr", logging.INFO)
+    for text in ("\r 10 %", "\r 20 %", '{"message": "meanwhile"}\n', "\r 30 %", "\n"):
+        assert stream.write(text) == len(text)
+    assert [json.loads(line)["message"] for line in sink.getvalue().splitlines()] == [
+        "10 %",
+        "20 %",
+        "meanwhile",
+        "30 %",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"a": }', "null", "{}x", '{"a": NaN}', '{"a":' * 20_000])
 def test_only_objects_pass_untouched(text: str) -> None:
     sink: Any = io.StringIO()
     stream = Lines(sink, "stdout", logging.INFO)
