@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
-from support.helm_chart import CHART, ChartError, lint, render, renderer
+from support.helm_chart import CHART, ChartError, lint, merged, render, renderer
 
 pytestmark = pytest.mark.skipif(not renderer(), reason="needs helm, or Debian's golang-go and its sprig")
 
@@ -41,6 +43,30 @@ def test_every_object_is_one_that_kubernetes_knows(values: dict[str, Any], versi
     assert len({(o["kind"], o["metadata"]["name"]) for o in found}) == len(found) > 20
     for one in found:
         kubernetes_validate.validate(one, version, strict=True)
+
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+@pytest.mark.parametrize("values", COMBINATIONS, ids=range(len(COMBINATIONS)))
+def test_helm_takes_the_values_that_there_are(values: dict[str, Any]) -> None:
+    jsonschema.validate(merged(yaml.safe_load((CHART / "values.yaml").read_text()), values), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ledger": {"enable": False}},
+        {"gate": {"serviceType": "Loadbalancer"}},
+        {"nodes": [{"name": "x", "config": ""}]},
+        {"nodes": [{**NODE, "name": "Clinic A"}]},
+        {"coordinator": {"storage": "20 GB"}},
+        {"password": "secret"},
+    ],
+)
+def test_helm_refuses_values_that_nobody_reads(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(merged(yaml.safe_load((CHART / "values.yaml").read_text()), wrong), SCHEMA)
 
 
 @pytest.mark.skipif(renderer() != "helm", reason="needs helm")

@@ -50,7 +50,7 @@ def lint(values: Mapping[str, Any]) -> str:
 def _by_go(values: Mapping[str, Any]) -> list[str]:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     given = {
-        "Values": _merged(yaml.safe_load((CHART / "values.yaml").read_text()), values),
+        "Values": merged(yaml.safe_load((CHART / "values.yaml").read_text()), values),
         "Chart": {"Name": chart["name"], "AppVersion": chart["appVersion"], "Version": chart["version"]},
         "Release": {"Name": "fed", "Namespace": "default", "Revision": 1},
     }
@@ -76,7 +76,8 @@ def _run(command: list[str], given: str) -> str:
     return done.stdout
 
 
-def _merged(base: Any, over: Any) -> Any:
+def merged(base: Any, over: Any) -> Any:
+    """`over` laid over `base`, as Helm lays values over a chart's own."""
     if not (isinstance(base, dict) and isinstance(over, Mapping)):
         return over
-    return {**base, **{name: _merged(base.get(name), value) for name, value in over.items()}}
+    return {**base, **{name: merged(base.get(name), value) for name, value in over.items()}}
