@@ -17,6 +17,7 @@ from fieldfare_server.doctor import Finding, machine, network, skipped
 from fieldfare_server.doctor import certificates as tls
 from fieldfare_server.doctor import ledger as books
 from fieldfare_server.doctor import secrets as keys
+from fieldfare_server.doctor.strangers import strangers
 from fieldfare_server.home import Home
 
 
@@ -36,8 +37,9 @@ def doctor(
 ) -> None:
     """Look at clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each finding.
 
-    Run it in the coordinator's container, or with --node in a node's. Changes nothing. Exit code 2 if anything is at
-    fault; warnings alone are 0.
+    Run it in the coordinator's container, or with --node in a node's. Changes nothing, but that a SuperLink which
+    takes strangers, where FIELDFARE_NODE_AUTH says that it does not, takes one and loses it again. Exit code 2 if
+    anything is at fault; warnings alone are 0.
     """
     with refusals(json_):
         if node and (home or ledger or url):
@@ -47,19 +49,22 @@ def doctor(
         if root_certificates is not None and not root_certificates.is_file():
             raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         where, found = (None, []) if node else _home(home, ledger)
+        reached = list(network.superlink(superlink, root_certificates, node=node)) if superlink else []
         found += [
             *_machine(node, where, against, task or os.environ.get("FIELDFARE_TASK")),
             *_secrets(secrets, node, where),
             *(books.ledger(where) if where else ()),
-            *(
-                network.superlink(superlink, root_certificates, node=node)
-                if superlink
-                else [skipped("SuperLink", "no --superlink was given.")]
-            ),
+            *(reached or [skipped("SuperLink", "no --superlink was given.")]),
         ]
+        if superlink and not node and _states_authentication() and not any(one.state == "fault" for one in reached):
+            found.append(strangers(superlink, root_certificates))
         if not node:
             found += network.api(url, ca_file) if url else [skipped("API", "no --url was given.")]
     _tell(found, node, json_)
+
+
+def _states_authentication() -> bool:
+    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
 
 
 def _home(home: Path | None, ledger: str | None) -> tuple[Home | None, list[Finding]]:

@@ -1,4 +1,5 @@
-"""What is wrong with a deployment, seen from inside, and how to mend it. Reads only; writes nothing anywhere.
+"""What is wrong with a deployment, seen from inside, and how to mend it. Reads only, but for one question that
+only doing can answer (`strangers`).
 
 One kind of thing a file; each check gives findings, good ones too, so that what was looked at can be seen.
 """

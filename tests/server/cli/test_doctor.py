@@ -6,7 +6,9 @@ import datetime
 import json
 import os
 import shutil
+import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from flwr.proto.control_pb2 import ListNodesRequest
+from flwr.supercore.control import ControlHttpClient
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
@@ -27,6 +31,7 @@ from fieldfare_server.cli.application import application
 from fieldfare_server.doctor import certificates, machine, network
 from fieldfare_server.doctor import ledger as books
 from fieldfare_server.doctor import secrets as keys
+from fieldfare_server.flower import environment, program, stop
 from fieldfare_server.home import Home
 from fieldfare_server.ledger import Ledger, RunHandle
 from support.ledgers import commit, start
@@ -427,6 +432,52 @@ def test_a_certificate_that_has_run_out_over_the_wire(side: Side, monkeypatch: p
 def test_clocks_that_differ(theirs_ahead: float, node: bool, state: str, side: Side) -> None:
     with stand_in(side.secrets, ahead=theirs_ahead) as address:
         assert reach(address, side.exchange / "ca.crt", node)["clock"][0] == state
+
+
+@contextmanager
+def real_superlink(side: Side, work: Path, *arguments: str) -> Iterator[str]:
+    """Flower's own, with TLS; yields host:port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    link = side.secrets / "superlink"
+    command = [program("flower-superlink"), "--host=127.0.0.1", f"--port={port}", "--isolation=process", *arguments]
+    command += [f"--ssl-ca-certfile={link / 'ca.crt'}", f"--ssl-certfile={link / 'server.crt'}"]
+    command += [f"--ssl-keyfile={link / 'server.key'}", f"--database={work / 'superlink.db'}"]
+    with (work / "superlink.log").open("wb") as log:
+        env = environment(work / "flwr")
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 90
+            while "fault" in {
+                found.state for found in network.superlink(f"localhost:{port}", link / "ca.crt", node=False)
+            }:
+                assert process.poll() is None, (work / "superlink.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            yield f"localhost:{port}"
+        finally:
+            stop(process)
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize(("arguments", "state"), [(["--enable-supernode-auth"], "ok"), ([], "fault")])
+def test_what_is_stated_of_nodes_is_put_to_the_test(
+    arguments: list[str], state: str, side: Side, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with real_superlink(side, tmp_path, *arguments) as address:
+        how = ("--home", side.home.root, "--superlink", address, "--root-certificates", side.exchange / "ca.crt")
+        for stated, expected in (("required", [state]), ("simulated", [])):
+            monkeypatch.setenv("FIELDFARE_NODE_AUTH", stated)
+            code, said = ask(*how)
+            assert [f["state"] for f in said["findings"] if f["check"] == "strangers"] == expected
+            assert code == (2 if "fault" in expected else 0)
+        client = ControlHttpClient.from_server_address(address, False, str(side.exchange / "ca.crt"), ())
+        try:
+            nodes = client.ListNodes(ListNodesRequest()).nodes_info
+        finally:
+            client.close()
+    assert {node.status for node in nodes} <= {"unregistered"}, "nothing that could take part is left behind"
 
 
 def test_another_flower_on_the_other_side(side: Side) -> None:
