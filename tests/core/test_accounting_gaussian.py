@@ -68,6 +68,14 @@ def test_epsilon_of_dp_accounting(row: dict) -> None:
     assert gaussian_epsilon(1 / row["params"]["sigma"], row["params"]["delta"]) == pytest.approx(row["value"], rel=1e-9)
 
 
+@pytest.mark.parametrize("row", [r for r in ROWS.values() if r["id"].startswith("gauss_pld")], ids=lambda r: r["id"])
+def test_epsilon_of_dp_accountings_loss_distribution(row: dict) -> None:
+    """Pessimistic on a grid: never below the exact curve."""
+    exact = gaussian_epsilon(1 / row["params"]["sigma"], row["params"]["delta"])
+    assert exact <= row["value"] * (1 + 1e-9)
+    assert exact == pytest.approx(row["value"], rel=2e-3)
+
+
 @pytest.mark.parametrize(
     "row", [r for r in ROWS.values() if r["id"].startswith("sigma_analytic")], ids=lambda r: r["id"]
 )
@@ -100,7 +108,10 @@ def test_zcdp_table(row: dict) -> None:
 
 @pytest.mark.parametrize("row", REFERENCE["zcdp"]["inverse"], ids=lambda r: f"eps{r['epsilon']}-{r['delta']}")
 def test_zcdp_inverse_table(row: dict) -> None:
-    assert zcdp_rho(row["epsilon"], row["delta"]) == pytest.approx(row["rho"], abs=1.1e-7)
+    rho = zcdp_rho(row["epsilon"], row["delta"])
+    assert rho == pytest.approx(row["rho"], abs=1.1e-7)
+    if "sigma" in row:  # noise multiplier over sensitivity
+        assert 1 / math.sqrt(2 * rho) == pytest.approx(row["sigma"], abs=6e-7)
 
 
 @pytest.mark.parametrize(
