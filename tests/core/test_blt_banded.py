@@ -74,11 +74,11 @@ def test_blt_reaches_the_better_optima(row: dict) -> None:
     assert loss(m, "mean", row["n"], participation) == pytest.approx(row["loss"], rel=1e-6)
 
 
-def given_parameters(call: str) -> blt.Blt:
+def given_parameters(call: str) -> tuple[np.ndarray, np.ndarray]:
     found = re.search(r"buf_decay=\[([^\]]*)\], ?output_scale=\[([^\]]*)\]", call)
     assert found is not None
     decay, scale = (np.array([float(x) for x in part.split(",")]) for part in found.groups())
-    return from_parameters(decay, scale)
+    return decay, scale
 
 
 def from_parameters(decay: np.ndarray, scale: np.ndarray) -> blt.Blt:
@@ -95,14 +95,16 @@ GIVEN = rows(r"blt_(maxloss|meanloss|minsep2)_given_.*|blt4_(maxloss|minsep2)_.*
 @pytest.mark.parametrize("name", GIVEN)
 def test_losses_of_given_blts(name: str) -> None:
     row = ROWS[name]
-    strategy = given_parameters(row["call"])
+    decay, scale = given_parameters(row["call"])
+    strategy = from_parameters(decay, scale)
     n, k = row["params"]["n"], row["params"].get("k", 1)
     participation = Single() if k == 1 else MinSeparation(row["params"]["b"], k)
     goal = PrefixLoss.of(n, participation, "max" if "maxloss" in name else "mean")
     m = blt.mechanism(strategy, n)
     if "minsep2" in name:
-        c, _ = blt._cascade(strategy.t, strategy.h, n)
-        assert np.exp(goal.log_sensitivity_squared(c)[0]) == pytest.approx(row["value"], rel=1e-8)
+        c = np.concatenate([[1.0], decay ** np.arange(n - 1)[:, None] @ scale])
+        assert toeplitz.sensitivity(c, participation) ** 2 == pytest.approx(row["value"], rel=1e-9)
+        assert np.exp(goal.log_sensitivity_squared(c)[0]) == pytest.approx(row["value"], rel=1e-9)
         assert float(m.sensitivity(participation)) ** 2 == pytest.approx(row["value"], rel=2e-4)  # float32 decays
     else:
         assert strategy.loss(goal) == pytest.approx(row["value"], rel=1e-7)
@@ -111,7 +113,7 @@ def test_losses_of_given_blts(name: str) -> None:
 
 def test_a_given_blts_inverse_and_coefficients() -> None:
     row = ROWS["blt4_inv_decay"]
-    strategy = given_parameters(row["call"])
+    strategy = from_parameters(*given_parameters(row["call"]))
     np.testing.assert_allclose(strategy.h, row["value"], rtol=1e-6)
     np.testing.assert_allclose(strategy.omega, ROWS["blt4_inv_scale"]["value"], rtol=1e-5)
     np.testing.assert_allclose(blt._cascade(strategy.t, strategy.h, 8)[0], ROWS["blt4_coefs_n8"]["value"], rtol=1e-9)
@@ -154,7 +156,7 @@ def test_largest_error_against_the_published_ratio(name: str) -> None:
 def test_charge_of_a_given_blt(participation: Participation) -> None:
     """rho = (sensitivity / sigma)^2 / 2 at sigma = 1: with their decays, and as a stream rounds them."""
     row = ROWS["pub_fcp_blt_zcdp"]
-    strategy, n = given_parameters(row["call"]), row["params"]["n"]
+    strategy, n = from_parameters(*given_parameters(row["call"])), row["params"]["n"]
     theirs = toeplitz.sensitivity(blt._cascade(strategy.t, strategy.h, n)[0], participation)
     assert theirs.bound == "exact"
     assert theirs**2 / 2 == pytest.approx(row["value"], abs=5e-7)
