@@ -152,6 +152,17 @@ def test_zcdp_is_never_below_the_exact_gaussian(rho: float, delta: float) -> Non
     assert zcdp_epsilon(rho, delta) >= gaussian_epsilon(math.sqrt(2 * rho), delta) * (1 - 1e-9)
 
 
+@settings(deadline=None)
+@given(rho=st.floats(1e-6, 50), delta=st.floats(1e-12, 0.5), more=st.floats(1.001, 3), lower=st.floats(0.01, 0.999))
+def test_zcdp_is_monotone_and_inverse_to_rho(rho: float, delta: float, more: float, lower: float) -> None:
+    """Section 13, item 11."""
+    epsilon = zcdp_epsilon(rho, delta)
+    assert zcdp_epsilon(rho * more, delta) >= epsilon
+    assert zcdp_epsilon(rho, delta * lower) >= epsilon
+    if epsilon > 1e-3:
+        assert zcdp_rho(epsilon, delta) == pytest.approx(rho, rel=1e-6)
+
+
 def test_the_ends() -> None:
     assert gaussian_epsilon(0.0, 1e-6) == 0.0
     assert gaussian_delta(0.0, 0.0) == 0.0
