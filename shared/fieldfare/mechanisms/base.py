@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from fieldfare.errors import BadInput
 
@@ -71,6 +71,14 @@ class MechanismSpec(BaseModel):
     restart_every: int | None = Field(
         default=None, ge=1, description="stamping: independent copies of this many rounds"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """Pydantic would read `bands = true` as 1."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise ValueError("must be a number, not true or false")
+        return value
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """The mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
