@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -157,6 +158,36 @@ def test_bad_input_names_field_value_and_range(spec: dict[str, Any], message: st
         mechanisms.build(spec, 20)
 
 
+@pytest.mark.parametrize("restart", [None, 7])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_bad_arguments_of_a_built_mechanism(spec: dict[str, Any], restart: int | None) -> None:
+    m = mechanisms.build({**spec, "restart_every": restart}, 20, MinSeparation(5, 3))
+    for n in (0, 21, -1):
+        asked: list[Callable[[], object]] = [
+            lambda n=n: m.strategy_matrix(n),
+            lambda n=n: m.noising_matrix(n),
+            lambda n=n: m.row_norms(n),
+            lambda n=n: m.prefix_row_norms(n),
+            lambda n=n: m.sensitivity(Single(), n),
+            lambda n=n: m.pattern_norms([(0,)], n),
+            lambda n=n: m.max_error(n, Single()),
+        ]
+        for ask in asked:
+            with pytest.raises(ValueError, match=rf"(rounds|n) = {n}: .*\[1, 20\]"):
+                ask()
+    for pattern in ((1, 1), (2, 1), (-1,), (0, 8, 3)):
+        with pytest.raises(ValueError, match=r"pattern \(.*must be increasing"):
+            m.pattern_norms([(0, 5), pattern])
+    for numel in (0, -1):
+        with pytest.raises(ValueError, match=f"numel = {numel}: must be at least 1"):
+            m.stream(numel, SecureNoise(KEY))
+    with pytest.raises(ValueError, match=r"dtype = torch\.float16"):
+        m.stream(2, SecureNoise(KEY), dtype=torch.float16)
+    for t in (-1, 21):
+        with pytest.raises(ValueError, match=rf"skip to round {t}: .*\[0, 20\]"):
+            m.stream(2, SecureNoise(KEY)).skip(t)
+
+
 @pytest.mark.parametrize("kind", mechanisms.kinds())
 def test_every_kind_refuses_unknown_fields_and_bad_restarts(kind: str) -> None:
     example = mechanisms.describe(kind).example
@@ -195,10 +226,10 @@ def test_every_field_of_every_kind_refuses_what_it_cannot_mean(kind: str, field:
         mechanisms.build({**mechanisms.describe(kind).example, field: wrong}, 80)
 
 
-@pytest.mark.parametrize("rounds", [0, -3])
-def test_bad_rounds(rounds: int) -> None:
+@pytest.mark.parametrize("rounds", [0, -3, 2.5, float("nan"), True, "3"])
+def test_bad_rounds(rounds: Any) -> None:
     for kind in mechanisms.kinds():
-        with pytest.raises(ValueError, match=rf"rounds = {rounds}: must be at least 1"):
+        with pytest.raises(ValueError, match=rf"rounds = {rounds!r}: must be at least 1, and an integer"):
             mechanisms.build(mechanisms.describe(kind).example, rounds)
 
 
@@ -209,7 +240,10 @@ def test_more_participations_than_fit_are_refused_by_the_plan() -> None:
         "run": {"task": "digits", "rounds": 20, "cohort": 5},
         "mechanism": {"kind": "independent"},
     }
-    fits = {"scheme": "min-separation", "separation": 7, "max_participations": 3}
-    assert Plan.parse({**table, "participation": fits})
-    with pytest.raises(ValueError, match=r"participation\.max_participations = 4.*do not fit into 20 rounds.*3"):
-        Plan.parse({**table, "participation": {**fits, "max_participations": 4}})
+    for fits in (
+        {"scheme": "min-separation", "separation": 7, "max_participations": 3},
+        {"scheme": "fixed-order", "period": 7, "max_participations": 3},
+    ):
+        assert Plan.parse({**table, "participation": fits})
+        with pytest.raises(ValueError, match=r"participation\.max_participations = 4.*do not fit into 20 rounds.*3"):
+            Plan.parse({**table, "participation": {**fits, "max_participations": 4}})

@@ -9,6 +9,7 @@ sigma the noise is sigma times the norms of rows, and the cost is zCDP with rho 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,12 @@ def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype],
             "does not fit this stream.",
             f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",
         )
+
+
+def require_increasing(pattern: Sequence[int]) -> None:
+    """Raise `BadInput` unless these are increasing rounds from 0."""
+    if any(t < 0 for t in pattern[:1]) or any(a >= b for a, b in itertools.pairwise(pattern)):
+        raise BadInput(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")
 
 
 class HorizonError(ValueError):
