@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,24 +63,15 @@ class About:
     """A spec of this kind: what tables and tests build."""
 
 
-class MechanismSpec(BaseModel):
+class MechanismSpec(Table):
     """The `[mechanism]` part of a plan. One subclass a kind, in the mechanism's own file."""
 
     about: ClassVar[About]
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
     restart_every: int | None = Field(
         default=None, ge=1, description="stamping: independent copies of this many rounds"
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        """Pydantic would read `bands = true` as 1."""
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
-            raise ValueError("must be a number, not true or false")
-        return value
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """The mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""

@@ -68,6 +68,7 @@ def test_weight_decay_is_decoupled() -> None:
         ({"kind": "sdg"}, "sgd"),
         ({"kind": "sgd", "learning_rat": 1.0}, "learning_rate"),
         ({"kind": "sgd", "nesterov": True}, "momentum"),
+        ({"kind": "sgd", "learning_rate": True}, "learning_rate = True: must not be true or false"),
         ({"kind": "sgd", "schedule": {"kind": "cosin"}}, "cosine"),
     ],
 )
