@@ -229,6 +229,12 @@ def test_noise_in_the_last_momentum(period: int, rounds: int, variance: float) -
         (64, 640, 0.1, 0.316, 0.05309),
         (64, 640, 0.03, 0.20, 0.03229),
         (64, 640, 0.01, 0.20, 0.02682),
+        (64, 6400, 0.3, 0.5, 1.4095),
+        (64, 6400, 0.01, 0.025, 0.06365),
+        (256, 2560, 0.3, 0.5, 8.936e-3),
+        (256, 2560, 0.1, 0.316, 4.016e-3),
+        (256, 2560, 0.03, 0.20, 2.452e-3),
+        (256, 2560, 0.01, 0.20, 2.038e-3),
     ],
 )
 def test_noise_with_the_budget_split_over_four_blocks(
@@ -236,7 +242,8 @@ def test_noise_with_the_budget_split_over_four_blocks(
 ) -> None:
     """Section 2.7: last variance at zCDP 1/2, replace-one, every node charged; its gammas are printed rounded.
 
-    Charging what is read only, as `ThreeTree` does, takes a quarter to a half of it away.
+    With period 256 only every fourth offset was looked at: 2 to 3 % are missing there. Charging what is read only, as
+    `ThreeTree` does, takes a fifth to a half of it away.
     """
     mechanism = ThreeTree(rounds, period, 1 - 1 / period, mixing, (1.0, kappa, kappa))
     say, costs = np.zeros(4), np.zeros((4, period))
@@ -250,9 +257,10 @@ def test_noise_with_the_budget_split_over_four_blocks(
                 decay = (1 - 1 / period) ** (z - t).astype(float)
                 summed = clip * np.bincount((t - 1) % period, decay, minlength=period)
                 costs[mechanism._block(tree, (y, z))] += (2 * summed) ** 2
-    assert np.sqrt(say * costs.max(axis=1)).sum() ** 2 == pytest.approx(variance, rel=6e-3)
+    seen = costs[:, :: 4 if period == 256 else 1].max(axis=1)
+    assert np.sqrt(say * seen).sum() ** 2 == pytest.approx(variance, rel=0.011)
     ours = (2 * mechanism.noise_std(rounds) * mechanism.sensitivity(FixedOrder(period))) ** 2
-    assert 0.5 * variance < ours < 0.75 * variance
+    assert 0.5 * variance < ours < 0.8 * variance
 
 
 def test_small_differences_save_noise() -> None:
