@@ -27,10 +27,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fieldfare.errors import BadInput
-from fieldfare.registry import Registry
+from fieldfare.registry import Registry, Table
 
 MARGIN = 2.0**-17
 """Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most 2^-17.9), the
@@ -49,10 +49,8 @@ Layout = Sequence[slice]
 """Where each layer lies in the flat vector, in order and without gaps: `fieldfare.wire.Schema.slices()`."""
 
 
-class ClippingSpec(BaseModel, ABC):
+class ClippingSpec(Table, ABC):
     """The `[clipping]` part of a plan. One final subclass a kind."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
     norm: float = Field(default=1.0, ge=1e-20, le=1e20, description="L2 clip norm of one user's update")

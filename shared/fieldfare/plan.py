@@ -9,23 +9,19 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
-from fieldfare.registry import bad_input
+from fieldfare.registry import Table, bad_input
 from fieldfare.rounding import Rounding
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PrivacySpec(_Table):
+class PrivacySpec(Table):
     """`[privacy]`: whose budget, and how much of it. Exactly one of `epsilon` and `noise_multiplier`."""
 
     population: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -45,7 +41,7 @@ class PrivacySpec(_Table):
         return self
 
 
-class RunSpec(_Table):
+class RunSpec(Table):
     """`[run]`: what is trained, for how long, with how many users a round."""
 
     task: str = Field(min_length=1)
@@ -67,7 +63,7 @@ class RunSpec(_Table):
         return self
 
 
-class ParticipationSpec(_Table):
+class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
     scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson"] = "single"
@@ -77,7 +73,7 @@ class ParticipationSpec(_Table):
     groups: int | None = Field(default=None, ge=1)
     rate: float | None = Field(default=None, gt=0, le=1)
 
-    _NEEDS = {
+    _NEEDS: ClassVar = {
         "single": (set(), set()),
         "min-separation": ({"separation"}, {"max_participations"}),
         "fixed-order": ({"period"}, {"max_participations"}),
@@ -109,7 +105,7 @@ class ParticipationSpec(_Table):
         return Single()
 
 
-class ClientSpec(_Table):
+class ClientSpec(Table):
     """`[client]`: local training. `steps` instead of `epochs` caps the number of batches."""
 
     epochs: int | None = Field(default=None, ge=1, le=10_000)
@@ -135,7 +131,7 @@ class ClientSpec(_Table):
         return None if self.steps is not None else (self.epochs or 1)
 
 
-class AvailabilitySpec(_Table):
+class AvailabilitySpec(Table):
     """`[availability]`: how simulated users come, go and dawdle. Public, and never used on a real federation.
 
     User u can be asked in round t with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day - h_u)), at
@@ -156,7 +152,7 @@ class AvailabilitySpec(_Table):
     straggler_slowdown: float = Field(default=10.0, ge=1, le=1e6)
 
 
-class Plan(_Table):
+class Plan(Table):
     """One training, described completely. See README, "A plan file"."""
 
     privacy: PrivacySpec

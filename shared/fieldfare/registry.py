@@ -5,11 +5,27 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from fieldfare.errors import BadInput
+
+
+class Table(BaseModel):
+    """A table of a plan: no unknown keys, no infinite numbers, and true is not the number 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """Pydantic would read `rounds = true` as 1."""
+        allowed = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and bool not in (allowed, *get_args(allowed)):
+            raise ValueError("must not be true or false")
+        return value
+
 
 S = TypeVar("S", bound=BaseModel)
 

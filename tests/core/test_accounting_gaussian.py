@@ -68,6 +68,14 @@ def test_epsilon_of_dp_accounting(row: dict) -> None:
     assert gaussian_epsilon(1 / row["params"]["sigma"], row["params"]["delta"]) == pytest.approx(row["value"], rel=1e-9)
 
 
+@pytest.mark.parametrize("row", [r for r in ROWS.values() if r["id"].startswith("gauss_pld")], ids=lambda r: r["id"])
+def test_epsilon_of_dp_accountings_loss_distribution(row: dict) -> None:
+    """Pessimistic on a grid: never below the exact curve."""
+    exact = gaussian_epsilon(1 / row["params"]["sigma"], row["params"]["delta"])
+    assert exact <= row["value"] * (1 + 1e-9)
+    assert exact == pytest.approx(row["value"], rel=2e-3)
+
+
 @pytest.mark.parametrize(
     "row", [r for r in ROWS.values() if r["id"].startswith("sigma_analytic")], ids=lambda r: r["id"]
 )
@@ -100,7 +108,10 @@ def test_zcdp_table(row: dict) -> None:
 
 @pytest.mark.parametrize("row", REFERENCE["zcdp"]["inverse"], ids=lambda r: f"eps{r['epsilon']}-{r['delta']}")
 def test_zcdp_inverse_table(row: dict) -> None:
-    assert zcdp_rho(row["epsilon"], row["delta"]) == pytest.approx(row["rho"], abs=1.1e-7)
+    rho = zcdp_rho(row["epsilon"], row["delta"])
+    assert rho == pytest.approx(row["rho"], abs=1.1e-7)
+    if "sigma" in row:  # noise multiplier over sensitivity
+        assert 1 / math.sqrt(2 * rho) == pytest.approx(row["sigma"], abs=6e-7)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +150,17 @@ def test_agrees_with_dp_accounting(sigma: float, delta: float) -> None:
 @given(rho=st.floats(1e-12, 1e6), delta=st.floats(1e-30, 0.999))
 def test_zcdp_is_never_below_the_exact_gaussian(rho: float, delta: float) -> None:
     assert zcdp_epsilon(rho, delta) >= gaussian_epsilon(math.sqrt(2 * rho), delta) * (1 - 1e-9)
+
+
+@settings(deadline=None)
+@given(rho=st.floats(1e-6, 50), delta=st.floats(1e-12, 0.5), more=st.floats(1.001, 3), lower=st.floats(0.01, 0.999))
+def test_zcdp_is_monotone_and_inverse_to_rho(rho: float, delta: float, more: float, lower: float) -> None:
+    """Section 13, item 11."""
+    epsilon = zcdp_epsilon(rho, delta)
+    assert zcdp_epsilon(rho * more, delta) >= epsilon
+    assert zcdp_epsilon(rho, delta * lower) >= epsilon
+    if epsilon > 1e-3:
+        assert zcdp_rho(epsilon, delta) == pytest.approx(rho, rel=1e-6)
 
 
 def test_the_ends() -> None:

@@ -13,9 +13,11 @@ from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, gaussian_epsilon
+from fieldfare.accounting import PrivacyLoss, SampledGaussian, calibrate, gaussian_epsilon
 from fieldfare.accounting import sampled as numerical
 from fieldfare.errors import BadInput
+from fieldfare.mechanisms.independent import Independent
+from fieldfare.participation import Poisson
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "accounting.json").read_text())
 ROWS = {row["id"]: row for row in REFERENCE["rows"]}
@@ -45,6 +47,40 @@ def test_epsilon_of_dp_accounting_recorded() -> None:
     row = ROWS["dpsgd_pld_nm4.0_q0.1_T512"]
     p = row["params"]
     assert loss(p["q"], p["sigma"], p["T"]).epsilon(p["delta"]) == pytest.approx(row["value"], rel=2e-5)
+
+
+def test_epsilon_noise_and_rounds_of_a_published_example() -> None:
+    """Printed to two decimals; 155 is the last number of rounds within epsilon = 2."""
+    p = ROWS["pub_jp_dpsgd_eps"]["params"]
+    found = loss(p["q"], p["sigma"], p["T"]).epsilon(p["delta"])
+    assert round(found, 2) == ROWS["pub_jp_dpsgd_eps"]["value"]
+    row = ROWS["pub_jp_dpsgd_steps"]
+    rate, sigma, target, delta = (row["params"][key] for key in ("q", "sigma", "eps", "delta"))
+    assert loss(rate, sigma, row["value"]).epsilon(delta) <= target < loss(rate, sigma, row["value"] + 1).epsilon(delta)
+    row = ROWS["pub_jp_dpsgd_sigma"]
+    rate, rounds, target, delta = (row["params"][key] for key in ("q", "T", "eps", "delta"))
+    schedule = Poisson(rate)
+    noise = calibrate(Independent(rounds), schedule, epsilon=target, delta=delta, adjacency="add_remove")
+    assert round(noise, 2) == row["value"]
+
+
+def test_epsilon_of_another_numerical_accountant() -> None:
+    p = ROWS["opacus_prv_nm4.0_q0.1_T512"]["params"]
+    found = loss(p["q"], p["sigma"], p["T"]).epsilon(p["delta"])
+    assert found == pytest.approx(ROWS["opacus_prv_nm4.0_q0.1_T512"]["value"], abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["opacus_gdp_nm0.8_q0.01_T2000", "opacus_gdp_nm4.0_q0.1_T512"])
+def test_the_central_limit_approximation_is_no_bound(name: str) -> None:
+    """q sqrt(T (e^(1/sigma^2) - 1))-GDP (Bu et al. 2020) reports less than even an optimistic accountant proves."""
+    p = ROWS[name]["params"]
+    limit = p["q"] * math.sqrt(p["T"] * math.expm1(p["sigma"] ** -2))
+    assert gaussian_epsilon(limit, p["delta"]) == pytest.approx(ROWS[name]["value"], rel=1e-9)
+    optimistic = privacy_loss_distribution.from_gaussian_mechanism(
+        p["sigma"], sampling_prob=p["q"], pessimistic_estimate=False, use_connect_dots=False
+    ).self_compose(p["T"])
+    needed = optimistic.get_epsilon_for_delta(p["delta"])
+    assert ROWS[name]["value"] < needed <= loss(p["q"], p["sigma"], p["T"]).epsilon(p["delta"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """nu-DP-FTRL against recorded and independent numbers: coefficients, tuning, windows, the fast engine, privacy."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from fieldfare import mechanisms
 from fieldfare.mechanisms import rational, toeplitz
 from fieldfare.mechanisms.nu import noising_coefficients, strategy_coefficients
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import MinSeparation, Single
+from fieldfare.participation import FixedOrder, MinSeparation, Single
+from fieldfare.theory.norms import damped_anti_pgd_gamma_squared, gamma_squared_limit
 
 FOLDER = Path(__file__).parents[1] / "reference"
 PAPER: dict[str, Any] = json.loads((FOLDER / "correlated_noise.json").read_text(encoding="utf-8"))
@@ -68,11 +70,23 @@ def recomputed(row: dict[str, Any]) -> Any:
         return strategy_coefficients(0, 8)
     if name in ("sqrt_inv_coefs_8", "bisr_coefs_8"):
         return noising_coefficients(0, 8)
-    participation = MinSeparation(p["b"], p["k"]) if "b" in p else Single()
-    if name.startswith("bsr16"):
-        c = np.zeros(n)
-        c[: min(n, 16)] = strategy_coefficients(0, 16)[:n]
-        return toeplitz.sensitivity(c, participation) ** 2
+    if name == "pub_bisr_coefs":
+        return mechanisms.build({"kind": "optimal-cc", "window": 5}, 5).noising_matrix(5)[:, 0]
+    if name == "fixed_epoch_sqrt_n64_k4":
+        return float(toeplitz.sensitivity(strategy_coefficients(0, n), FixedOrder(p["b"], p["k"])))
+    if name == "toep_minsep2_nonmonotone":  # their bound: the least non-increasing sequence above (1, .5, .8)
+        return toeplitz.sensitivity(toeplitz.coefficients([1.0, 0.8, 0.8], 6), MinSeparation(1, 2)) ** 2
+    participation = MinSeparation(p["b"], p["k"]) if "b" in p and p["k"] > 1 else Single()
+    if name.startswith("ones_minsep2"):
+        return toeplitz.sensitivity(np.ones(n), participation) ** 2
+    if name.startswith("bsr"):  # the cut square-root *strategy*; its p["b"] are bands where there is one participation
+        bands = int(re.match(r"bsr_?b?(\d+)", name)[1])
+        c = toeplitz.coefficients(strategy_coefficients(0, min(bands, n)), n)
+        squared = toeplitz.sensitivity(c, participation) ** 2
+        if "loss" not in row["quantity"]:
+            return squared
+        errors = np.square(toeplitz.prefix_row_norms(toeplitz.inverse(c[:bands], n)))
+        return squared * (errors.max() if "max" in name else errors.mean())
     spec: dict[str, Any] = {"kind": "independent"}
     if name.startswith("sqrt"):
         spec = {"kind": "optimal-cc", "engine": "exact"}
@@ -90,9 +104,40 @@ def recomputed(row: dict[str, Any]) -> Any:
     return mechanism.mean_error(n, participation) ** 2
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
+OF_OPTIMIZERS = [row for row in ROWS if row["id"].startswith("momentum")]  # see tests/server/optimizers/test_sgd.py
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in OF_OPTIMIZERS], ids=lambda row: row["id"])
 def test_independent_values(row: dict[str, Any]) -> None:
     np.testing.assert_allclose(recomputed(row), row["value"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("nu", [0.5, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("engine", ["exact", "fast"])
+def test_one_calibration_serves_any_number_of_rounds(nu: float, engine: str) -> None:
+    """Anytime use (section 13, item 32): gamma of no horizon covers every T and is reached; nu = 0 has none."""
+    limit = gamma_squared_limit(nu)
+    for rounds in (1, 100, 20_000):
+        charged = mechanisms.build({"kind": "nu", "nu": nu, "engine": engine}, rounds).sensitivity(Single()) ** 2
+        assert charged <= limit * (1 + (1e-12 if engine == "exact" else 1e-3))
+    assert charged == pytest.approx(limit, rel=1e-9 if engine == "exact" else 1e-3)
+    with pytest.raises(ValueError, match=r"nu = 0 without a horizon.*rounds"):
+        gamma_squared_limit(0)
+
+
+@pytest.mark.parametrize("nu", [0.0, 0.05, 0.3])
+def test_anti_pgd(nu: float) -> None:
+    """C = all ones at nu = 0, gamma_T^2 = T; damped (1 - (1 - nu)^2T) / (nu (2 - nu)) (section 2.3, item 25)."""
+    mechanism = mechanisms.build({"kind": "anti-pgd", "nu": nu}, 40)
+    first, second, *rest = mechanism.noising_matrix(40)[:, 0]
+    assert (first, second) == (1.0, pytest.approx(nu - 1, rel=1e-7))  # a float32 stream multiplies by a float32
+    assert rest == [0.0] * 38
+    nu = 1 + second
+    np.testing.assert_allclose(mechanism.strategy_matrix(40)[:, 0], (1 - nu) ** np.arange(40.0), rtol=1e-12)
+    assert mechanism.buffers == 1
+    for rounds in (1, 7, 40):
+        expected = damped_anti_pgd_gamma_squared(nu, rounds)
+        assert mechanism.sensitivity(Single(), rounds) ** 2 == pytest.approx(expected, rel=1e-12)
 
 
 # Windows ---------------------------------------------------------------------------------------------------------
@@ -144,6 +189,17 @@ def test_stamped_optimal_cc(n: int, k: int, b: int, copies: int, rmse: float) ->
     participation = MinSeparation(b, k)
     assert stamped.mean_error(n, participation) == pytest.approx(rmse, abs=0.006)
     assert stamped.sensitivity(participation).bound == "exact"
+
+
+def test_restarts_do_not_help_one_participation() -> None:
+    """And the recorded best numbers of copies are the best of their neighbours."""
+    best = {(n, k, b): copies for n, k, b, copies, _ in PAPER["stamped_optimal_cc"]} | {(2000, 1, 2000): 1}
+    for (n, k, b), copies in best.items():
+        rmse = {}
+        for s in {1, copies // 2, copies, copies * 2, copies + 1} - {0}:
+            stamped = mechanisms.build({"kind": "optimal-cc", "engine": "exact", "restart_every": -(-n // s)}, n)
+            rmse[s] = stamped.mean_error(n, MinSeparation(b, k))
+        assert min(rmse, key=lambda s: rmse[s]) == copies
 
 
 def test_one_copy_is_the_unstamped_mechanism() -> None:
@@ -230,7 +286,7 @@ def test_fits_refuse_what_they_cannot_represent(coefs: list[float], buffers: int
 
 @pytest.mark.parametrize("spec", [{"kind": "nu", "nu": 0.02, "engine": "exact"}, {"kind": "nu", "nu": 0.02}])
 def test_empirical_covariance(spec: dict[str, Any]) -> None:
-    """1e5 independent coordinates, 36 entries within 4.5 standard errors: false alarm below 36 x 7e-6 = 2.5e-4."""
+    """1e5 independent coordinates, 36 entries within 6 standard errors: false alarm below 36 x 2e-9 = 8e-8."""
     n, draws = 8, 100_000
     mechanism = mechanisms.build(spec, n)
     stream = mechanism.stream(draws, SecureNoise(KEY), dtype=torch.float64)
@@ -238,7 +294,7 @@ def test_empirical_covariance(spec: dict[str, Any]) -> None:
     b = mechanism.noising_matrix(n)
     expected = b @ b.T
     error = np.sqrt((np.outer(np.diag(expected), np.diag(expected)) + expected**2) / draws)
-    assert (np.abs(noise @ noise.T / draws - expected) < 4.5 * error).all()
+    assert (np.abs(noise @ noise.T / draws - expected) < 6 * error).all()
     assert (expected[np.triu_indices(n, 1)] < 0).all()
 
 
@@ -269,13 +325,13 @@ def test_one_participation_moves_the_gaussian_by_at_most_the_charge() -> None:
     assert losses[0] == max(losses)
 
 
-def empirical_epsilon(quiet: np.ndarray, moved: np.ndarray, delta: float) -> float:
-    """Lower bound on epsilon at confidence 0.99 from threshold tests (Clopper-Pearson, union over 8 thresholds)."""
+def empirical_epsilon(quiet: np.ndarray, moved: np.ndarray, delta: float, miss: float) -> float:
+    """Lower bound on epsilon, wrong with probability `miss` (Clopper-Pearson at 8 thresholds, union bound)."""
     n, best = len(quiet), 0.0
     for threshold in np.quantile(quiet, 1 - np.geomspace(3e-4, 3e-2, 8)):
         false, true = int((quiet > threshold).sum()), int((moved > threshold).sum())
-        high = beta_law.ppf(1 - 0.01 / 16, false + 1, n - false)
-        low = beta_law.ppf(0.01 / 16, true, n - true + 1)
+        high = beta_law.ppf(1 - miss / 16, false + 1, n - false)
+        low = beta_law.ppf(miss / 16, true, n - true + 1)
         best = max(best, float(np.log(max(low - delta, 1e-300) / high)))
     return best
 
@@ -295,8 +351,8 @@ def test_a_canary_cannot_beat_the_claimed_epsilon_and_catches_a_wrong_sensitivit
     for t in range(n):
         noise += float(weight[t]) * stream.next()
     statistic = noise.double().numpy()
-    for factor, holds in ((gamma, True), (1.0, False)):
+    for factor, holds, miss in ((gamma, True, 1e-6), (1.0, False, 0.01)):
         sigma = factor / np.sqrt(2 * rho)
-        found = empirical_epsilon(sigma * statistic, sigma * statistic + weight[0], delta)
+        found = empirical_epsilon(sigma * statistic, sigma * statistic + weight[0], delta, miss)
         assert (found <= epsilon) is holds
         assert found > 0.3  # the audit has power

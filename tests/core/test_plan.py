@@ -70,6 +70,8 @@ def test_toml_and_mapping_give_the_same_plan() -> None:
         ({"run__rounds": "many"}, "run.rounds = 'many'", ""),
         ({"run__rounds": 0}, "run.rounds = 0", "1"),
         ({"run__rounds": 1.5}, "run.rounds = 1.5", ""),
+        ({"run__rounds": True}, "run.rounds = True", ""),
+        ({"privacy__epsilon": True}, "privacy.epsilon = True", ""),
         ({"privacy__delta": 1.0}, "privacy.delta = 1.0", "below 1"),
         ({"privacy__delta": float("nan")}, "privacy.delta = nan", ""),
         ({"privacy__epsilon": float("inf")}, "privacy.epsilon = inf", ""),

@@ -136,28 +136,3 @@ def test_inverse_multiply_and_errors_equal_the_matrices() -> None:
 def test_coefficients_that_make_no_mechanism_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="coefficients"):
         toeplitz.coefficients(bad, 4)
-
-
-@pytest.mark.parametrize(
-    ("n", "bands", "mean", "value"),
-    [
-        (64, 4, True, 11.230086640967546),
-        (64, 4, False, 21.026361904743183),
-        (1024, 4, True, 160.5190691905706),
-        (1024, 16, True, 52.10515007496156),
-        (1024, 16, False, 101.6815565487059),
-    ],
-)
-def test_the_banded_square_root_has_the_published_loss(n: int, bands: int, mean: bool, value: float) -> None:
-    """jax-privacy 2.0.0, toeplitz.loss of the cut square-root *strategy* (BSR): sensitivity^2 x squared error."""
-    c = toeplitz.coefficients(square_root(bands), n)
-    norms = toeplitz.prefix_row_norms(toeplitz.inverse(c[:bands], n))
-    error = np.mean(np.square(norms)) if mean else norms.max() ** 2
-    assert toeplitz.sensitivity(c, Single()) ** 2 * error == pytest.approx(value, rel=1e-9)
-
-
-def test_sensitivities_of_other_libraries() -> None:
-    """jax-privacy 2.0.0: fixed_epoch_sensitivity of the square root, minsep_sensitivity_squared of C = A."""
-    fixed = toeplitz.sensitivity(square_root(64), FixedOrder(16))
-    assert fixed == pytest.approx(3.9606202681436455, rel=1e-9)
-    assert toeplitz.sensitivity(np.ones(11), MinSeparation(1, 4)) ** 2 == pytest.approx(142.0, rel=1e-9)

@@ -39,6 +39,10 @@ def row(name: str) -> float:
     return next(float(r["value"]) for r in REFERENCE if r["id"] == name)
 
 
+def rows(name: str) -> list[list[float]]:
+    return next(r["value"] for r in REFERENCE if r["id"] == name)
+
+
 def test_compose_test_vectors() -> None:
     assert compose(1, 7) == [(1, 4), (5, 6), (7, 7)]
     assert compose(1, 12) == [(1, 8), (9, 12)]
@@ -77,7 +81,7 @@ def test_nodes_in_order_of_closing() -> None:
         assert len(list(nodes(n))) == node_count(n)
 
 
-@pytest.mark.parametrize("identifier", [r["id"] for r in REFERENCE if "zeta" in r["id"]])
+@pytest.mark.parametrize("identifier", [r["id"] for r in REFERENCE if r["id"].startswith("tree_zeta")])
 def test_zeta_of_the_whole_tree(identifier: str) -> None:
     found = next(r for r in REFERENCE if r["id"] == identifier)
     p = found["params"]
@@ -91,7 +95,7 @@ def test_zeta_of_the_large_settings() -> None:
     assert largest_square_sum(2052, 342, 6, read_only=False) == (118, True)
     assert largest_square_sum(512, 128, 4, read_only=False) == (56, True)
     assert largest_square_sum(2000, 314, 6, read_only=False) == (79, True)
-    for k, between, n, zeta in [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88)]:
+    for k, between, n, zeta in rows("pub_tfp_zeta_toy"):
         assert largest_square_sum(n, between + 1, k, read_only=False) == (zeta, True)
 
 
@@ -109,7 +113,7 @@ def test_periodic_participation() -> None:
     for n, b in [(4, 2), (2000, 314), (2052, 342)]:
         rho = tree_sensitivity(FixedOrder(b), n, read_only=False) ** 2 / 2
         assert rho == pytest.approx(row(f"tree_periodic_zcdp_n{n}_b{b}"), rel=1e-12)
-    for sigma, n, b, rho in [(1, 4, 2, 4.0), (2, 4, 2, 1.0), (1, 5, 2, 4.5), (1, 7, 2, 5.5), (1, 7, 3, 4.5)]:
+    for sigma, n, b, rho in rows("pub_fcp_tree_zcdp"):
         value = build("online", n).sensitivity(CyclicPoisson(b, 0.5))
         assert value**2 / 2 / sigma**2 == pytest.approx(rho, rel=1e-12)
         assert value.bound == "exact"
@@ -145,6 +149,18 @@ def test_errors_of_the_streaming_decoders(reference: dict[str, object]) -> None:
     variance = mechanism.prefix_row_norms() ** 2
     found = variance.max() if "max" in name else variance[-1] if "last" in name else variance.mean()
     assert squared * found == pytest.approx(reference["value"], rel=1e-10)
+
+
+def test_published_variances_of_the_online_decoder() -> None:
+    for n, variance in rows("pub_honaker_var"):
+        assert build("online", n).prefix_row_norms()[-1] ** 2 == pytest.approx(variance, rel=1e-12)
+
+
+def test_a_batch_used_twice_in_four_rounds() -> None:
+    """Order [0, 1, 2, 1]: batch 1 is in rounds 1 and 3 of the whole tree."""
+    patterns = [(0,), (1, 3), (2,)]
+    assert node_norms(patterns, 4, read_only=False).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
+    assert build("online", 4).pattern_norms(patterns).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [16, 64])

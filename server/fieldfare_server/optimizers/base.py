@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from fieldfare.registry import Table
 from fieldfare_server.optimizers.schedules import Constant, Schedule
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ class StepInfo:
     """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
 
-class OptimizerSpec(BaseModel):
+class OptimizerSpec(Table):
     """The `[server_optimizer]` part of a plan. One subclass a kind, in the optimizer's own file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
 

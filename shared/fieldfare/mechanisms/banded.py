@@ -24,7 +24,7 @@ from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import toeplitz
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream, require_increasing
 from fieldfare.mechanisms.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
@@ -166,9 +166,8 @@ class ColumnNormalisedBanded(Mechanism):
         products = {lag: np.abs(self._products(lag, n)) for lag in range(1, min(self.bands, n))}
         squared = np.zeros(len(patterns))
         for index, pattern in enumerate(patterns):
+            require_increasing(pattern)
             at = np.asarray(pattern, dtype=np.int64)
-            if len(at) and (at[0] < 0 or (np.diff(at) <= 0).any()):
-                raise BadInput(f"pattern {tuple(pattern)}", "must be increasing rounds from 0.")
             squared[index] = weights[np.minimum(at, n)].sum()
             at = at[at < n]
             for distance in range(1, len(at)):

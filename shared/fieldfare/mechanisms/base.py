@@ -9,6 +9,7 @@ sigma the noise is sigma times the norms of rows, and the cost is zCDP with rho 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,11 +63,10 @@ class About:
     """A spec of this kind: what tables and tests build."""
 
 
-class MechanismSpec(BaseModel):
+class MechanismSpec(Table):
     """The `[mechanism]` part of a plan. One subclass a kind, in the mechanism's own file."""
 
     about: ClassVar[About]
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str
     restart_every: int | None = Field(
@@ -144,6 +145,12 @@ def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype],
             "does not fit this stream.",
             f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",
         )
+
+
+def require_increasing(pattern: Sequence[int]) -> None:
+    """Raise `BadInput` unless these are increasing rounds from 0."""
+    if any(t < 0 for t in pattern[:1]) or any(a >= b for a, b in itertools.pairwise(pattern)):
+        raise BadInput(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")
 
 
 class HorizonError(ValueError):

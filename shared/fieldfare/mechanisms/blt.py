@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 from scipy.signal import lfilter
@@ -231,10 +231,17 @@ class BltSpec(MechanismSpec):
     buffers: Literal["auto"] | int = Field(default="auto", description='1 to 8, or "auto": as many as pay')
     objective: Objective = Field(default="mean", description="which prefix error to minimise")
 
+    @field_validator("buffers", mode="before")
+    @classmethod
+    def _few(cls, buffers: object) -> object:
+        number = isinstance(buffers, int | float) and not isinstance(buffers, bool)
+        if buffers == "auto" or (number and buffers in range(1, MOST_BUFFERS + 1)):
+            return buffers
+        nearest = str(min(max(buffers, 1), MOST_BUFFERS)) if isinstance(buffers, int) else "'auto'"
+        why = f"must be an integer in [1, {MOST_BUFFERS}] or 'auto'."
+        raise BadInput(f"mechanism.buffers = {buffers!r}", why, nearest)
+
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        if self.buffers != "auto" and not 1 <= self.buffers <= MOST_BUFFERS:
-            nearest = str(min(max(self.buffers, 1), MOST_BUFFERS))
-            raise BadInput(f"mechanism.buffers = {self.buffers}", f"must be in [1, {MOST_BUFFERS}] or 'auto'.", nearest)
         block = block_rounds(self.restart_every, rounds)
         blt = optimise(PrefixLoss.of(block, participation, self.objective), self.buffers)
         return stamped(mechanism(blt, block), self.restart_every, rounds)

@@ -33,7 +33,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
@@ -129,10 +129,10 @@ class FftMechanism(Mechanism):
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
         n = self._released(rounds)
+        for pattern in patterns:
+            require_increasing(pattern)
         inside = [[t for t in pattern if t < n] for pattern in patterns]
         used = np.unique(np.array([t for pattern in inside for t in pattern], dtype=np.int64))
-        if used.size and used[0] < 0:
-            raise BadInput(f"round {used[0]}", "must be a round from 0.")
         place = {int(t): i for i, t in enumerate(used)}
         gram = np.abs(self._c[:n, used].T @ self._c[:n, used])
         squared = [gram[np.ix_(at, at)].sum() for at in ([place[t] for t in pattern] for pattern in inside)]

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.streams import IndependentStream
+from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fieldfare.noise import SecureNoise
-    from fieldfare.participation import Participation
 
 
 class Independent(Mechanism):
@@ -39,11 +39,15 @@ class Independent(Mechanism):
         n = self._within(rounds)
         separation, count = participation.separation_and_count(self.rounds)
         most = min(count, -(-n // separation))
-        return Sensitivity(float(np.sqrt(most)), "exact", "orthonormal columns: sqrt of the most participations")
+        known = isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson)  # all reach it
+        how = "orthonormal columns: sqrt of the most participations"
+        return Sensitivity(float(np.sqrt(most)), "exact" if known else "upper bound", how)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> NDArray[np.float64]:
         n = self._within(rounds)
-        counts = np.array([sum(0 <= t < n for t in pattern) for pattern in patterns], dtype=np.float64)
+        for pattern in patterns:
+            require_increasing(pattern)
+        counts = np.array([sum(t < n for t in pattern) for pattern in patterns], dtype=np.float64)
         return np.asarray(np.sqrt(counts))
 
     def row_norms(self, n: int | None = None) -> NDArray[np.float64]:

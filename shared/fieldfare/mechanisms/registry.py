@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fieldfare.errors import BadInput
@@ -41,6 +42,6 @@ def build(
     spec: MechanismSpec | Mapping[str, Any], rounds: int, participation: Participation | None = None
 ) -> Mechanism:
     """The mechanism that `spec` names, for `rounds` rounds, optimised for `participation` where the kind optimises."""
-    if rounds < 1:
-        raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+    if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
+        raise BadInput(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
     return parse(spec).build(rounds, participation)

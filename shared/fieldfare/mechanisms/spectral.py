@@ -11,7 +11,7 @@ Optimal for that error and one participation only; under other participations it
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -39,7 +39,7 @@ class SpectralSpec(MechanismSpec):
         example={"kind": "spectral", "eigenvalues": [1.0, 0.1, 0.01], "learning_rate": 0.1},
     )
     kind: Literal["spectral"] = "spectral"
-    eigenvalues: tuple[float, ...] = Field(min_length=1)
+    eigenvalues: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
     learning_rate: float = Field(gt=0)
     engine: Literal["fast", "exact", "memory", "replay"] = Field(default="fast", description="as for nu")
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries")
@@ -49,6 +49,10 @@ class SpectralSpec(MechanismSpec):
         n = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > n:
             raise BadInput(f"mechanism.window = {self.window}", f"must be in [1, {n}], a block's rounds.", str(n))
+        fastest = 1 / max(self.eigenvalues)
+        if self.learning_rate >= fastest:
+            why = f"must be in (0, 1 / largest eigenvalue) = (0, {fastest:.6g})."
+            raise BadInput(f"mechanism.learning_rate = {self.learning_rate}", why, f"{fastest / 2:.3g}")
         return stamped(self._block(n, participation or Single()), self.restart_every, rounds)
 
     def _block(self, n: int, participation: Participation) -> ToeplitzMechanism:

@@ -25,7 +25,7 @@ import torch
 from scipy.linalg import block_diag
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream, Take
+from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream, Take, require_increasing
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
@@ -103,9 +103,8 @@ class Stamped(Mechanism):
         lengths, r = self._lengths(rounds), self.block.rounds
         split: list[dict[int, list[int]]] = [{} for _ in lengths]
         for index, pattern in enumerate(patterns):
+            require_increasing(pattern)
             for t in pattern:
-                if t < 0:
-                    raise BadInput(f"pattern {tuple(pattern)}", "must be increasing rounds from 0.")
                 if t // r < len(lengths):
                     split[t // r].setdefault(index, []).append(t % r)
         squared = np.zeros(len(patterns))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,11 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import StepInfo, build, parse
+
+ROWS = {
+    row["id"]: row
+    for row in json.loads((Path(__file__).parents[2] / "reference" / "toeplitz.json").read_text())["rows"]
+}
 
 
 def run(table: dict[str, Any], updates: torch.Tensor) -> torch.Tensor:
@@ -37,6 +44,19 @@ def test_momentum_is_torchs(nesterov: bool) -> None:
     torch.testing.assert_close(run(table, updates), params.detach(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["momentum0.9_identity_mean_n64", "momentum0.9_identity_mean_n512"])
+def test_independent_noise_behind_momentum_is_another_workload(name: str) -> None:
+    """Unit vectors in place of noise: the model's rows are the workload's, prefix sums of momentum sums."""
+    n, momentum = ROWS[name]["params"]["n"], ROWS[name]["params"]["momentum"]
+    optimizer = build({"kind": "sgd", "learning_rate": 1.0, "momentum": momentum})
+    params = torch.zeros(n, dtype=torch.float64)
+    state, squared = optimizer.init(params), 0.0
+    for t, unit in enumerate(torch.eye(n, dtype=torch.float64)):
+        params, state = optimizer.step(state, params, unit, StepInfo(t, n, 0.0))
+        squared += float(params @ params)
+    assert squared / n == pytest.approx(ROWS[name]["value"], rel=1e-9)
+
+
 def test_weight_decay_is_decoupled() -> None:
     table = {"kind": "sgd", "learning_rate": 0.5, "weight_decay": 0.2}
     torch.testing.assert_close(run(table, torch.zeros(1, 3)), torch.tensor([-0.9, 0.0, 0.9]))
@@ -48,6 +68,7 @@ def test_weight_decay_is_decoupled() -> None:
         ({"kind": "sdg"}, "sgd"),
         ({"kind": "sgd", "learning_rat": 1.0}, "learning_rate"),
         ({"kind": "sgd", "nesterov": True}, "momentum"),
+        ({"kind": "sgd", "learning_rate": True}, "learning_rate = True: must not be true or false"),
         ({"kind": "sgd", "schedule": {"kind": "cosin"}}, "cosine"),
     ],
 )
