@@ -11,12 +11,16 @@ The loop also takes any reply for the answer to the message it has just received
 of an executor, and it answers each message when the next one comes: too late for every round. Here it goes on to the
 next message when it has answered the last one.
 
+And one answer of status 500 to its heartbeat, as from a SuperLink whose disk is full, ends the thread that beats: the
+node goes on, and counts as away for ever. Here it beats again, or, where that cannot help, ends and is started again.
+
 And it says which round a message is of on a line of its own. Here its lines of JSON carry that instead.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -88,6 +92,30 @@ def keep_in_step(loop: ModuleType) -> bool:
     return True
 
 
+def keep_beating(connection: ModuleType) -> bool:
+    """Make the module of the SuperNode's connection survive what its SuperLink may get over."""
+    sender, httpx = getattr(connection, "HeartbeatSender", None), getattr(connection, "httpx", None)
+    if sender is None or httpx is None:
+        return False
+
+    def lasting(beat: Callable[[], bool]) -> Any:
+        def beat_or_end() -> bool:
+            try:
+                return beat()
+            except Exception as error:
+                if isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500:
+                    log.warning("the SuperLink answered a heartbeat with %d", error.response.status_code)
+                    return False
+                log.error("no more heartbeats, so this node ends: %s", error)
+                signal.raise_signal(signal.SIGINT)
+                raise
+
+        return sender(beat_or_end)
+
+    connection.HeartbeatSender = lasting  # type: ignore[attr-defined]
+    return True
+
+
 class Headings(logging.Filter):
     """Takes out the loop's heading of each message, and puts what it says on the lines that follow in that thread.
 
@@ -107,14 +135,15 @@ class Headings(logging.Filter):
 def main() -> None:
     """See the module."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
-    from flwr.supernode import start_client_internal
+    from flwr.supernode import fleet_http_connection, start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     logged.take_over()
     if logs.as_json():
         logging.getLogger("flwr").addFilter(Headings())
-    # Both, whatever the first one says.
-    if not all([quicken(start_client_internal), keep_in_step(start_client_internal), look_sooner(pull_objects)]):
+    # All of them, whatever the first one says.
+    mended = [quicken(start_client_internal), keep_in_step(start_client_internal), keep_beating(fleet_http_connection)]
+    if not all([*mended, look_sooner(pull_objects)]):
         log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")
     flower_supernode()
 

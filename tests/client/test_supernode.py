@@ -7,13 +7,15 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable import inflatable_utils
-from flwr.supernode import start_client_internal
+from flwr.supernode import fleet_http_connection, start_client_internal
 
 from fieldfare.pulls import FIRST_WAIT, LONGEST_WAIT, give_up_after, look_sooner
 from fieldfare_client import supernode
-from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, keep_in_step, quicken
+from fieldfare_client.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, keep_beating, keep_in_step, quicken
 
 
 @pytest.fixture
@@ -103,3 +105,53 @@ def test_a_reply_too_many_does_not_put_the_loop_out_of_step() -> None:
         loop._push_messages(send=lambda reply: sent.append(reply.metadata.reply_to_message_id))
         assert sent[-1] == message
     assert not keep_in_step(ModuleType("another"))
+
+
+@pytest.fixture
+def beats() -> Callable[[Exception], Any]:
+    """A heartbeat that raises, as Flower's sender would call it."""
+    connection = ModuleType("connection")
+    connection.httpx, connection.HeartbeatSender = httpx, lambda beat: beat  # type: ignore[attr-defined]
+    assert keep_beating(connection)
+
+    def beat(error: Exception) -> Any:
+        def raises() -> bool:
+            raise error
+
+        return connection.HeartbeatSender(raises)()
+
+    return beat
+
+
+def status(code: int) -> httpx.HTTPStatusError:
+    request = httpx.Request("POST", "https://gate:8000/")
+    return httpx.HTTPStatusError("no", request=request, response=httpx.Response(code, request=request))
+
+
+def test_a_superlink_in_trouble_is_asked_again(beats: Callable[[Exception], Any]) -> None:
+    assert beats(status(500)) is False
+    assert beats(status(507)) is False
+
+
+@pytest.mark.parametrize("error", [status(412), RuntimeError("not recognised")])
+def test_a_node_that_cannot_beat_any_more_ends(beats: Callable[[Exception], Any], error: Exception) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        beats(error)
+
+
+def test_the_installed_flower_goes_on_beating(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_http_connection, "HeartbeatSender", HeartbeatSender)
+    answers: list[Any] = [status(500), True]
+
+    def beat() -> bool:
+        answer = answers.pop(0) if answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    assert keep_beating(fleet_http_connection)
+    made = fleet_http_connection.HeartbeatSender(beat)
+    assert isinstance(made, HeartbeatSender)
+    assert made.heartbeat_fn() is False
+    assert made.heartbeat_fn() is True
+    assert not keep_beating(ModuleType("another"))
