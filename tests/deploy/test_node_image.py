@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fieldfare.errors import BadInput
@@ -16,6 +14,7 @@ from fieldfare.task import Task, load_task
 from fieldfare_server.cli.running import local_grid, run_here
 from fieldfare_server.session import Session
 from support.federation import home
+from support.visits import CLINIC, write_visits
 
 IMAGE = Path(__file__).parents[2] / "deploy/node-image"
 PACKAGE = tomllib.loads((IMAGE / "clinic/pyproject.toml").read_text())
@@ -24,22 +23,13 @@ TASK = PACKAGE["project"]["entry-points"]["fieldfare.tasks"]["clinic"]
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(IMAGE / "clinic"))
+    monkeypatch.syspath_prepend(str(CLINIC))
 
 
 @pytest.fixture
 def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """120 patients with 4 visits each; those who were here often come back."""
-    from clinic_task import CENTRE, COLUMNS, SCALE
-
-    generator, path = np.random.default_rng(3), tmp_path / "visits.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for patient in range(120):
-            for _ in range(4):
-                z = generator.normal(size=3)
-                writer.writerow([f"P-{patient:04d}", *(z * SCALE + CENTRE), int(z @ [0.3, 0.5, 1.0] > 0)])
+    """120 patients with 4 visits each."""
+    path = write_visits(tmp_path / "visits.csv", range(120))
     monkeypatch.setenv("CLINIC_DATA", str(path))
     return path
 

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
 ENGINE = shlex.split(os.environ.get("ENGINE", "docker"))
 PATIENCE = 900.0
+PROFILES = ("submit", "register", "monitoring")
 T = TypeVar("T")
 
 
@@ -61,10 +62,13 @@ def free_port() -> int:
 class Federation:
     """See the module. `up` first, `down` in any case."""
 
-    def __init__(self, project: str, files: Sequence[str], task: str) -> None:
-        self.project, self.port = project, free_port()
+    def __init__(
+        self, project: str, files: Sequence[str], task: str, directory: Path = ROOT, **environment: str
+    ) -> None:
+        """files: compose files, in `directory`. environment: what they are told beside the task and the page's port."""
+        self.project, self.port, self._directory = project, free_port(), directory
         self._compose = [*COMPOSE, "--project-name", project, *(word for file in files for word in ("--file", file))]
-        self._env = {**os.environ, "FIELDFARE_PORT": str(self.port), "FIELDFARE_TASK": task}
+        self._env = {**os.environ, "FIELDFARE_PORT": str(self.port), "FIELDFARE_TASK": task, **environment}
         self.token = ""
         self._containers: dict[str, str] = {}
 
@@ -79,7 +83,7 @@ class Federation:
 
     def _run(self, command: list[str], stdin: bytes | None = None, check: bool = True) -> str:
         done = subprocess.run(
-            command, cwd=ROOT, env=self._env, input=stdin, capture_output=True, check=False, timeout=PATIENCE
+            command, cwd=self._directory, env=self._env, input=stdin, capture_output=True, check=False, timeout=PATIENCE
         )
         said = done.stdout.decode(errors="replace")
         assert not check or done.returncode == 0, f"{command}: {said}{done.stderr.decode(errors='replace')}"
@@ -93,7 +97,8 @@ class Federation:
         self.token = wait_for(lambda: self.exec("api", "cat", "/secrets/page.token").strip())
 
     def down(self) -> None:
-        self.compose("--profile", "submit", "down", "--volumes", check=False)
+        profiles = [word for profile in PROFILES for word in ("--profile", profile)]
+        self.compose(*profiles, "down", "--volumes", check=False)
         # Not every compose takes volumes along.
         for volume in self.engine("volume", "ls", "--quiet").split():
             if volume.startswith(f"{self.project}_"):
