@@ -154,7 +154,6 @@ def test_a_node_whose_key_is_not_registered_is_refused(federation: Federation) -
     assert federation.logs("gate").count(UNKNOWN_KEY) > before
 
 
-@pytest.mark.slow
 def test_a_run_whose_coordinator_is_killed_ends_with_the_numbers_of_one_process(
     federation: Federation, tmp_path: Path
 ) -> None:
