@@ -91,8 +91,10 @@ class Federation:
 
     # -- the whole ------------------------------------------------------------------------------------------------
 
-    def up(self) -> None:
-        self.down()
+    def up(self, *, anew: bool = True) -> None:
+        """Start everything. anew: without anything that is left of an earlier start."""
+        if anew:
+            self.down()
         self.compose("up", "--detach")
         self.token = wait_for(lambda: self.exec("api", "cat", "/secrets/page.token").strip())
 
