@@ -172,11 +172,21 @@ def readiness(federation: Federation) -> int:
     return 200
 
 
+EMPTY_LOG = """
+import sqlite3, time
+database = sqlite3.connect("/full/superlink/superlink.db", timeout=30)
+while database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+    time.sleep(0.1)
+"""
+"""SQLite writes on in the file of its log that it has, from its beginning again; so that needs to grow."""
+
+
 def test_a_full_volume_of_the_superlink_stops_the_run_and_room_lets_it_go_on(small: Federation, tmp_path: Path) -> None:
     text = plan("full-superlink", 8)
     alone = run_alone(text, tmp_path)
     run = small.submit(text)
     small.wait_open(run, 1)
+    small.exec("filler", "python", "-c", EMPTY_LOG)
     with full(small, "superlink"):
         wait_for(lambda: "disk is full" in small.logs("superlink"))
         # Its nodes hear of it too, and go on.
