@@ -40,7 +40,7 @@ def discrete(draw: st.DrawFn) -> DiscreteLoss:
 @given(parts=st.lists(st.tuples(discrete(), st.integers(1, 9)), min_size=1, max_size=3), at=st.floats(0, 20))
 def test_delta_is_the_convolutions_and_epsilon_inverts_it(parts: list[tuple[DiscreteLoss, int]], at: float) -> None:
     composed = Composition(parts)
-    exact = by_definition(parts, at)
+    exact = min(by_definition(parts, at), 1.0)  # its sum may round to more
     assert exact <= composed.delta(at) <= exact + 2 * composed.slack
     for delta in (1e-10, 1e-6, 0.01, 0.5):
         epsilon = composed.epsilon(delta)

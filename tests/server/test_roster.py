@@ -56,9 +56,10 @@ class BrokenReply:
 @pytest.mark.timeout(60)
 def test_a_reply_that_broke_off_holds_a_round_no_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = pull_objects.__kwdefaults__
-    assert defaults["max_time"] >= 3600, "or Flower has learnt it"
-    for name, value in defaults.items():
+    assert "max_time" in defaults, "Flower has another way to say how long"
+    for name, value in defaults.items():  # of the whole process, and rounds of earlier tests have changed them
         monkeypatch.setitem(defaults, name, value)
+    monkeypatch.setitem(defaults, "max_time", 3600.0)
     assert look_sooner(pull_objects)
     replies = replies_as_they_come(BrokenReply(), ["never", "good"], timeout=0.2)  # type: ignore[arg-type]
     found = [reply.metadata.reply_to_message_id for reply in replies]
