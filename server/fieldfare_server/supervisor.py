@@ -30,6 +30,9 @@ MOST_ATTEMPTS = 6
 class _Watched:
     round: int
     attempts: int = 0
+    """Resumes that were handed over."""
+    failures: int = 0
+    """Hand-overs that failed since the last one that did not."""
     next_at: float = 0.0
 
 
@@ -60,13 +63,18 @@ class Supervisor:
         return seen.attempts < MOST_ATTEMPTS and self._clock() >= seen.next_at
 
     def _try(self, run: RunView, seen: _Watched) -> None:
-        seen.attempts += 1
-        seen.next_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (seen.attempts - 1))
         log.warning("run %s: nobody holds it at round %d of %d; resuming", run.id, run.next_round, run.rounds)
         try:
             self._resume(run)
         except FieldfareError as error:
+            # Nobody took it, so nothing was tried: that says nothing against the run.
+            seen.failures += 1
+            self._pause(seen, seen.failures)
             log.error("run %s: could not be handed over: %s", run.id, error)
+            return
+        seen.failures = 0
+        seen.attempts += 1
+        self._pause(seen, seen.attempts)
         if seen.attempts == MOST_ATTEMPTS:
             log.error(
                 "run %s: %d resumes without a committed round; after this one it is yours: fieldfare run --resume %s",
@@ -74,6 +82,9 @@ class Supervisor:
                 seen.attempts,
                 run.id,
             )
+
+    def _pause(self, seen: _Watched, times: int) -> None:
+        seen.next_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10))
 
 
 def under_way(ledger: Ledger) -> list[RunView]:

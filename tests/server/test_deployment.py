@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from cryptography import x509
@@ -19,7 +20,7 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.certificates import PARTS, make_node, make_server, renew_server
-from fieldfare_server.supervisor import FIRST_PAUSE, MOST_ATTEMPTS, Supervisor
+from fieldfare_server.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,18 +160,36 @@ def test_only_orphans_are_resumed_and_not_twice_at_once() -> None:
 
 
 def test_a_run_that_never_gets_on_is_left_to_people_and_one_that_does_is_not() -> None:
-    clock = Clock()
-
-    def refuse(_: object) -> None:
-        raise FieldfareError("the SuperLink is away")
-
-    supervisor = Supervisor(refuse, clock)
+    clock, resumed = Clock(), []
+    supervisor = Supervisor(resumed.append, clock)
     for _ in range(50):
         clock.now += 1000.0
         supervisor.look([run("interrupted")])
-    assert supervisor.look([run("interrupted")]) == []
+    assert len(resumed) == MOST_ATTEMPTS > 1
     assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
-    assert MOST_ATTEMPTS > 1
+
+
+def test_a_federation_that_is_away_is_asked_less_and_less_often_and_for_ever() -> None:
+    clock, asked, away = Clock(), [], True
+
+    def hand_over(_: object) -> None:
+        asked.append(clock.now)
+        if away:
+            raise FieldfareError("the SuperLink is away")
+
+    supervisor = Supervisor(hand_over, clock)
+    for _ in range(10_000):
+        clock.now += 10.0
+        supervisor.look([run("interrupted")])
+    pauses = np.diff(asked)
+    assert (np.diff(pauses) >= 0).all()
+    assert FIRST_PAUSE <= pauses[0] < pauses[-1] <= LONGEST_PAUSE + 10.0
+    # None of that counts: from the first time that it is taken, the run has all its attempts.
+    away, before = False, len(asked)
+    for _ in range(50):
+        clock.now += 1000.0
+        supervisor.look([run("interrupted")])
+    assert len(asked) - before == MOST_ATTEMPTS
 
 
 def test_every_module_that_a_compose_file_runs_is_there() -> None:
