@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from support.deployed import round_time
+
 
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    path = Path(__file__).parents[2] / "benchmarks" / "round_time.py"
-    spec = importlib.util.spec_from_file_location("round_time", path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["round_time"] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return round_time()
 
 
 def test_phases_add_up_and_end_with_the_last_node_that_was_asked(bench: Any) -> None:
