@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Table, select, text, update
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
 from fieldfare_server.ledger import Ledger, RunHandle, chain, models
-from fieldfare_server.ledger.audit import read_head
+from fieldfare_server.ledger.journal import read_head
 
 POPULATION = "large"
 COHORT = 10

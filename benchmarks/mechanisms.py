@@ -285,13 +285,13 @@ def one_release(
 
     from fieldfare import mechanisms
     from fieldfare.noise import SecureNoise
-    from fieldfare.rounding import Release
+    from fieldfare.privatise import Privatiser
 
     torch.set_num_threads(threads)
     mechanism = mechanisms.build(plan, ROUNDS)
     vector = size * 8 / 1e6
     require_memory((mechanism.buffers + 3) * vector, memory)
-    release = Release.of("grid", 1.0, 1.0, size, 1, float(mechanism.row_norms().max()))
+    release = Privatiser.of("grid", 1.0, 1.0, size, 1, float(mechanism.row_norms().max()))
     release.privatise(torch.zeros(WARM, dtype=torch.float64), release.stream(mechanism, WARM, SecureNoise(KEY)))
     before = resident("VmRSS")
     reset_peak()

@@ -34,11 +34,11 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.account import Rehearsal
 from fieldfare_server.cli.demo import PLAN
-from fieldfare_server.plans import check_plan
-from fieldfare_server.session import Session, seeded_key
-from fieldfare_server.strategy import FieldfareStrategy
+from fieldfare_server.run.plans import check_plan
+from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.session import Session, seeded_key
+from fieldfare_server.run.strategy import FieldfareStrategy
 
 Table = dict[str, Any]
 

@@ -14,10 +14,10 @@ import time
 import numpy as np
 
 from fieldfare import mechanisms
+from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.participation import MinSeparation
-from fieldfare.realised import RealisedCharge
 from fieldfare_server.ledger.participation import ParticipationState
-from fieldfare_server.selection import Selector
+from fieldfare_server.run.selection import Selector
 
 
 def main() -> None:

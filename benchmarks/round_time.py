@@ -5,7 +5,7 @@
 Starts, on loopback, what docker-compose.yml starts (a SuperLink with a SQLite file, the coordinator's SuperExec, and
 per node an authenticated SuperNode and its SuperExec), runs a plan on it, and takes each round apart from the ledger's
 times and the lines that Flower logs. Twice in one command: with Flower's own programs and waits, then with
-`fieldfare_server.superexec`, `fieldfare_client.supernode` and `fieldfare_client.warm`. No container, no PostgreSQL.
+`fieldfare_flower.coordinator`, `fieldfare_flower.supernode` and `fieldfare_flower.warm`. No container, no PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldfare import logged
-from fieldfare_server.certificates import make_node, make_server
-from fieldfare_server.flower import environment, program, register_node, stop, submit
-from fieldfare_server.home import Home
+from fieldfare_flower import programs as logged
+from fieldfare_server.deployment.certificates import make_node, make_server
+from fieldfare_server.deployment.flower import environment, program, register_node, stop, submit
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
 
@@ -145,7 +145,9 @@ def wait_for_port(port: int, patience: float = 300.0) -> None:
 
 
 @contextlib.contextmanager
-def federation(work: Path, home: Home, nodes: int, task: str, ours: bool) -> Iterator[tuple[Watched, str, Path]]:
+def federation(
+    work: Path, home: StateDirectory, nodes: int, task: str, ours: bool
+) -> Iterator[tuple[Watched, str, Path]]:
     """The compose file's processes; yields their watched output, the SuperLink's address and its certificate."""
     here = ["127.0.0.1", "localhost"]
     make_server(work / "server", work / "exchange", here)
@@ -174,7 +176,7 @@ def federation(work: Path, home: Home, nodes: int, task: str, ours: bool) -> Ite
             ],
         )
         wait_for_port(port)
-        executor = [sys.executable, "-Pm", "fieldfare_server.superexec"] if ours else [program("flower-superexec")]
+        executor = [sys.executable, "-Pm", "fieldfare_flower.coordinator"] if ours else [program("flower-superexec")]
         watched.start(
             "coordinator",
             -1,
@@ -208,7 +210,7 @@ def start_node(
     watched.start(
         own.name,
         index,
-        ([*python, "fieldfare_client.supernode"] if ours else [program("flower-supernode")])
+        ([*python, "fieldfare_flower.supernode"] if ours else [program("flower-supernode")])
         + [f"--superlink={address}", f"--root-certificates={ca}", f"--auth-supernode-private-key={own / 'node'}"]
         + ["--host=127.0.0.1", f"--port={port}", "--isolation=process"]
         + [f"--ssl-ca-certfile={own / 'runtime-ca.crt'}", f"--ssl-certfile={own / 'runtime.crt'}"]
@@ -219,7 +221,7 @@ def start_node(
     watched.start(
         f"executor-{index}",
         index,
-        ([*python, "fieldfare_client.warm"] if ours else [])
+        ([*python, "fieldfare_flower.warm"] if ours else [])
         + ["flower-superexec" if ours else program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
         + [f"--root-certificates={own / 'runtime-ca.crt'}", secret],
         **({"FIELDFARE_WARM_TASK": task, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"} if ours else {}),
@@ -228,7 +230,7 @@ def start_node(
 
 def measure(ours: bool, asked: argparse.Namespace, work: Path) -> list[dict[str, float]]:
     """Seconds of each phase of each round but the first and the last."""
-    home = Home(work / "home", f"sqlite:///{work / 'home' / 'ledger.sqlite3'}")
+    home = StateDirectory(work / "home", f"sqlite:///{work / 'home' / 'ledger.sqlite3'}")
     home.prepare()
     (work / "benchmarked.py").write_text(TASK.format(users=asked.users))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(work), os.environ.get("PYTHONPATH", "")])

@@ -24,7 +24,7 @@ import torch
 
 from fieldfare import clipping
 from fieldfare.plan import ClientSpec
-from fieldfare.wire import Schema
+from fieldfare.schema import Schema
 from fieldfare_client.training import Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.training.workers import WorkerTrainer

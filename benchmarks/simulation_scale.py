@@ -27,10 +27,11 @@ from fieldfare_client import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
-from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, verify
-from fieldfare_server.session import Session
-from fieldfare_server.strategy import FieldfareStrategy, RoundReport
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 FEATURES, ROWS, BLOCK, SETTLED = 32, 4, 50_000, 20
 FILE = "FIELDFARE_BENCH_USERS"
@@ -82,7 +83,7 @@ def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) ->
     began = time.perf_counter()
     write(root / "users.arrow", blocks(users))
     prepared = time.perf_counter() - began
-    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
+    home = StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}")
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population("people", 1e4, 1e-7, simulated=True, actor="benchmark")

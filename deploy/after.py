@@ -33,7 +33,7 @@ def _listens(need: str) -> bool:
 
 
 def _line(text: str) -> str:
-    # As fieldfare.logs would write it.
+    # As fieldfare_flower.logs would write it.
     if os.environ.get("FIELDFARE_LOG") != "json":
         return text
     now = datetime.now(UTC).isoformat(timespec="milliseconds")

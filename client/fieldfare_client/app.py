@@ -24,14 +24,16 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare import clipping, logs
+from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
-from fieldfare.wire import Schema, TrainInstruction, TrainReply, write_users
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
+from fieldfare_flower import logs
+from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users
 
 log = logging.getLogger("fieldfare.client")
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
-from fieldfare.wire import pseudonyms
+from fieldfare.schema import pseudonyms
 from fieldfare_client.users import Column, UserTable
 
 

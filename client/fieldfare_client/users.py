@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
-from fieldfare.wire import pseudonyms as name_all
+from fieldfare.schema import pseudonyms as name_all
 
 
 class Column(Protocol):

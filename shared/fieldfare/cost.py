@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, zcdp_epsilon
+from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
-from fieldfare.realised import RealisedCharge
 
 
 @dataclass(frozen=True)

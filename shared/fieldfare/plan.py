@@ -17,8 +17,8 @@ from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.privatise import Rounding
 from fieldfare.registry import Table, bad_input
-from fieldfare.rounding import Rounding
 
 
 class PrivacySpec(Table):

@@ -33,7 +33,7 @@ class Users(Protocol):
 
     @property
     def pseudonyms(self) -> NDArray[np.uint64]:
-        """One 64-bit name a user (`fieldfare.wire.pseudonym`), shape (users,)."""
+        """One 64-bit name a user (`fieldfare_flower.messages.pseudonym`), shape (users,)."""
 
     def __len__(self) -> int: ...
 

@@ -8,8 +8,8 @@ import torch
 
 from fieldfare import clipping
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
-from fieldfare.wire import Schema
 from fieldfare_client.training import Trainer, clip_with
 from fieldfare_client.users import UserTable
 

@@ -12,8 +12,8 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import GROUP, Task, load_task
-from fieldfare.wire import Schema
 from fieldfare_client.storage import write
 from fieldfare_client.tasks import changelog, stackoverflow
 from fieldfare_client.tasks.changelog import (

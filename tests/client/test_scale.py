@@ -17,7 +17,7 @@ import json, resource
 import numpy as np, torch
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task, seeded
-from fieldfare.wire import Schema
+from fieldfare.schema import Schema
 from fieldfare_client.training import Trainer
 from fieldfare_client.users import UserTable
 
@@ -74,10 +74,10 @@ from pathlib import Path
 from fieldfare.plan import Plan
 from fieldfare_client import app as client_app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.session import Session
-from fieldfare_server.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
 
 USERS = {users}
 
@@ -98,7 +98,7 @@ class Many(Task):
         return {{"none": 0.0}}
 
 root = Path(tempfile.mkdtemp())
-home = Home(root, f"sqlite:///{{root / 'ledger.sqlite3'}}")
+home = StateDirectory(root, f"sqlite:///{{root / 'ledger.sqlite3'}}")
 home.prepare()
 with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
     ledger.create_population("people", 100.0, 1e-7, simulated=True, actor="test")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldfare.mixing import mix
+from fieldfare.hashing import mix
 from fieldfare.plan import ClientSpec
 from fieldfare_client.training.schedule import schedule, user_keys
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fieldfare.errors import BadInput
-from fieldfare.wire import pseudonym
+from fieldfare.schema import pseudonym
 from fieldfare_client.storage import BlockColumn, from_partitions, open_table, write
 from fieldfare_client.users import UserTable
 

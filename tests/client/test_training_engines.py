@@ -12,8 +12,8 @@ from torch import nn
 from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
-from fieldfare.wire import Schema
 from fieldfare_client.training import KeyedDropout, Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.dropout import set_keys

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.wire import pseudonym
+from fieldfare.schema import pseudonym
 from fieldfare_client.users import UserTable
 
 TABLE = UserTable.grouped(["b", "a", "b", "c", "a", "b"], {"x": np.arange(6), "y": np.arange(12).reshape(6, 2)})

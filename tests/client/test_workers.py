@@ -13,7 +13,7 @@ import torch
 from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
-from fieldfare.wire import Schema
+from fieldfare.schema import Schema
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.training import Trainer, clip_with

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fieldfare import mechanisms
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
-from fieldfare.rounding import COST, Grid, Release
+from fieldfare.privatise import COST, Grid, Privatiser
 
 KEY = b"a fixed key for tests, 32 bytes!"
 
@@ -129,32 +129,32 @@ def test_the_float32_reply_of_many_users_needs_its_share_of_the_charge() -> None
 @pytest.mark.parametrize("numel", [1, 2000, 10**6, 10**8])
 @pytest.mark.parametrize("multiplier", [0.3, 1.0, 30.0])
 def test_the_noise_is_larger_by_what_the_grid_costs(multiplier: float, numel: int) -> None:
-    made = Release.of("grid", multiplier, 0.3, numel, 1, 1.3)
+    made = Privatiser.of("grid", multiplier, 0.3, numel, 1, 1.3)
     assert made.grid is not None
     assert made.cells == 0
     assert made.std == multiplier * made.grid.charged_clip(0.3, numel, 1)
     assert made.std <= multiplier * 0.3 * (1 + 3 * COST + 2e-7)  # a third of it but for 30 sigma on 1e8 parameters
     # No row is refused: noise at 16 standard deviations still has 2^20 floats in a cell.
     made.grid.release_(torch.zeros(1, dtype=torch.float64), torch.tensor([16 * 1.3], dtype=torch.float64), made.std)
-    whole = Release.of("discrete", multiplier, 0.3, numel, 1, 1.3)
+    whole = Privatiser.of("discrete", multiplier, 0.3, numel, 1, 1.3)
     assert whole.grid is not None
     assert whole.std == whole.cells * whole.grid.spacing >= multiplier * whole.grid.charged_clip(0.3, numel, 1)
-    assert Release.of("none", multiplier, 0.3, numel, 1, 1.3) == Release(multiplier * 0.3)
+    assert Privatiser.of("none", multiplier, 0.3, numel, 1, 1.3) == Privatiser(multiplier * 0.3)
 
 
 def test_loud_noise_on_many_parameters_takes_a_coarser_grid_and_pays_for_it() -> None:
-    made = Release.of("grid", 1000.0, 1.0, 10**8, 1, 1.0)
+    made = Privatiser.of("grid", 1000.0, 1.0, 10**8, 1, 1.0)
     assert made.grid is not None
     assert made.grid.spacing > Grid.fit(1.0, 10**8).spacing
     assert made.std == 1000.0 * made.grid.charged_clip(1.0, 10**8, 1)
     with pytest.raises(BadInput, match=r"privacy\.rounding = 'grid'"):
-        Release.of("grid", 1e6, 1.0, 10**8, 1, 1.0)
+        Privatiser.of("grid", 1e6, 1.0, 10**8, 1, 1.0)
 
 
 @pytest.mark.parametrize("rounding", ["grid", "discrete"])
 def test_releases_are_grid_points_and_a_resumed_stream_releases_the_same(rounding: str) -> None:
     mechanism, d = mechanisms.build({"kind": "tree", "estimator": "plain"}, 6), 500
-    made = Release.of(rounding, 2.0, 1.0, d, 3, 2.0)  # type: ignore[arg-type]
+    made = Privatiser.of(rounding, 2.0, 1.0, d, 3, 2.0)  # type: ignore[arg-type]
     assert made.grid is not None
     total = made.grid.snap_(torch.linspace(-1, 1, d, dtype=torch.float64))
     stream = made.stream(mechanism, d, SecureNoise(KEY))
@@ -172,7 +172,7 @@ def test_releases_are_grid_points_and_a_resumed_stream_releases_the_same(roundin
 def test_a_sum_of_another_length_or_dtype_is_refused_and_nothing_is_drawn(rounding: str) -> None:
     """The noise comes in pieces: an element that none of them covers would be released as it is."""
     mechanism = mechanisms.build({"kind": "independent"}, 2)
-    made = Release.of(rounding, 2.0, 1.0, 5, 1, 1.0)  # type: ignore[arg-type]
+    made = Privatiser.of(rounding, 2.0, 1.0, 5, 1, 1.0)  # type: ignore[arg-type]
     stream = made.stream(mechanism, 5, SecureNoise(KEY))
     for total in (torch.zeros(6, dtype=torch.float64), torch.zeros(4, dtype=torch.float64), torch.zeros(5)):
         with pytest.raises(BadInput, match="does not fit"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fieldfare_server.certificates import make_server
+from fieldfare_server.deployment.certificates import make_server
 
 GATE = Path(__file__).parents[2] / "deploy/gate"
 PRETENDED = """#!/bin/sh

@@ -101,7 +101,7 @@ def test_services_run_what_compose_runs(name: str) -> None:
     theirs = {flag for flag in flags(there["command"]) if not flag.startswith("--node-config")}
     assert theirs == flags(ours) - config
     programs = {"flower-superlink", "flower-superexec", "supervise", "/etc/gate/start.sh"}
-    programs |= {"fieldfare_server.superexec", "fieldfare_client.supernode", "fieldfare_client.warm"}
+    programs |= {"fieldfare_flower.coordinator", "fieldfare_flower.supernode", "fieldfare_flower.warm"}
     assert programs & set(there["command"]) == programs & set(ours) != set()
 
 

@@ -11,8 +11,8 @@ import pytest
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
-from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.session import Session
+from fieldfare_server.cli.progress import local_grid, run_here
+from fieldfare_server.run.session import Session
 from support.federation import home
 from support.visits import CLINIC, write_visits
 

@@ -230,7 +230,7 @@ def test_a_node_whose_key_is_revoked_takes_part_no_more(federation: Federation) 
 
 RENEW = """
 from pathlib import Path
-from fieldfare_server.certificates import renew_server
+from fieldfare_server.deployment.certificates import renew_server
 renew_server(Path("/secrets"), Path("/exchange"), ["superlink", "localhost"], ["gate", "localhost"], days={days})
 """
 SIDES = ("superlink", "gate", "coordinator", "api", "ledger")

@@ -21,11 +21,11 @@ import torch
 from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
-from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.flower import require_ended, run_flower_simulation, submit, superlink
-from fieldfare_server.home import Home
+from fieldfare_server.cli.progress import local_grid, run_here
+from fieldfare_server.deployment.flower import require_ended, run_flower_simulation, submit, superlink
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.session import Session
+from fieldfare_server.run.session import Session
 from support.deployed import round_time
 from support.flower import supernode
 
@@ -55,15 +55,15 @@ learning_rate = 0.3
 """
 
 
-def home_with_population(root: Path) -> Home:
-    home = Home(root, f"sqlite:///{root / 'ledger.sqlite3'}")
+def home_with_population(root: Path) -> StateDirectory:
+    home = StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}")
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population("writers", 1e4, 1e-5, simulated=True, actor="test")
     return home
 
 
-def model(home: Home, run: str) -> torch.Tensor:
+def model(home: StateDirectory, run: str) -> torch.Tensor:
     return torch.cat([t.reshape(-1) for _, t in sorted(load_file(home.root / run / "model.safetensors").items())])
 
 
@@ -172,7 +172,7 @@ def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             ours = f"FLWR_HOME={work}/".encode() in (place / "environ").read_bytes()
-            if ours and b"fieldfare_client.warm.parent" in (place / "cmdline").read_bytes():
+            if ours and b"fieldfare_flower.warm.parent" in (place / "cmdline").read_bytes():
                 found[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
     killed += [process for process, parent in found.items() if parent not in found]
     for process in killed:

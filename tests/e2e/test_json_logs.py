@@ -21,8 +21,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from fieldfare_client.tasks.digits import DigitsTask
-from fieldfare_server.flower import require_ended, stop, submit
-from fieldfare_server.home import Home
+from fieldfare_server.deployment.flower import require_ended, stop, submit
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from support.deployed import round_time
 
@@ -33,8 +33,8 @@ PROGRAM = [sys.executable, "-c", "from fieldfare_server.cli import main; main()"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
+def home(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
     made.prepare()
     with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
         ledger.create_population("writers", 8.0, 1e-5, actor="test")
@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @contextmanager
-def service(home: Home, log: Path, token_file: Path) -> Iterator[str]:
+def service(home: StateDirectory, log: Path, token_file: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -70,7 +70,7 @@ def get(url: str, token: str | None = None, method: str = "GET") -> int:
         return 0
 
 
-def use(url: str, home: Home, token: str, run: str) -> list[str]:
+def use(url: str, home: StateDirectory, token: str, run: str) -> list[str]:
     """Ask for everything, rightly and wrongly; returns the secrets that were sent."""
     with Ledger.open(home.ledger) as ledger:
         admin, _ = ledger.create_token("officer", ("admin",), actor="test")
@@ -84,7 +84,7 @@ def use(url: str, home: Home, token: str, run: str) -> list[str]:
     return [token, admin, wrong]
 
 
-def secrets_of(home: Home, run: str) -> list[str]:
+def secrets_of(home: StateDirectory, run: str) -> list[str]:
     """Whatever identifies a user or opens a run, as a log might spell it."""
     key = (home.root / run / "noise.key").read_bytes()
     found = [key.hex(), base64.b64encode(key).decode(), repr(key)]
@@ -108,7 +108,7 @@ def assert_clean(log: str, secrets: list[str]) -> None:
     assert not re.search(r"(-?\d+\.\d+(e-?\d+)?[,\s]+){8}|tensor\(|array\(", log)
 
 
-def test_in_one_process_every_line_parses(home: Home, tmp_path: Path) -> None:
+def test_in_one_process_every_line_parses(home: StateDirectory, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN)
     command = [*PROGRAM, "simulate", str(plan), "--home", str(home.root), "--json", "--nodes", "2"]
@@ -127,7 +127,7 @@ def test_in_one_process_every_line_parses(home: Home, tmp_path: Path) -> None:
 @pytest.mark.flower
 @pytest.mark.timeout(240)
 def test_as_deployed_every_line_of_every_process_parses(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JSON.items():
         monkeypatch.setenv(name, value)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.ledger import HeadFile, Ledger, verify
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import HeadFile, Ledger
 from support.driver import Place, fork_and_live, live, prepare
 from support.ledgers import commit, digest, gaussian, start
 from support.postgres import Cluster, find_programs, missing

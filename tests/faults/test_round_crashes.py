@@ -14,11 +14,12 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server import faults
-from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, verify
-from fieldfare_server.recharge import recharge
-from fieldfare_server.session import Session
-from fieldfare_server.strategy import FieldfareStrategy
+from fieldfare_server.evidence.recharge import recharge
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 RUN = "crashing"
@@ -37,7 +38,7 @@ THREE_QUERIES = plan(
 )
 
 
-def live(where: Home, fault: str, a_plan: Plan = SHORT) -> int:
+def live(where: StateDirectory, fault: str, a_plan: Plan = SHORT) -> int:
     """One life of a coordinator in a child process; its exit status, negative for a signal."""
     child = os.fork()
     if child == 0:
@@ -66,7 +67,7 @@ def live(where: Home, fault: str, a_plan: Plan = SHORT) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def released(where: Home) -> torch.Tensor:
+def released(where: StateDirectory) -> torch.Tensor:
     return torch.cat([t.reshape(-1) for t in load_file(where.root / RUN / "model.safetensors").values()])
 
 
@@ -120,6 +121,6 @@ def test_killed_in_every_epoch_of_three_queries(tmp_path: Path) -> None:
     assert report.ok, str(report.fault)
 
 
-def _runs(where: Home) -> tuple[object, ...]:
+def _runs(where: StateDirectory) -> tuple[object, ...]:
     with Ledger.open(where.ledger) as ledger:
         return ledger.runs().items

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fieldfare.plan import Plan
-from fieldfare_server.cli.running import local_grid, run_here
-from fieldfare_server.home import Home
+from fieldfare_server.cli.progress import local_grid, run_here
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.session import Session
+from fieldfare_server.run.session import Session
 from support.containers import ROOT, Federation
 
 TASK = "fieldfare_e2e:Digits400"
@@ -59,7 +59,7 @@ def run_alone(text: str, directory: Path) -> list[tuple[float, float]]:
     image = str(ROOT / "tests/e2e/image")
     if image not in sys.path:
         sys.path.append(image)
-    home = Home(directory, f"sqlite:///{directory / 'ledger.sqlite3'}")
+    home = StateDirectory(directory, f"sqlite:///{directory / 'ledger.sqlite3'}")
     home.prepare()
     parsed = Plan.from_toml(text)
     with Ledger.open(home.ledger, create=True) as ledger:

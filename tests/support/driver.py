@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
-from fieldfare_server.checkpoint import RunStore, key_commitment
+from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
 from support.ledgers import PLAN, digest
 
@@ -71,7 +71,7 @@ def prepare(place: Place) -> None:
 def live(place: Place) -> None:
     """One life: to the end of the run, unless something happens."""
     with Ledger.open(place.url, head_file=place.root / "head.json", patience=5.0) as ledger:
-        store = RunStore(place.root, RUN, keep=2)
+        store = RunFiles(place.root, RUN, keep=2)
         handle = _begin(ledger, store)
         if handle is None:
             return
@@ -86,7 +86,7 @@ def live(place: Place) -> None:
             handle.finish("done")
 
 
-def _begin(ledger: Ledger, store: RunStore) -> RunHandle | None:
+def _begin(ledger: Ledger, store: RunFiles) -> RunHandle | None:
     states = {run.id: run.state for run in ledger.runs().items}
     if states.get(RUN) == "done":
         return None
@@ -109,7 +109,7 @@ def _begin(ledger: Ledger, store: RunStore) -> RunHandle | None:
     )
 
 
-def _settle(handle: RunHandle, store: RunStore, params: torch.Tensor) -> torch.Tensor:
+def _settle(handle: RunHandle, store: RunFiles, params: torch.Tensor) -> torch.Tensor:
     opened = handle.open_round_pending()
     if opened is None:
         return params
@@ -122,7 +122,7 @@ def _settle(handle: RunHandle, store: RunStore, params: torch.Tensor) -> torch.T
     return params
 
 
-def _round(place: Place, handle: RunHandle, store: RunStore, params: torch.Tensor) -> torch.Tensor:
+def _round(place: Place, handle: RunHandle, store: RunFiles, params: torch.Tensor) -> torch.Tensor:
     index = handle.next_round
     users = handle.register_users(np.arange(index, index + 4, dtype=np.uint64))
     faults.point("strategy.selected")
@@ -147,7 +147,7 @@ def _round(place: Place, handle: RunHandle, store: RunStore, params: torch.Tenso
     return new
 
 
-def _commit(handle: RunHandle, store: RunStore, opened: OpenRound, name: str, meta: dict[str, Any]) -> None:
+def _commit(handle: RunHandle, store: RunFiles, opened: OpenRound, name: str, meta: dict[str, Any]) -> None:
     spent = PrivacyLoss.from_json(meta["spent"])
     handle.commit_round(opened, meta["participants"], spent, name, {}, {}, len(meta["participants"]))
     store.promote(name)

@@ -17,7 +17,7 @@ from fieldfare.task import Task, seeded
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.users import UserTable
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 USERS = 24
@@ -76,9 +76,9 @@ def plan(**changes: Any) -> Plan:
     return Plan.parse(table)
 
 
-def home(root: Path, epsilon: float = 50.0, simulated: bool = True, url: str = "") -> Home:
+def home(root: Path, epsilon: float = 50.0, simulated: bool = True, url: str = "") -> StateDirectory:
     """A home with the population `people`, in the empty database at `url`, else in a SQLite file of its own."""
-    made = Home(root / "home", url or f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
+    made = StateDirectory(root / "home", url or f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
     made.prepare()
     with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
         ledger.create_population("people", epsilon, 1e-5, simulated=simulated, actor="test")

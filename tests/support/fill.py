@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.checkpoint import RunStore
+from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger
 from support.ledgers import digest, gaussian, start
 
@@ -24,7 +24,7 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     ledger.revoke_token(token.id, actor="officer")
     run = start(ledger, 0.8, rounds=3)
     run.register_users(np.arange(100, 140, dtype=np.uint64))
-    store = None if root is None else RunStore(root, run.id)
+    store = None if root is None else RunFiles(root, run.id)
     if store is not None:
         store.create(bytes(32))
     for t, cohort in enumerate(([0, 1, 2], [2, 3], [4])):

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from fieldfare_server.flower import environment, program, stop
+from fieldfare_server.deployment.flower import environment, program, stop
 
 
 @contextlib.contextmanager

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
-from fieldfare.mechanisms import Stream
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.mechanisms.streams import IndependentStream, Ops
 from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.plan import Plan
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import IndependentStream, Ops
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.tasks.regression import RegressionTask, power_law
-from fieldfare_server.account import Rehearsal
-from fieldfare_server.session import Session, seeded_key
-from fieldfare_server.strategy import FieldfareStrategy, RoundReport
+from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.session import Session, seeded_key
+from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 Floats = NDArray[np.float64]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fieldfare_server.ledger import Ledger, verify
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
 from support.driver import ROUNDS, RUN, Place, charge
 
 

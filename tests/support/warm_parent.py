@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fieldfare_client.warm import parent, stand_in
+from fieldfare_flower.warm import parent, stand_in
 
 
 def draw() -> list[float]:

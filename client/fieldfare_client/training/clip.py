@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fieldfare import clipping
-from fieldfare.wire import Schema
+from fieldfare.schema import Schema
 from fieldfare_client.training.trainer import Clip
 
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare.wire import Schema
 from fieldfare_client.training.schedule import Schedule
 
 

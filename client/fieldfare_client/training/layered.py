@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare.wire import Schema
 from fieldfare_client.training.engines import Gradients, is_plain
 from fieldfare_client.training.layers import Layer, descend, layers_of
 from fieldfare_client.training.loop import LoopEngine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.mixing import mix
+from fieldfare.hashing import mix
 from fieldfare.plan import ClientSpec
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare.wire import Schema
 from fieldfare_client.training.engines import Batches, Chunk, Engine, Gradients, is_plain, spread, step_each
 from fieldfare_client.training.gram import InputLayer, pays
 from fieldfare_client.training.layers import Activation, Flatten, Linear, descend, layers_of

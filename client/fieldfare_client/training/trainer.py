@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare.wire import Schema
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.dropout import unkeyed
 from fieldfare_client.training.engines import Chunk, Engine

@@ -27,10 +27,10 @@ from fieldfare_server.api.schemas import (
     Verification,
 )
 from fieldfare_server.api.store import Request, TokenRecord, Totals
-from fieldfare_server.guarantee import guarantee, plan_facts
+from fieldfare_server.evidence.deployments_registry import registry_entry
+from fieldfare_server.evidence.guarantee import guarantee, plan_facts
+from fieldfare_server.evidence.statement import Statement, privacy_statement
 from fieldfare_server.ledger import Ledger, notes, views, watch
-from fieldfare_server.registry_entry import registry_entry
-from fieldfare_server.report import Statement, privacy_statement
 
 _CHECKED_AT_ONCE = 20_000
 """Audit rows."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fieldfare_server.guarantee import Guarantee
+from fieldfare_server.evidence.guarantee import Guarantee
 
 T = TypeVar("T")
 

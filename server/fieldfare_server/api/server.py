@@ -12,8 +12,8 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from fieldfare import logs
 from fieldfare.errors import BadInput
+from fieldfare_flower import logs
 from fieldfare_server.api.settings import is_loopback
 
 PORT = 8844

@@ -22,7 +22,7 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
-from fieldfare_server.report import Statement
+from fieldfare_server.evidence.statement import Statement
 
 Request = Literal["stop", "pause", "resume"]
 

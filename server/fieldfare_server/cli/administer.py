@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, refusals
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 
@@ -40,7 +40,7 @@ def _with_ledger(command: Callable[..., Answer], *, create: bool) -> Callable[..
     @functools.wraps(command)
     def run(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False, **own: Any) -> None:
         with refusals(json_):
-            where = Home.of(home, ledger)
+            where = StateDirectory.of(home, ledger)
             if create:
                 where.prepare()
             with Ledger.open(where.ledger, create=create, head_file=where.head_file) as opened:

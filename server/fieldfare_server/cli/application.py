@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldfare import __version__, logs
+from fieldfare import __version__
+from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
 COMMANDS = (
@@ -31,7 +32,7 @@ COMMANDS = (
 )
 GROUPS = ("population", "token", "certificates", "nodes")
 
-_MODULES = {"report": "runs", "audit": "runs", "verify": "runs", "abandon": "runs"}
+_MODULES = dict.fromkeys(("runs", "report", "audit", "verify", "abandon"), "history")
 """Where a command does not live in a module of its own name."""
 
 

@@ -12,7 +12,7 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import summary
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 _COLUMNS = {
@@ -41,7 +41,7 @@ def budget(
     with refusals(json_):
         if url is None:
             refuse_without_url(token_file, ca_file)
-            found = _from_ledger(Home.of(home, ledger), population)
+            found = _from_ledger(StateDirectory.of(home, ledger), population)
         else:
             found = _from_service(url, token_file, ca_file, population, local=bool(home or ledger))
         if json_:
@@ -62,7 +62,7 @@ def _shown(name: str, value: Any) -> Any:
     return f"{value:g}" if name == "delta" else value
 
 
-def _from_ledger(home: Home, name: str | None) -> list[dict[str, Any]]:
+def _from_ledger(home: StateDirectory, name: str | None) -> list[dict[str, Any]]:
     with Ledger.open(home.ledger) as opened:
         return [summary(view) for view in ((opened.population(name),) if name else opened.populations())]
 

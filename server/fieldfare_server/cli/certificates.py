@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fieldfare_server.certificates import DAYS, PARTS, make_node, make_server, renew_server
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import done, print_json, refusals
+from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, make_server, renew_server
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
 

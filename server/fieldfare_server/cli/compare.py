@@ -14,9 +14,9 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
-from fieldfare_server.cli.running import Trace, local_grid, run_here
-from fieldfare_server.plans import check_plan, load_plan
-from fieldfare_server.session import Session
+from fieldfare_server.cli.progress import Trace, local_grid, run_here
+from fieldfare_server.run.plans import check_plan, load_plan
+from fieldfare_server.run.session import Session
 
 
 def compare(

@@ -13,11 +13,11 @@ from fieldfare_server.cli.live import serving
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
-from fieldfare_server.cli.running import Trace, local_grid, run_here
-from fieldfare_server.home import Home
+from fieldfare_server.cli.progress import Trace, local_grid, run_here
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.plans import check_plan
-from fieldfare_server.session import Session
+from fieldfare_server.run.plans import check_plan
+from fieldfare_server.run.session import Session
 
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
@@ -49,8 +49,8 @@ def demo(
     a rehearsal on public data, charged to nobody and private for nobody.
     """
     with refusals(json_):
-        home = Home.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
-        home = Home(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
+        home = StateDirectory.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
+        home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
@@ -74,7 +74,7 @@ def demo_plan(task: str = "flights", mechanism: dict[str, Any] | None = None) ->
     )
 
 
-def _private(home: Home, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:
+def _private(home: StateDirectory, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:
     plan = demo_plan(task, mechanism)
     label = {"nu": "correlated (nu)", "independent": "independent"}[mechanism["kind"]]
     return run_here(Session.begin(home, plan, True), local_grid(plan, 4), label, quiet)
@@ -85,7 +85,7 @@ def _without_noise(task: str, quiet: bool) -> Trace:
     return run_here(Session.rehearse(plan, noise=False), local_grid(plan, 4), "no privacy", quiet, private=False)
 
 
-def _tell(home: Home, traces: list[Trace], picture: Path, as_json: bool) -> None:
+def _tell(home: StateDirectory, traces: list[Trace], picture: Path, as_json: bool) -> None:
     with Ledger.open(home.ledger) as ledger:
         population = ledger.population(POPULATION)
     if as_json:

@@ -18,7 +18,7 @@ from fieldfare_server.doctor import certificates as tls
 from fieldfare_server.doctor import ledger as books
 from fieldfare_server.doctor import secrets as keys
 from fieldfare_server.doctor.strangers import strangers
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 
 
 def doctor(
@@ -67,17 +67,17 @@ def _states_authentication() -> bool:
     return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
 
 
-def _home(home: Path | None, ledger: str | None) -> tuple[Home | None, list[Finding]]:
+def _home(home: Path | None, ledger: str | None) -> tuple[StateDirectory | None, list[Finding]]:
     """Where the state lies; or, where that cannot be said, why: everything else can still be looked at."""
     try:
-        return Home.of(home, ledger), []
+        return StateDirectory.of(home, ledger), []
     except BadInput as error:
         return None, [
             books.refused("ledger", error, "make the secrets (`fieldfare certificates server`) and mount them")
         ]
 
 
-def _machine(node: bool, where: Home | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+def _machine(node: bool, where: StateDirectory | None, against: Path | None, task: str | None) -> Iterator[Finding]:
     yield from machine.faults_armed()
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
     yield from machine.disk(*([where.root] if where else []), *volumes)
@@ -90,7 +90,7 @@ def _machine(node: bool, where: Home | None, against: Path | None, task: str | N
     )
 
 
-def _secrets(directory: Path | None, node: bool, where: Home | None) -> Iterator[Finding]:
+def _secrets(directory: Path | None, node: bool, where: StateDirectory | None) -> Iterator[Finding]:
     if directory is None:
         yield skipped("secrets", "no --secrets was given.")
     elif not directory.is_dir():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput, FieldfareError
-from fieldfare_server.durable import replace_file
+from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
 
 log = logging.getLogger("fieldfare.export")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import beside, config
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 
 
 @contextlib.contextmanager
-def serving(home: Home, port: int, enabled: bool = True) -> Iterator[str]:
+def serving(home: StateDirectory, port: int, enabled: bool = True) -> Iterator[str]:
     """Serve the page on loopback while inside; yields its address (another port if `port` is taken), "" if disabled."""
     if not enabled:
         yield ""

@@ -11,7 +11,7 @@ from fieldfare.errors import LedgerError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import done, print_json, refusals
 from fieldfare_server.cli.waiting import until
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 
@@ -24,7 +24,7 @@ def migrate(
     """Make the ledger if there is none, else bring it to this program's version. Back it up first."""
 
     def once() -> str:
-        where = Home.of(home, ledger)
+        where = StateDirectory.of(home, ledger)
         where.prepare()
         # A new ledger is made at the newest version; an old one refuses to open until it is migrated, so what
         # opening says does not matter here: `migrate` says it again where it is a real fault.

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.table import Table
 
-from fieldfare import logs
 from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
+from fieldfare_flower import logs
 
 DONE, BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 0, 2, 3, 4
 

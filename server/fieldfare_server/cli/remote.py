@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_server.api.client import Client
+from fieldfare_server.api.http_client import Client
 
 UrlOption = Annotated[str | None, typer.Option("--url", help="ask this budget service instead of opening a ledger")]
 TokenFileOption = Annotated[

@@ -14,10 +14,10 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.flower import require_ended, submit
-from fieldfare_server.home import Home
+from fieldfare_server.deployment.flower import require_ended, submit
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.plans import load_plan
+from fieldfare_server.run.plans import load_plan
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
             raise BadInput("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
         if insecure == (root_certificates is not None):
             raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
-        where = Home.of(home, ledger)
+        where = StateDirectory.of(home, ledger)
         text, task = "", ""
         if path:
             plan = load_plan(path)
@@ -72,7 +72,7 @@ def run(
             out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
 
 
-def _create(where: Home, plan: Plan, epsilon: float) -> None:
+def _create(where: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
     where.prepare()
     with Ledger.open(where.ledger, create=True) as ledger:

@@ -15,7 +15,7 @@ from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals, tell
 from fieldfare_server.cli.waiting import until
-from fieldfare_server.home import Home
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 
@@ -40,8 +40,8 @@ def serve(
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
 
-    def there() -> Home:
-        where = Home.of(home, ledger)
+    def there() -> StateDirectory:
+        where = StateDirectory.of(home, ledger)
         Ledger.open(where.ledger).close()
         return where
 
@@ -67,7 +67,7 @@ def serve(
         service.serve(made)
 
 
-def keep_token(where: Home, path: Path, use: str) -> None:
+def keep_token(where: StateDirectory, path: Path, use: str) -> None:
     """See to it that `path` holds a valid token with scope read, readable by its owner alone."""
     with Ledger.open(where.ledger) as opened:
         if path.exists() and opened.check_token(path.read_text().strip()) is not None:

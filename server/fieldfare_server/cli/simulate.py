@@ -13,12 +13,12 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.running import local_grid, require_users, run_here
-from fieldfare_server.flower import run_flower_simulation
-from fieldfare_server.home import Home
+from fieldfare_server.cli.progress import local_grid, require_users, run_here
+from fieldfare_server.deployment.flower import run_flower_simulation
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.plans import load_plan
-from fieldfare_server.session import Session
+from fieldfare_server.run.plans import load_plan
+from fieldfare_server.run.session import Session
 
 
 def simulate(
@@ -44,7 +44,7 @@ def simulate(
             )
         if export is not None:
             check_export(export)
-        where = Home.of(home, ledger)
+        where = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
                 load_plan(path)
@@ -59,12 +59,12 @@ def simulate(
         _tell(where, run_id, json_)
 
 
-def _begin(where: Home, plan: Plan) -> Session:
+def _begin(where: StateDirectory, plan: Plan) -> Session:
     require_users(plan)
     return Session.begin(where, plan, identity_is_stable=True)
 
 
-def _tell(where: Home, run_id: str, as_json: bool) -> None:
+def _tell(where: StateDirectory, run_id: str, as_json: bool) -> None:
     with Ledger.open(where.ledger) as ledger:
         run = ledger.run(run_id)
         population = ledger.population(run.population)

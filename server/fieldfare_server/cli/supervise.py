@@ -14,11 +14,11 @@ from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.cli.waiting import until
-from fieldfare_server.flower import submit
-from fieldfare_server.home import Home
+from fieldfare_server.deployment.flower import submit
+from fieldfare_server.deployment.supervisor import Supervisor, under_way
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.supervisor import Supervisor, under_way
 
 log = logging.getLogger("fieldfare.supervisor")
 
@@ -37,7 +37,7 @@ def supervise(
             raise BadInput(
                 "supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
             )
-        where = Home.of(home, ledger)
+        where = StateDirectory.of(home, ledger)
         certificates = root_certificates.absolute() if root_certificates else None
 
         def resume(run: RunView) -> None:

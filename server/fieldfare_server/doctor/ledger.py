@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from sqlalchemy import text
 
 from fieldfare.errors import FieldfareError, Refused
+from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
-from fieldfare_server.home import Home
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
-from fieldfare_server.ledger.verify import verify
-from fieldfare_server.supervisor import under_way
 
 CLOCKS = 5.0
 """Seconds by which the clocks of coordinator and database may differ: a lease lasts 30."""
 _PATIENCE = 5.0
 
 
-def ledger(home: Home) -> Iterator[Finding]:
+def ledger(home: StateDirectory) -> Iterator[Finding]:
     """All about the ledger of `home`. Opens it for reading, holds no head and writes none."""
     try:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
@@ -53,7 +53,7 @@ def _clock(opened: Ledger) -> Finding:
     return fine(check, "agrees with ours.")
 
 
-def _chain(opened: Ledger, home: Home) -> Iterator[Finding]:
+def _chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
     try:
         held = HeadFile(home.head_file).read()
     except FieldfareError as error:

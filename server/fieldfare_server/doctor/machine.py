@@ -11,9 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fieldfare import __version__, wire
+from fieldfare import __version__
 from fieldfare.errors import FieldfareError
 from fieldfare.task import load_task
+from fieldfare_flower import messages as wire
 from fieldfare_server import faults
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger import migrate

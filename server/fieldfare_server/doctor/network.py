@@ -16,7 +16,7 @@ from cryptography import x509
 
 from fieldfare import __version__
 from fieldfare.errors import FieldfareError
-from fieldfare_server.api.client import Client
+from fieldfare_server.api.http_client import Client
 from fieldfare_server.doctor.certificates import RENEW, dates
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from fieldfare_server.ledger.chain import Head, HeadFile
 from fieldfare_server.ledger.leases import this_process
-from fieldfare_server.ledger.runs import OpenRound, RunHandle
-from fieldfare_server.ledger.store import Ledger, new_run_id
-from fieldfare_server.ledger.verify import Fault, Report, verify
+from fieldfare_server.ledger.ledger import Ledger, new_run_id
+from fieldfare_server.ledger.run_handle import OpenRound, RunHandle
 
 __all__ = [
-    "Fault",
     "Head",
     "HeadFile",
     "Ledger",
     "OpenRound",
-    "Report",
     "RunHandle",
     "new_run_id",
     "this_process",
-    "verify",
 ]

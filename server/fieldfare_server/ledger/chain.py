@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.durable import replace_file
+from fieldfare_server.files.atomic import replace_file
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The ledger's tables. The migrations create them; a test keeps the two equal.
 
 `audit` is the ledger's spine: append-only, each row chained to the one before; every other row can be recomputed from
-it (`fieldfare_server.ledger.verify`). Privacy losses are JSON text of `PrivacyLoss`; binary columns are documented
+it (`fieldfare_server.evidence.verify`). Privacy losses are JSON text of `PrivacyLoss`; binary columns are documented
 where they are written (`blobs`, `users`).
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from fieldfare_server.ledger import models, reads
-from fieldfare_server.ledger.audit import Entry, Journal, clean
+from fieldfare_server.ledger.journal import Entry, Journal, clean
 
 TOKEN_USE = "token.use"  # noqa: S105 - an action's name
 RUN_AUDIT = "run.audit"

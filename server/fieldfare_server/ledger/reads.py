@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.ledger import blobs, budget, models, views
-from fieldfare_server.ledger.audit import Clock, read_head
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.journal import Clock, read_head
 from fieldfare_server.ledger.participation import ParticipationState
 
 MOST = 1000

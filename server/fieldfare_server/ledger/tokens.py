@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import BadInput
 from fieldfare_server.ledger import models, views
-from fieldfare_server.ledger.audit import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.reads import token_view
 
 _SCOPES = ("read", "admin")

@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy import Connection, and_, case, func, or_, select, text
 
 from fieldfare_server.ledger import chain, migrate, models, reads, views
-from fieldfare_server.ledger.audit import read_head
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.notes import RUN_AUDIT
 from fieldfare_server.ledger.reads import event_values, run_row, secretive_names
 

@@ -19,9 +19,9 @@ the mean of D(x) exactly (Lemma 17), and its momentum is that of Algorithm 4. Th
 trees and puts windows together from nodes; here the mechanism of the plan runs on the stack of the three queries:
 `momentum-tree` gives three discounted trees of which only the nodes that prefixes read are noised and charged, and any
 other kind will do. That carries less noise at the same charge, also than the paper's trees with exact accounting, which
-`fieldfare.mechanisms.three_tree` has for comparison.
+`oracles.three_tree` has for comparison.
 
-**Privacy.** That of the plan's mechanism for the stacked sum, see `fieldfare_server.aggregation`. Everything here is
+**Privacy.** That of the plan's mechanism for the stacked sum, see `fieldfare_server.run.aggregation`. All of it is
 post-processing: it decides utility alone, and the charge is the same byte for byte with any setting.
 
 **Right only where** the order is fixed: otherwise the memory of a round belongs to other users (Lemma 17 fails). Users

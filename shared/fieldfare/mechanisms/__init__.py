@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from fieldfare.mechanisms.base import About, HorizonError, Mechanism, MechanismSpec, Sensitivity, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
 from fieldfare.mechanisms.registry import build, describe, kinds, parse, register
 
 # Every file in this folder is imported, so that its specs register: to add a mechanism, add a file.
@@ -12,11 +12,9 @@ for _module in pkgutil.iter_modules(__path__):
 
 __all__ = [
     "About",
-    "HorizonError",
     "Mechanism",
     "MechanismSpec",
     "Sensitivity",
-    "Stream",
     "build",
     "describe",
     "kinds",

@@ -23,12 +23,13 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
+from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.mechanisms import toeplitz
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream, require_increasing
-from fieldfare.mechanisms.objective import Objective, PrefixLoss
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.streams import InverseBandStream
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import InverseBandStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

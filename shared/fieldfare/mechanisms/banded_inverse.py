@@ -20,10 +20,10 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
+from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.mechanisms import toeplitz
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.nu import noising_coefficients
-from fieldfare.mechanisms.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.participation import MinSeparation

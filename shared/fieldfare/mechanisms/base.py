@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -21,6 +21,7 @@ from pydantic import Field
 
 from fieldfare.errors import BadInput
 from fieldfare.registry import Table
+from fieldfare.streams.base import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from fieldfare.participation import Participation
 
 Bound = Literal["exact", "upper bound"]
-Take = Callable[[int, torch.Tensor], None]
-"""`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
 
 
 class Sensitivity(float):
@@ -78,83 +77,10 @@ class MechanismSpec(Table):
         raise TypeError(f"{type(self).__name__} names no mechanism")
 
 
-class Stream(ABC):
-    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly resumable."""
-
-    numel: int
-    dtype: torch.dtype
-    device: torch.device
-    round: int
-    """The next row to be drawn."""
-
-    @abstractmethod
-    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
-
-    @abstractmethod
-    def each_piece(self, take: Take) -> None:
-        """Hand row `round` of B z to `take`, piece by piece while each is in the cache; then advance.
-
-        Pieces come in any order and from several threads at once; together they are the row, each element once, and
-        where they are cut depends on `numel` alone. A piece is `take`'s to change, until it returns. When `take`
-        raises, the round is torn: the stream refuses to go on until `load_state_dict` or `skip`. Raises `HorizonError`.
-        """
-
-    def add_to(self, total: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """total += scale x row `round` of B z, in place, without a vector in between; then advances.
-
-        `total` has shape (numel,), float32 or float64, on the stream's device. The floats are those of
-        `total += scale * next()`.
-
-        Raises:
-            HorizonError: as `next`.
-            BadInput: `total` does not fit; nothing is drawn.
-        """
-        require_fit(total, self.numel, (torch.float32, torch.float64), self.device)
-
-        on_host = total.device.type == "cpu"
-        whole: Any = total.numpy() if on_host else total
-
-        def add(lo: int, piece: torch.Tensor) -> None:
-            noise: Any = piece.numpy() if on_host else piece  # a call of numpy costs half of one of torch
-            if scale != 1.0:
-                noise *= scale
-            whole[lo : lo + len(noise)] += noise
-
-        self.each_piece(add)
-        return total
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors, ints and strings only; never the key."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
-
-    @abstractmethod
-    def skip(self, t: int) -> None:
-        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
-
-
-def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype], device: torch.device) -> None:
-    """Raise `BadInput` unless `vector` has shape (numel,), one of `dtypes`, and lies on that kind of device."""
-    if vector.shape != (numel,) or vector.dtype not in dtypes or vector.device.type != device.type:
-        raise BadInput(
-            f"vector of shape {tuple(vector.shape)}, {vector.dtype}, {vector.device}",
-            "does not fit this stream.",
-            f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",
-        )
-
-
 def require_increasing(pattern: Sequence[int]) -> None:
     """Raise `BadInput` unless these are increasing rounds from 0."""
     if any(t < 0 for t in pattern[:1]) or any(a >= b for a, b in itertools.pairwise(pattern)):
         raise BadInput(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")
-
-
-class HorizonError(ValueError):
-    """Row T of a T-round mechanism was asked for."""
 
 
 class Mechanism(ABC):
@@ -213,7 +139,7 @@ class Mechanism(ABC):
 
     @property
     def whole(self) -> bool:
-        """Whether C and B are known to be matrices of whole numbers, as discrete noise needs (`fieldfare.discrete`)."""
+        """Whether C and B are known to be matrices of whole numbers, which discrete noise needs."""
         return False
 
     @property

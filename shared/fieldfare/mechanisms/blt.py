@@ -35,8 +35,8 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from fieldfare.errors import BadInput
+from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
-from fieldfare.mechanisms.objective import Objective, PrefixLoss
 from fieldfare.mechanisms.rational import Exponentials, towards_zero
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped

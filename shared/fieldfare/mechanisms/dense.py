@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms import gram
+from fieldfare.factorization import gram
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped

@@ -33,11 +33,12 @@ from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream, require_increasing
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import MemoryStream, ReplayStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,8 +11,8 @@ import torch
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.streams import IndependentStream
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.streams.chunked import IndependentStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

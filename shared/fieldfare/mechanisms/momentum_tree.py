@@ -36,14 +36,15 @@ import torch
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
-from fieldfare.mechanisms.compose import height_of
-from fieldfare.mechanisms.few_patterns import few_patterns
+from fieldfare.factorization.dyadic import height_of
+from fieldfare.factorization.few_patterns import few_patterns
+from fieldfare.factorization.tree_patterns import column_norms, largest_discounted_sum, node_norms
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.tree_patterns import column_norms, largest_discounted_sum, node_norms
-from fieldfare.mechanisms.tree_streams import ReadNodesStream, stored_heights
 from fieldfare.participation import MinSeparation, Participation, Single
+from fieldfare.streams.base import Stream
+from fieldfare.streams.tree import ReadNodesStream, stored_heights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,8 +78,7 @@ class MomentumTreeSpec(MechanismSpec):
             raise BadInput(
                 "mechanism.variant = 'three-tree'",
                 "is the published form, whose noise no plan needs: three queries share one tree's at a lower cost.",
-                "variant = 'flat' with server_optimizer.kind = 'three-query', or "
-                "fieldfare.mechanisms.three_tree.ThreeTree",
+                "variant = 'flat' with server_optimizer.kind = 'three-query', or oracles.three_tree.ThreeTree",
             )
         block = block_rounds(self.restart_every, rounds)
         scale = np.ones(block.bit_length())

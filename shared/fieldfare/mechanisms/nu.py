@@ -39,7 +39,7 @@ from scipy.optimize import minimize_scalar
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import rational
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Stream
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.mechanisms.toeplitz import (
@@ -50,6 +50,7 @@ from fieldfare.mechanisms.toeplitz import (
     window_stream,
 )
 from fieldfare.participation import Participation, Single
+from fieldfare.streams.base import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

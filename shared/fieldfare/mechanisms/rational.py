@@ -30,10 +30,10 @@ import torch
 from scipy.optimize import least_squares
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Stream
-from fieldfare.mechanisms.streams import BufferStream
 from fieldfare.mechanisms.toeplitz import MakeStream, evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import BufferStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

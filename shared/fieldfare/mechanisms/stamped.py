@@ -25,9 +25,10 @@ import torch
 from scipy.linalg import block_diag
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import HorizonError, Mechanism, Sensitivity, Stream, Take, require_increasing
+from fieldfare.mechanisms.base import Mechanism, Sensitivity, require_increasing
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.streams.base import HorizonError, Stream, Take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

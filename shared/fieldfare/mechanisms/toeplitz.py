@@ -31,9 +31,10 @@ from scipy.linalg import toeplitz as _toeplitz
 from scipy.signal import fftconvolve, lfilter
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, Sensitivity, Stream
-from fieldfare.mechanisms.streams import MemoryStream, ReplayStream, WindowStream
+from fieldfare.mechanisms.base import Mechanism, Sensitivity
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import MemoryStream, ReplayStream, WindowStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -33,15 +33,16 @@ import torch
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, Stream
-from fieldfare.mechanisms.compose import height_of, node_count, nodes
-from fieldfare.mechanisms.few_patterns import in_step_patterns
+from fieldfare.factorization.dyadic import height_of, node_count, nodes
+from fieldfare.factorization.few_patterns import in_step_patterns
+from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.tree_patterns import largest_square_sum, node_norms
-from fieldfare.mechanisms.tree_streams import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
 from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds, factor
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
+from fieldfare.streams.base import Stream
+from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

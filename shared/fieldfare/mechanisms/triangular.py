@@ -24,10 +24,11 @@ import torch
 from scipy.linalg import cholesky, solve_triangular
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, Sensitivity, Stream
-from fieldfare.mechanisms.few_patterns import in_step_patterns
-from fieldfare.mechanisms.streams import MemoryStream, ReplayStream
+from fieldfare.factorization.few_patterns import in_step_patterns
+from fieldfare.mechanisms.base import Mechanism, Sensitivity
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.streams.base import Stream
+from fieldfare.streams.chunked import MemoryStream, ReplayStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -19,10 +19,11 @@ from typer.testing import CliRunner, Result
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import COLUMNS, RoundExport
-from fieldfare_server.home import Home
-from fieldfare_server.ledger import Ledger, verify
-from fieldfare_server.recharge import recharge
-from fieldfare_server.session import Session
+from fieldfare_server.evidence.recharge import recharge
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
 from support.federation import home
 
 PLAN = """
@@ -46,7 +47,7 @@ batch_size = 3
 """
 
 
-def prepare(root: Path, task: str = "TinyTask", rounds: int = 5) -> tuple[Home, list[str]]:
+def prepare(root: Path, task: str = "TinyTask", rounds: int = 5) -> tuple[StateDirectory, list[str]]:
     (root / "plan.toml").write_text(PLAN.format(task=task, rounds=rounds))
     where = home(root, epsilon=200.0)
     return where, ["simulate", str(root / "plan.toml"), "--home", str(where.root), "--ledger", where.ledger, "--json"]
@@ -56,7 +57,7 @@ def simulate(arguments: list[str]) -> Result:
     return CliRunner().invoke(application, arguments)
 
 
-def told(where: Home) -> list[dict[str, object]]:
+def told(where: StateDirectory) -> list[dict[str, object]]:
     with Ledger.open(where.ledger) as ledger:
         (run,) = ledger.runs().items
         rounds = ledger.rounds(run.id).items

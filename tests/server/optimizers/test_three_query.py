@@ -16,16 +16,17 @@ from fieldfare import mechanisms
 from fieldfare.errors import BadInput
 from fieldfare.participation import FixedOrder
 from fieldfare.plan import ClientSpec, Plan
-from fieldfare.wire import Schema, TrainInstruction
+from fieldfare.schema import Schema
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training import Trainer
-from fieldfare_server.account import Rehearsal
+from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.optimizers import StepInfo, build
 from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares
-from fieldfare_server.plans import check_plan
-from fieldfare_server.session import Session, seeded_key
-from fieldfare_server.strategy import FieldfareStrategy
+from fieldfare_server.run.plans import check_plan
+from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.session import Session, seeded_key
+from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, TinyTask, plan
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 import fieldfare_client
-from fieldfare.wire import TrainReply
+from fieldfare_flower.messages import TrainReply
 
 spec = importlib.util.spec_from_file_location("honest_app", Path(fieldfare_client.__path__[1]) / "app.py")
 assert spec is not None

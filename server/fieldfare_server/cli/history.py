@@ -1,0 +1,173 @@
+"""`fieldfare runs`, `report`, `audit`, `verify`, `abandon`: what was run, what can be said of it, whether it holds."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fieldfare.errors import LedgerError
+from fieldfare_server.api.schemas import Run
+from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.evidence.recharge import recharge
+from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import verify as check
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger.views import RunView
+
+
+def runs(
+    population: Annotated[str | None, typer.Option(help="only this population's")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """The newest runs."""
+    with refusals(json_):
+        if url is None:
+            refuse_without_url(token_file, ca_file)
+            with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
+                found = [_row(run) for run in opened.runs(limit=limit, population=population).items]
+        else:
+            with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
+                found = [_served(run) for run in islice(client.runs(population), limit)]
+        if json_:
+            print_json(found)
+            return
+        print_table(
+            "Runs",
+            ("run", "population", "mechanism", "state", "rounds", "epsilon spent", "planned", "note"),
+            [
+                (
+                    run["id"],
+                    run["population"],
+                    run["mechanism"],
+                    run["state"],
+                    f"{run['next_round']}/{run['rounds']}",
+                    run["spent_epsilon"],
+                    run["planned_epsilon"],
+                    run["message"],
+                )
+                for run in found
+            ],
+        )
+
+
+def _row(run: RunView) -> dict[str, Any]:
+    said = run.model_dump(mode="json", exclude={"planned", "spent", "plan"})
+    return said | {"mechanism": run.plan.get("mechanism", {}).get("kind", "unknown")}
+
+
+def _served(run: Run) -> dict[str, Any]:
+    """A service's answer under the names that `_row` uses."""
+    said = run.model_dump(mode="json", exclude={"planned", "spent", "committed_rounds"})
+    return said | {
+        "next_round": run.committed_rounds,
+        "spent_epsilon": run.spent.epsilon,
+        "planned_epsilon": run.planned.epsilon,
+        "delta": run.planned.delta,
+        "message": run.message or "",
+        "started_at": run.started_at.timestamp(),
+        "updated_at": run.updated_at.timestamp(),
+        "ended_at": run.ended_at.timestamp() if run.ended_at else None,
+    }
+
+
+def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not fit."""
+    with refusals(json_):
+        where = StateDirectory.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            held = HeadFile(where.head_file).read()
+            result = check(opened, where.root, recompute=recharge, held=held)
+        if json_:
+            print_json(
+                {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}
+            )
+        elif result.ok:
+            out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
+        if result.fault:
+            raise LedgerError(
+                f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", "its backup"
+            )
+
+
+def abandon(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    reason: Annotated[str, typer.Option(help="why; it stands in the audit log for ever")],
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """End a run that nobody will resume: what it reserved and did not spend returns to the budget.
+
+    Refused while a coordinator holds it. Needs no key and no checkpoint: for runs whose machine is gone.
+    """
+    with refusals(json_):
+        where = StateDirectory.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            ended = opened.abandon(run, reason=reason, actor=actor())
+        if json_:
+            print_json(_row(ended))
+        else:
+            out.print(
+                f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
+                f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
+            )
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    format_: Annotated[
+        Literal["markdown", "html", "json"], typer.Option("--format", help="of the statement")
+    ] = "markdown",
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """The privacy statement of one run; every number in it comes from the ledger."""
+    with refusals(json_):
+        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
+            said = privacy_statement(opened, run)
+        if json_ or format_ == "json":
+            print_json(said.to_json())
+        else:
+            typer.echo(said.to_html() if format_ == "html" else said.to_markdown())
+
+
+def audit(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Test empirically that the run's mechanism adds the noise that was charged; the result is stored and shown.
+
+    The whitened-residual test sees a 1 % error of scale, a wrong correlation, a lost state. Canary estimates are lower
+    bounds on epsilon. The noise is drawn afresh, under a key of the audit's own: a run's own noise stays secret.
+    """
+    with refusals(json_):
+        where = StateDirectory.of(home, ledger)
+        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
+            result = audit_run(opened, run, actor=actor())
+        if json_:
+            print_json(result.model_dump(mode="json"))
+        else:
+            out.print(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
+            if result.canaries is not None:
+                names = result.canaries.model_dump(mode="json")
+                print_table(
+                    "Canaries (lower bounds on epsilon, never a guarantee)", ("estimate", "value"), names.items()
+                )
+        if not result.residual.passed:
+            raise LedgerError(f"audit of run {run}", result.residual.message)

@@ -1,0 +1,116 @@
+"""Run a session with something to look at: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fieldfare.plan import Plan
+from fieldfare_client.app import app as client_app
+from fieldfare_client.app import user_count
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_server.cli.output import err, out, tell
+from fieldfare_server.run.selection import require_possible
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
+
+
+@dataclass
+class Trace:
+    """What a run showed, round by round."""
+
+    label: str
+    run: str = ""
+    private: bool = True
+    reports: list[RoundReport] = field(default_factory=list)
+    seconds: float = 0.0
+    noise_multiplier: float = 0.0
+
+    @property
+    def score(self) -> float | None:
+        """The last round's held-out score."""
+        return self.reports[-1].score if self.reports else None
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the run spent; None where it is no private run."""
+        return self.reports[-1].epsilon if self.reports and self.private else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "label": self.label,
+            "run": self.run or None,
+            "private": self.private,
+            "rounds": len(self.reports),
+            "epsilon": self.epsilon,
+            "noise_multiplier": self.noise_multiplier,
+            "score": self.score,
+            "score_name": self.reports[-1].score_name if self.reports else None,
+            "seconds": round(self.seconds, 3),
+            "scores": [report.score for report in self.reports],
+        }
+
+
+def local_grid(plan: Plan, nodes: int) -> LocalGrid:
+    """The plan's task on `nodes` nodes of this process."""
+    return LocalGrid(client_app, nodes, {"task": plan.run.task})
+
+
+def require_users(plan: Plan) -> None:
+    """Refuse a plan that the task's users cannot fill, before anything is written. Raises `BadInput`."""
+    users = user_count(plan.run.task)
+    require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
+
+
+def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:
+    """Run `session` to its end on `grid`. What it raises is what `FieldfareStrategy.start` raises."""
+    trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
+    began = time.perf_counter()
+    with session:
+        if quiet:
+            FieldfareStrategy(session, trace.reports.append).start(grid)
+        elif out.is_terminal:
+            with _bar() as progress:
+                task = progress.add_task(label, total=session.plan.run.rounds, completed=session.next_round, said="")
+
+                def show(report: RoundReport) -> None:
+                    trace.reports.append(report)
+                    progress.update(task, advance=1, said=_said(report, private))
+
+                FieldfareStrategy(session, show).start(grid)
+        else:
+            FieldfareStrategy(session, _lines(trace, private)).start(grid)
+    trace.seconds = time.perf_counter() - began
+    return trace
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        console=err,
+    )
+
+
+def _said(report: RoundReport, private: bool) -> str:
+    score = "—" if report.score is None else f"{report.score:.4f}"
+    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g}" if private else "NOT PRIVATE"
+    return f"{spent}   {report.score_name} {score}"
+
+
+def _lines(trace: Trace, private: bool) -> Callable[[RoundReport], None]:
+    def say(report: RoundReport) -> None:
+        trace.reports.append(report)
+        done = report.round + 1
+        if done == report.rounds or done % max(1, report.rounds // 8) == 0:
+            tell(f"{trace.label}: round {done}/{report.rounds}   {_said(report, private)}")
+
+    return say

@@ -1,0 +1,1 @@
+"""Handing runs to a federation of real machines."""

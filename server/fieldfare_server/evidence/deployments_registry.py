@@ -1,0 +1,162 @@
+"""A run as an entry of the Differential Privacy Deployments Registry (registry.opendp.org), tier 3.
+
+The fields are those of the registry's own entries (arXiv 2509.13509; github.com/opendp/deployments-registry-data). JSON
+is YAML, so the entry can be submitted as it is, once the curator has filled in what no ledger knows: those fields are
+null, and `missing` lists them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
+from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee, plan_facts
+from fieldfare_server.ledger import Ledger, views
+from fieldfare_server.ledger.models import SEEDED
+
+
+class Curator(BaseModel):
+    """What a person has to say: the ledger knows nothing of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str | None = Field(default=None, description="of the data product")
+    data_curators: tuple[str, ...] = ()
+    intended_use: str | None = None
+    data_product_region: str | None = None
+    data_product_sector: str | None = None
+    description: str | None = None
+    justification: str | None = Field(default=None, description="why these choices were made")
+    sources: str | None = None
+    registry_authors: tuple[str, ...] = ()
+
+
+def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
+    """A tier 3 entry. Raises `BadInput` if there is no such run, or its noise was not secret: that is no deployment."""
+    run = ledger.run(run_id)
+    _require_deployment(run)
+    population = ledger.population(run.population)
+    told = curator or Curator()
+    entry = {
+        "url_slug": f"fieldfare-{run.id}".lower(),
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "product": _product(run, told),
+            "dp_flavor": _flavor(run, population),
+            "privacy_loss": _loss(run, population),
+            "model": _model(run, population),
+            "accounting": _accounting(run, population),
+            "implementation": _implementation(run, population, told),
+            "resources": {"sources": told.sources, "registry_authors": list(told.registry_authors)},
+        },
+    }
+    return entry | {"missing": missing(entry)}
+
+
+def _require_deployment(run: views.RunView) -> None:
+    if run.noise_source == SEEDED:
+        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
+
+
+def missing(entry: dict[str, Any], path: str = "") -> list[str]:
+    """The dotted names of fields that are null or empty."""
+    found: list[str] = []
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            found += missing(value, f"{path}{name}.")
+        elif value is None or value == []:
+            found.append(path + name)
+    return found
+
+
+def _product(run: views.RunView, told: Curator) -> dict[str, Any]:
+    ended = run.ended_at
+    return {
+        "name": told.name,
+        "data_curators": list(told.data_curators),
+        "intended_use": told.intended_use,
+        "data_product_type": "Machine learning model",
+        "data_product_region": told.data_product_region,
+        "description": told.description,
+        "publication_date": None if ended is None else datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d"),
+        "data_product_sector": told.data_product_sector,
+    }
+
+
+def _flavor(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+    unprotected = [line for line in guarantee(run, population).not_covered if "public by adjacency" in line]
+    return {
+        "name": _name(run.spent),
+        "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
+        "unprotected_quantities": " ".join(unprotected) or "None by adjacency.",
+    }
+
+
+def _name(loss: PrivacyLoss) -> str:
+    if loss.sampled:
+        return "Approximate DP"
+    if loss.concentrated:
+        return "Zero-concentrated DP, stated also as approximate DP"
+    return "Gaussian DP, stated also as zero-concentrated and approximate DP"
+
+
+def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+    parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
+    if not run.spent.sampled:
+        parameters |= {"rho": run.spent.rho} | ({"mu": run.spent.mu} if run.spent.gaussian else {})
+    return {
+        "privacy_unit": f"{population.unit.capitalize()}-level",
+        "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the training.",
+        "privacy_parameters": parameters,
+        "privacy_parameters_description": (
+            f"Spent by this run. All runs on the same {population.unit}s together: epsilon "
+            f"{population.spent_epsilon:.6g} of {population.epsilon:g} at delta {population.delta:g}."
+        ),
+    }
+
+
+def _model(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+    return {
+        "model_name": "Central",
+        "actors": (
+            f"Nodes hold the {population.unit}s' data, train locally and clip. The server sums, adds the noise and "
+            "keeps its key; it is trusted to do so. Everybody else sees released models only and need not be trusted."
+        ),
+        "release_type": "Many releases",
+        "release_type_description": f"The model after each of {run.next_round} committed rounds; all are covered.",
+        "data_source_type": "Dynamic",
+        "data_source_type_description": "Nodes train on the data that they hold when they are asked.",
+        "access_type": "Non-interactive",
+    }
+
+
+def _accounting(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+    return {
+        "post_processing": "Server optimizer, evaluation on held-out data and statistics use only privatised sums.",
+        "composition": (
+            f"Within the run: {accountant()}; the charge is for the mechanism that ran and the participation that was "
+            f"realised. Between runs: {population.runs_total} runs of the population compose in one ledger, which "
+            f"refuses a run that would exceed epsilon {population.epsilon:g}."
+        ),
+    }
+
+
+def _implementation(run: views.RunView, population: views.PopulationView, told: Curator) -> dict[str, Any]:
+    card = guarantee(run, population)
+    facts = plan_facts(run)
+    lines = [f"{fact.name}: {fact.value}." for fact in card.facts if fact.name not in ("Unit", "Adjacency")]
+    lines += list(card.not_covered)
+    tuned = population.runs_total - 1
+    return {
+        "pre_processing_eda_hyperparameter_tuning": (
+            f"{tuned} other runs on the same population; each is charged to the same budget. Plan {run.plan_digest}"
+            + (f", task {facts.plan.run.task}." if facts else ".")
+        ),
+        "mechanisms": "\n".join(f"- {line}" for line in lines),
+        "justification": told.justification,
+    }

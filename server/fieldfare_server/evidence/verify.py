@@ -1,0 +1,320 @@
+"""Whether a ledger is what its writers made it: the chain, every row, every charge, every checkpoint.
+
+What it can see: any changed, added, missing or reordered row, and, given the head that a coordinator held, a log that
+was cut short or an old copy put back. What it cannot: a forger who rewrites the whole log consistently, and the held
+head with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, and_, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import FieldfareError
+from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
+from fieldfare_server.ledger import blobs, chain, migrate, models
+from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.journal import read_head
+from fieldfare_server.ledger.ledger import Ledger
+
+Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
+"""(round, indices of its participants) -> the run's cumulative loss. Called for every committed round in order, on one
+object a run, so that it may remember."""
+
+Recompute = Callable[[str], Charge]
+"""plan_json -> a fresh `Charge`."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first row that does not fit."""
+
+    table: str
+    row: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.row}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was checked, and the first fault if there is one."""
+
+    ledger: str
+    head: Head | None
+    fault: Fault | None
+    checked: Mapping[str, int] = field(default_factory=dict)
+    """How many of each: audit, populations, users, runs, rounds, charges, checkpoints, tokens."""
+
+    @property
+    def ok(self) -> bool:
+        return self.fault is None
+
+
+def verify(
+    ledger: Ledger,
+    store_root: Path | None = None,
+    *,
+    recompute: Recompute | None = None,
+    held: Head | None = None,
+) -> Report:
+    """Check everything and stop at the first row that does not fit.
+
+    store_root: where the runs' checkpoints are (None: not checked). recompute: how to charge a plan (None: charges are
+    checked against the log, not recomputed). held: the end of the log as somebody outside remembers it.
+    """
+    try:
+        with ledger.database.read() as connection:
+            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held)
+    except FieldfareError as error:
+        return Report(ledger.url, None, Fault("database", ledger.url, str(error)))
+
+
+def verify_on(
+    connection: Connection,
+    name: str,
+    store_root: Path | None = None,
+    *,
+    recompute: Recompute | None = None,
+    held: Head | None = None,
+) -> Report:
+    """`verify` as the transaction of `connection` sees the ledger; `name` is what the report calls it."""
+    work = _Verification(store_root, recompute, held)
+    fault = None
+    try:
+        work.run(connection)
+    except Unfit as unfit:
+        fault = Fault(unfit.table, unfit.row, unfit.why)
+    except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
+        # damage can turn any value into one of another type, length or sign
+        fault = Fault("database", name, f"{type(error).__name__}: {error}")
+    return Report(name, work.head, fault, work.checked)
+
+
+_STREAM = {"yield_per": 1000}
+
+
+class _Verification:
+    def __init__(self, store_root: Path | None, recompute: Recompute | None, held: Head | None) -> None:
+        self._root, self._recompute, self._held = store_root, recompute, held
+        self.head: Head | None = None
+        self.checked: dict[str, int] = {}
+
+    def run(self, connection: Connection) -> None:
+        if connection.dialect.name == "sqlite":
+            for (line,) in connection.execute(text("PRAGMA integrity_check(1)")).all():
+                if line != "ok":
+                    raise Unfit("database", "file", str(line))
+            for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
+                raise Unfit(str(table), str(row), f"it refers to a row of {parent} that is not there")
+        replay = self._chain(connection)
+        names = self._populations(connection, replay)
+        self._tokens(connection, replay)
+        self._runs(connection, replay, names)
+        for name in migrate.damage(connection):
+            raise Unfit("schema", name, "it is not as the migrations made it")
+
+    def _chain(self, connection: Connection) -> Replay:
+        self.head = head = read_head(connection)
+        replay, previous, number = Replay(), chain.genesis(head.ledger), 0
+        rows = connection.execute(select(models.audit).order_by(models.audit.c.id), execution_options=_STREAM)
+        for row in map(dict, rows.mappings()):
+            number += 1
+            if row["id"] != number:
+                raise Unfit("audit", str(number), f"it is missing; row {row['id']} follows")
+            if row["previous"] != previous:
+                raise Unfit("audit", str(number), "it does not continue the row before")
+            if row["hash"] != _hash(row):
+                raise Unfit("audit", str(number), "its content is not what its hash was made of")
+            previous = row["hash"]
+            if self._held is not None and self._held.count == number and self._held.hash != previous:
+                raise Unfit("audit", str(number), "it is not the row that was seen in its place")
+            replay.apply(row)
+            self.checked["audit"] = number
+        if (head.count, head.hash) != (number, previous):
+            raise Unfit("audit", str(number + 1), f"it is missing: the log ended at row {head.count}")
+        if self._held is not None and (self._held.ledger, number < self._held.count) != (head.ledger, False):
+            raise Unfit("audit", str(number + 1), f"it is missing: row {self._held.count} was seen once")
+        return replay
+
+    def _populations(self, connection: Connection, replay: Replay) -> dict[int, str]:
+        names: dict[int, str] = {}
+        rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
+        for row in rows:
+            expected = replay.populations.get(row["name"])
+            if expected is None:
+                raise Unfit("populations", row["name"], "the log knows nothing of it")
+            _compare("populations", row["name"], {**row, "salt": _sha256(row["salt"])}, expected.values)
+            names[row["id"]] = row["name"]
+            count = self._users(connection, row["id"], row["name"], expected.chunks)
+            if row["adjacency"] != "add_remove":  # there a count of users is not for printing
+                self.checked["users"] = self.checked.get("users", 0) + count
+        self._all_there("populations", replay.populations, names.values())
+        return names
+
+    def _users(self, connection: Connection, number: int, name: str, chunks: list[dict[str, Any]]) -> int:
+        where = models.users.c.population_id == number
+        rows = connection.execute(select(models.users).where(where).order_by(models.users.c.first)).mappings()
+        found = {row["first"]: (row["count"], row["hashes"]) for row in rows}
+        for chunk in chunks:
+            count, hashes = found.pop(chunk["first"], (0, b""))
+            if count != chunk["count"] or len(hashes) != 8 * count or _sha256(hashes) != chunk["hashes"]:
+                raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
+        if found:
+            raise Unfit("users", f"{name} {min(found)}", "the log knows nothing of them")
+        return sum(chunk["count"] for chunk in chunks)
+
+    def _tokens(self, connection: Connection, replay: Replay) -> None:
+        rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
+        for row in rows:
+            expected = replay.tokens.get(row["id"])
+            if expected is None:
+                raise Unfit("tokens", row["id"], "the log knows nothing of it")
+            _compare("tokens", row["id"], dict(row), expected)
+        self._all_there("tokens", replay.tokens, [row["id"] for row in rows])
+
+    def _runs(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+        rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
+        for row in rows:
+            expected = replay.runs.get(row["id"])
+            if expected is None:
+                raise Unfit("runs", row["id"], "the log knows nothing of it")
+            _compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, expected.values)
+            if _sha256(row["plan"].encode()) != expected.plan:
+                raise Unfit("runs", row["id"], "its plan is not the one it was started with")
+            self._rounds(connection, row["seq"], row["id"], expected)
+            self._charges(connection, row["seq"], row["id"], row["plan"], expected)
+            self._checkpoints(row["id"], expected)
+        self._all_there("runs", replay.runs, [row["id"] for row in rows])
+
+    def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
+        query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
+        left = dict(run.attempts)
+        for row in connection.execute(query, execution_options=_STREAM).mappings():
+            key = (row["index"], row["attempt"])
+            label = f"{run_id} {key[0]}.{key[1]}"
+            expected: Attempt | None = left.pop(key, None)
+            if expected is None:
+                raise Unfit("rounds", label, "the log knows nothing of it")
+            shown = {
+                **row,
+                "statistics": _sha256(row["statistics"].encode()),
+                "rejects": _json("rounds", label, row["rejects"]),
+                "cohort": None if row["cohort"] is None else _sha256(row["cohort"]),
+            }
+            _compare("rounds", label, shown, expected.values)
+            self.checked["rounds"] = self.checked.get("rounds", 0) + 1
+        for index, attempt in sorted(left):
+            raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
+
+    def _charges(self, connection: Connection, seq: int, run_id: str, plan: str, run: Run) -> None:
+        charge = None if self._recompute is None else self._recompute(plan)
+        committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
+        for index, users in self._participations(connection, seq, run_id, committed):
+            if charge is None:
+                continue
+            right = charge(index, users)
+            recorded = PrivacyLoss.from_json(committed[index].values["spent"])
+            if not _same(recorded, right):
+                why = f"its charge is {recorded}, and its plan and participation give {right}"
+                raise Unfit("rounds", f"{run_id} {index}", why)
+            self.checked["charges"] = self.checked.get("charges", 0) + 1
+
+    def _participations(
+        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
+    ) -> Iterator[tuple[int, Any]]:
+        c = models.participations.c
+        r = models.rounds.c
+        same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
+        query = (
+            select(c.index, c.count, c.users, r.id)
+            .outerjoin(models.rounds, same)
+            .where(c.run_seq == seq)
+            .order_by(c.index)
+        )
+        expected = iter(sorted(committed))
+        for index, count, blob, round_id in connection.execute(query, execution_options=_STREAM):
+            label = f"{run_id} {index}"
+            wanted = next(expected, None)
+            if wanted is not None and index > wanted:
+                raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
+            if index != wanted:
+                raise Unfit("participations", label, "the log knows nothing of it")
+            if round_id is None:
+                raise Unfit("participations", label, "it refers to another round")
+            attempt = committed[index]
+            if _sha256(blob) != attempt.users or count != attempt.values["participants"]:
+                raise Unfit("participations", label, "these are not the users that took part")
+            try:
+                yield index, blobs.decode(blob, count)
+            except ValueError as error:
+                raise Unfit("participations", label, str(error)) from None
+        wanted = next(expected, None)
+        if wanted is not None:
+            raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
+
+    def _checkpoints(self, run_id: str, run: Run) -> None:
+        if self._root is None:
+            return
+        from fieldfare_server.files.checkpoint import RunFiles  # which loads torch, and only this part needs it
+
+        committed = {a.values["checkpoint"] for a in run.attempts.values() if a.values["state"] == "committed"}
+        found = RunFiles(self._root, run_id).digests()
+        for name, digest in found.items():
+            if name != digest:
+                raise Unfit("checkpoints", f"{run_id} {name}", f"its bytes have the digest {digest}")
+            if name not in committed:
+                raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
+        newest = run.values["checkpoint"]
+        if newest is not None and newest not in found and not RunFiles(self._root, run_id).holds(newest):
+            raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
+        self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(found)
+
+    def _all_there(self, table: str, expected: Mapping[str, Any], found: Any) -> None:
+        missing = [name for name in expected if name not in set(found)]
+        if missing:
+            raise Unfit(table, missing[0], "it is missing")
+        self.checked[table] = len(expected)
+
+
+def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    for column, value in expected.items():
+        if row[column] != value:
+            raise Unfit(table, label, f"{column} is {row[column]!r}, and the log says {value!r}")
+
+
+def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
+    pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
+    close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
+    return close and sorted(map(repr, recorded.sampled)) == sorted(map(repr, right.sampled))
+
+
+def _hash(row: Mapping[str, Any]) -> str:
+    try:
+        return chain.row_hash(row)
+    except (TypeError, ValueError):
+        return ""
+
+
+def _json(table: str, label: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise Unfit(table, label, "it is not JSON") from None
+
+
+def _sha256(data: object) -> str:
+    # SQLite gives back whatever type an edit has left in a column
+    return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()

@@ -1,0 +1,251 @@
+"""A run's files: its noise key and its checkpoints, which are either whole or not there.
+
+    ROOT/RUN/noise.key                 32 bytes, mode 0600; the ledger holds only a commitment to it
+    ROOT/RUN/pending/DIGEST.safetensors   written before the ledger's commit: nobody but this program may read it
+    ROOT/RUN/checkpoints/DIGEST.safetensors   promoted after it
+
+A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or foreign file
+cannot be taken for it. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from fieldfare.errors import CheckpointError
+from fieldfare_server import faults
+from fieldfare_server.files.atomic import replace_file, sync_directory
+
+_SUFFIX = ".safetensors"
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_BLOCK = 1 << 22
+
+
+def key_commitment(key: bytes) -> str:
+    """SHA-256 (hex) of the noise key under a prefix of its own: tells keys apart, and nothing else about them."""
+    return hashlib.sha256(b"fieldfare.noise-key.v1\0" + key).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint: its round, tensors by name, and JSON metadata."""
+
+    digest: str
+    round: int
+    tensors: dict[str, torch.Tensor]
+    meta: dict[str, Any]
+
+
+class RunFiles:
+    """The files of one run below `root`. One coordinator writes; the ledger's lease sees to that."""
+
+    def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
+        """keep: how many committed checkpoints to keep (the newest; None: all)."""
+        if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
+            raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.")
+        self.directory = Path(root) / run_id
+        self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"
+        self._key = self.directory / "noise.key"
+        self._keep = keep
+
+    def create(self, key: bytes) -> None:
+        """Make the run's directory with its noise key (32 bytes). Raises `CheckpointError` if it has one already."""
+        if len(key) != 32:
+            raise CheckpointError("noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes")
+        if self._key.exists():
+            raise CheckpointError(f"noise key {self._key}", "there is one already; replacing it would break resuming.")
+        for directory in (self.directory, self._pending, self._committed):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self._key, key)
+        sync_directory(self.directory.parent)
+
+    def remove(self) -> None:
+        """Undo `create`, for a run that the ledger refused: nothing was released. Raises if there are checkpoints."""
+        if any(self._files(self._committed)):
+            raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
+        self._remove_pending()
+        self._key.unlink(missing_ok=True)
+        for directory in (self._pending, self._committed, self.directory):
+            directory.rmdir()
+
+    def key(self) -> bytes:
+        """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
+        try:
+            mode = self._key.stat().st_mode & 0o777
+            key = self._key.read_bytes()
+        except OSError as error:
+            raise CheckpointError(
+                f"noise key {self._key}", f"it cannot be read ({error.strerror}); no other key will do.", "its backup"
+            ) from None
+        if mode & 0o077:
+            raise CheckpointError(f"noise key {self._key}", f"others can read it (mode {mode:o}).", "chmod 600")
+        if len(key) != 32:
+            raise CheckpointError(f"noise key {self._key}", f"it has {len(key)} bytes, not 32.", "its backup")
+        return key
+
+    def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+        """Write a pending checkpoint, durably; returns its digest (SHA-256, hex).
+
+        meta: finite JSON with all that `commit_round` needs, so that a crash before the commit can be rolled forward.
+        Raises `CheckpointError` if the disk refuses; then no pending checkpoint is left.
+        """
+        self._remove_pending()
+        temporary = self._pending / f".{secrets.token_hex(8)}.tmp"
+        try:
+            digest = _write_file(temporary, round, tensors, meta)
+            faults.point("checkpoint.synced")
+            temporary.rename(self._pending / (digest + _SUFFIX))
+            sync_directory(self._pending)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"checkpoint of round {round} in {self.directory}",
+                f"it cannot be written ({error.strerror}).",
+                "make room, then resume the run",
+            ) from error
+        faults.point("checkpoint.pending")
+        return digest
+
+    def promote(self, digest: str) -> Path:
+        """Make the pending checkpoint visible, after the ledger's commit; returns its path. May be repeated."""
+        source, target = self._pending / (digest + _SUFFIX), self._committed / (digest + _SUFFIX)
+        faults.point("checkpoint.promoting")
+        try:
+            if source.exists():
+                source.rename(target)
+                sync_directory(self._committed)
+                sync_directory(self._pending)
+            elif not target.exists():
+                raise CheckpointError(f"checkpoint {digest}", f"it is nowhere in {self.directory}.", "its backup")
+            faults.point("checkpoint.promoted")
+            self._prune(digest)
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {target}", f"it cannot be promoted ({error.strerror}).") from error
+        return target
+
+    def pending(self) -> Checkpoint | None:
+        """The whole checkpoint that awaits the ledger's commit, if there is one; torn ones are removed."""
+        for path in self._files(self._pending):
+            if path.suffix == _SUFFIX and _digest(path) == path.stem:
+                return _read(path, path.stem)
+            path.unlink()
+        return None
+
+    def discard(self) -> None:
+        """Remove what is pending: its round was voided."""
+        self._remove_pending()
+
+    def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted now if a crash came first.
+
+        Raises `CheckpointError` if it is missing or its bytes are not those that were committed.
+        """
+        path = self._committed / (digest + _SUFFIX)
+        if not path.exists():
+            path = self.promote(digest)
+        if not hmac.compare_digest(_digest(path), digest):
+            raise CheckpointError(f"checkpoint {path}", "its bytes are not those that were committed.", "its backup")
+        found = _read(path, digest)
+        return found.tensors, found.meta
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each committed checkpoint's bytes by the digest that its name claims."""
+        return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
+
+    def holds(self, digest: str) -> bool:
+        """Whether a whole checkpoint of that digest is there, promoted or still pending."""
+        paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
+        return any(path.exists() and _digest(path) == digest for path in paths)
+
+    def _prune(self, newest: str) -> None:
+        if self._keep is None:
+            return
+        files = [path for path in self._files(self._committed) if path.stem != newest]
+        files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for path in files[max(0, self._keep - 1) :]:
+            path.unlink()
+            faults.point("checkpoint.pruned")
+
+    def _remove_pending(self) -> None:
+        for path in self._files(self._pending):
+            path.unlink()
+
+    @staticmethod
+    def _files(directory: Path) -> Iterator[Path]:
+        return iter(sorted(directory.iterdir()) if directory.is_dir() else ())
+
+
+def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    """Write one safetensors file through, tensor by tensor, without a copy of the whole; returns its SHA-256."""
+    note = json.dumps({"round": round, "meta": meta}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    header: dict[str, Any] = {"__metadata__": {"fieldfare": note}}
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    offset = 0
+    for name, tensor in ordered:
+        if tensor.dtype not in _NAMES or name == "__metadata__":
+            raise CheckpointError(f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_NAMES.values()))
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    hasher = hashlib.sha256()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+
+        def put(data: bytes | memoryview) -> None:
+            hasher.update(data)
+            file.write(data)
+
+        put(len(text).to_bytes(8, "little"))
+        put(text)
+        faults.point("checkpoint.writing")
+        for number, (_, tensor) in enumerate(ordered):
+            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            put(flat.numpy().data)
+            if number == len(ordered) // 2:
+                file.flush()
+                faults.point("checkpoint.half-written")
+        file.flush()
+        faults.point("checkpoint.written")
+        os.fsync(file.fileno())
+    return hasher.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def _read(path: Path, digest: str) -> Checkpoint:
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads(file.metadata()["fieldfare"])
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        return Checkpoint(digest, int(note["round"]), tensors, dict(note["meta"]))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).") from None

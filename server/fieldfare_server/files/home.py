@@ -1,0 +1,44 @@
+"""Where a deployment keeps its state: the ledger's address and the directory of checkpoints and keys."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fieldfare.errors import BadInput
+
+
+@dataclass(frozen=True)
+class StateDirectory:
+    """`root` holds one directory a run; `ledger` is a SQLAlchemy URL."""
+
+    root: Path
+    ledger: str
+    lease_patience: float = 60.0
+    """Seconds to wait for a dead coordinator's lease before a resume is refused."""
+
+    @classmethod
+    def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
+        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs and SQLite inside of it.
+
+        FIELDFARE_LEDGER_FILE names a file that holds the URL, so that a password need not stand in an environment.
+        """
+        path = Path(root or os.environ.get("FIELDFARE_HOME") or "runs").expanduser().absolute()
+        url = ledger or os.environ.get("FIELDFARE_LEDGER")
+        secret = os.environ.get("FIELDFARE_LEDGER_FILE")
+        if url is None and secret:
+            try:
+                url = Path(secret).read_text().strip()
+            except OSError as error:
+                raise BadInput(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
+        return cls(path, url or f"sqlite:///{path / 'ledger.sqlite3'}")
+
+    @property
+    def head_file(self) -> Path:
+        """Where the coordinator holds the end of the audit log, so that a rolled-back ledger is noticed."""
+        return self.root / "ledger.head"
+
+    def prepare(self) -> None:
+        """Create the directory, readable by its owner alone: it will hold noise keys."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""What a plan will cost, before it is run."""

@@ -1,0 +1,1 @@
+"""One run, round by round."""

@@ -1,0 +1,1 @@
+"""Machine parts of mechanisms: factorizations, their patterns and their objectives. Arrays in, arrays out."""

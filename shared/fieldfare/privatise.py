@@ -1,0 +1,250 @@
+"""A rounding grid for released sums: what closes the floating-point side channel.
+
+**The problem.** The set of floats that x + noise can reach depends on x, so the low bits of a released float can say
+which x it came from, whatever the noise's distribution (Mironov 2012; Casacuberta, Shoemate, Vadhan, Wagaman 2022).
+
+**The grid.** Let g be a power of two. Every reply is snapped to g Z^d before it is summed, and sums are float64: exact
+up to 2^53 cells, so neither the order of arrival nor any other reply changes how a reply is rounded. To the sum x'
+`Grid.release_` adds g rint(w / g) for the noise w. Because x' / g is an integer, that is g rint((x' + w) / g) exactly:
+the release is a function of x' + w, so it is as private as adding the real-valued w to x' and rounding afterwards
+(post-processing, round by round, for correlated noise too). Every x' reaches the same grid points.
+
+**What one user can change of a snapped sum** (`charged_clip`; the noise is this much larger, not `clip`, so that the
+noise multiplier and with it the charge stay what the plan says). A user's data reach the sum through one reply, that
+of its node. Two worlds that differ in one user give replies R, R' of that node and equal replies of all others, in
+every round in which the user takes part; in other rounds all replies are equal. What is settled elsewhere: the clip
+is a function of earlier releases, so both worlds use the same; whatever points a client trained from, its one vector
+was combined first and clipped once; per-layer clipping and the l_inf filter bound the same norm; an indicator that
+travels with the update is part of the vector (`joint_bound`) and snapped with it; dividing by the planned cohort and
+multiplying by an adaptive norm come after the release.
+
+1. *Snapping* moves each coordinate by at most g / 2, in either world: it adds at most g sqrt(d) to ||R - R'||.
+   It does not matter that a reply is the sum of several users: only the difference of two replies counts.
+2. *One user in a reply*: R is a float32 vector of norm at most `clip` (the server checks, and cuts what is longer),
+   R' is zero. A hostile node can do no more.
+3. *U users in a reply*: an honest node adds clipped updates in float64 and rounds the sum to float32 for the wire.
+   Each world's sum has norm at most U clip, so the rounding adds at most 2 x 2^-24 U clip, and the float64 additions
+   at most 2 x U x 2^-53 U clip: ||R - R'|| <= clip (1 + 2^-23 U + 2^-52 U^2). U is at most the users asked in a round;
+   where that number is random, replies longer than U clip are cut to that norm: projecting onto a ball brings no two
+   points further apart, and shrinks the rounding of longer sums with them. (What a hostile node does to its own users
+   is outside of the guarantee: it holds their raw data.)
+
+Under `replace_one` both worlds' replies have the user; the difference is at most twice the above, as is charged.
+
+**What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell of the
+grid (`release_` checks); a cell's probability is then right to 2^-19, and `Privatiser` chooses its grid for which
+that error, eta = 2^-51 (largest noise) / g, is about 2^-28. Over all n = d T released numbers it makes a divergence of
+at most n eta^2: 1e-7 for a million parameters and 2 000 rounds. B z itself errs by some 2^-51 of the noise, which
+matters far less.
+
+**Not covered.** How long a draw takes. What happens on the nodes: in batched training the rounding of one user's update
+may depend on who trains beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import torch
+
+from fieldfare.errors import BadInput
+from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
+from fieldfare.streams.base import require_fit
+
+if TYPE_CHECKING:
+    from fieldfare.mechanisms.base import Mechanism
+    from fieldfare.noise import SecureNoise
+    from fieldfare.streams.base import Stream
+
+Rounding = Literal["grid", "discrete", "none"]
+"""`privacy.rounding`: Gaussian noise rounded to a grid; a discrete Gaussian on it; or floats as they come."""
+
+COST: Final = 2.0**-10
+"""Share by which the grid may raise the sensitivity, and with it the noise."""
+_CHUNK: Final = 1 << 15
+"""Elements worked on at a time: in the cache, and few enough that torch starts no threads for them."""
+_DEVICE_CHUNK: Final = 1 << 24
+"""The same on an accelerator."""
+_CELLS: Final = 2.0**53
+"""Grid cells on either side of 0 that float64 adds without error."""
+_RESOLUTION: Final = 2.0**-20
+"""Largest spacing of noise floats, in cells."""
+_FINE: Final = 2.0**-28
+"""The same where it costs next to nothing."""
+_FAR: Final = 16.0
+"""Standard deviations that no noise reaches: probability 1e-57 a number."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Multiples of `spacing`, a power of two, in the units of the sum.
+
+    Raises:
+        BadInput: `spacing` is not a positive finite power of two.
+    """
+
+    spacing: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.spacing) and self.spacing > 0 and math.frexp(self.spacing)[0] == 0.5):
+            near = 2.0 ** round(math.log2(self.spacing)) if 0 < self.spacing < math.inf else 2.0**-20
+            raise BadInput(f"grid spacing = {self.spacing}", "must be a power of two.", str(near))
+
+    @classmethod
+    def fit(cls, clip: float, numel: int, cost: float = COST) -> Grid:
+        """The coarsest grid for vectors of `numel` elements that raises the sensitivity by at most the share `cost`."""
+        if not (math.isfinite(clip) and clip > 0 and numel >= 1 and 0 < cost <= 1):
+            raise BadInput(f"grid for clip = {clip}, numel = {numel}, cost = {cost}", "need clip > 0, 0 < cost <= 1.")
+        return cls(2.0 ** math.floor(math.log2(clip * cost / math.sqrt(numel))))
+
+    def charged_clip(self, clip: float, numel: int, users: int = 0) -> float:
+        """clip (1 + 2^-23 users + 2^-52 users^2) + spacing sqrt(numel): what one user can change of a snapped sum.
+
+        `users`: of one reply, summed in float64 and sent as float32; 0: every reply is one user's. Rounded up.
+        """
+        sent = clip * (1.0 + users * (2.0**-23 + users * 2.0**-52))
+        return (sent + self.spacing * math.sqrt(numel)) * (1.0 + 2.0**-50)
+
+    def snap_(self, values: torch.Tensor) -> torch.Tensor:
+        """Round every element to the nearest multiple of `spacing` (ties to even), in place; returns `values`.
+
+        Exact: division and multiplication by a power of two and rounding lose nothing. Floats too large to have a
+        fraction in units of the grid are multiples already.
+        """
+        return values.div_(self.spacing).round_().mul_(self.spacing)
+
+    def release_(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> torch.Tensor:
+        """total <- snapped total + snapped std x noise, in place: shape (d,), `noise` a row of B z in float64.
+
+        Computed in float64, chunk by chunk; a float32 `total` is rounded last, which is post-processing.
+
+        Raises:
+            BadInput: shapes differ, something is not finite or too large to add exactly, or the noise's floats are
+                too coarse for the grid (float32 noise, or a grid below 2^-28 of the noise).
+        """
+        if not (math.isfinite(std) and std > 0):
+            raise BadInput(f"noise std = {std}", "must be positive and finite.")
+        return self._release_(total, noise, std, whole=False)
+
+    def release_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
+        """total <- snapped total + spacing x cells, in place: `cells`, shape (d,), are whole numbers in float64.
+
+        Exact. Raises `BadInput` as `release_`, and for numbers that are not whole.
+        """
+        return self._release_(total, cells, self.spacing, whole=True)
+
+    def _release_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
+        if total.shape != noise.shape or total.ndim != 1:
+            raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
+        step = _CHUNK if total.device.type == "cpu" else _DEVICE_CHUNK
+        for lo in range(0, total.numel(), step):
+            span, drawn = total[lo : lo + step], noise[lo : lo + step]
+            added = drawn.double() * (std / self.spacing)  # in cells, exactly: the spacing is a power of two
+            largest = _largest(added)
+            if whole:
+                if not torch.equal(drawn, drawn.round()):
+                    raise BadInput("discrete noise", "must be whole numbers.")
+            elif not largest * torch.finfo(noise.dtype).eps <= _RESOLUTION:
+                near = "float64 noise" if noise.dtype != torch.float64 else f"spacing {self.spacing * 2.0**20}"
+                raise BadInput(
+                    f"noise of {noise.dtype} up to {largest * self.spacing:.3g} on a grid of {self.spacing:.3g}",
+                    "is too coarse: a grid cell must hold 2^20 of its floats.",
+                    near,
+                )
+            exact = (span.double() * (1.0 / self.spacing)).round_()
+            bound = _largest(exact) + largest
+            if not bound < _CELLS:
+                raise BadInput(
+                    f"sum up to {bound * self.spacing:.3g}", f"does not add exactly on a grid of {self.spacing:.3g}."
+                )
+            span.copy_(exact.add_(added.round_()).mul_(self.spacing))
+        return total
+
+
+def _largest(values: torch.Tensor) -> float:
+    """The largest absolute value; NaN where there is one."""
+    least, most = torch.aminmax(values)
+    return max(-float(least), float(most))
+
+
+@dataclass(frozen=True)
+class Privatiser:
+    """How the raw sums of one run become releases: `std` of z in their units; the `grid`, or None for plain floats.
+
+    `cells` > 0: z is a discrete Gaussian of that scale, in grid cells. Use `of`.
+    """
+
+    std: float
+    grid: Grid | None = None
+    cells: int = 0
+
+    @classmethod
+    def of(
+        cls, rounding: Rounding, noise_multiplier: float, clip: float, numel: int, users: int, row_norm: float
+    ) -> Privatiser:
+        """For sums of `numel` elements in which one user moves `clip`, and replies of at most `users` users.
+
+        `row_norm`: the largest norm of a row of B. The grid is the finest with 2^28 noise floats in a cell where that
+        costs less than `COST` of the noise; else it costs that much, or more where a cell must hold 2^20. What it costs
+        is part of `std` in any case.
+
+        Raises:
+            BadInput: no grid is fine enough for the clip norm and coarse enough for float64.
+        """
+        if rounding == "none":
+            return cls(noise_multiplier * clip)
+        finest = _FAR * noise_multiplier * clip * row_norm * torch.finfo(torch.float64).eps / _FINE
+        grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
+        while True:
+            charged = grid.charged_clip(clip, numel, users)
+            std = noise_multiplier * charged
+            loudest = _FAR * std * row_norm / grid.spacing
+            if loudest + users * charged / grid.spacing < _CELLS / 4:
+                if rounding == "discrete" and std / grid.spacing <= LARGEST_SCALE:
+                    cells = math.ceil(std / grid.spacing)
+                    return cls(cells * grid.spacing, grid, cells)
+                if rounding == "grid" and loudest * torch.finfo(torch.float64).eps <= _RESOLUTION:
+                    return cls(std, grid)
+            grid = Grid(2.0 * grid.spacing)
+            if grid.spacing * math.sqrt(numel) > clip:
+                raise BadInput(
+                    f"privacy.rounding = {rounding!r}",
+                    f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the "
+                    "clip norm.",
+                    "less noise, or 'none'",
+                )
+
+    def stream(self, mechanism: Mechanism, numel: int, noise: SecureNoise) -> Stream:
+        """The running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for discrete noise."""
+        if self.grid is None:
+            return mechanism.stream(numel, noise)
+        return mechanism.stream(numel, DiscreteNoise(noise, self.cells) if self.cells else noise, dtype=torch.float64)
+
+    def privatise(self, total: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """The released sum: `total`, float64 (d,), plus the next row of `stream`. Overwrites `total` on a grid.
+
+        On a grid `total` is a sum of snapped replies, and so is what is returned, float64; else float32.
+
+        Raises:
+            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.release_`: part of `total` may
+                be overwritten then, and the stream is torn.
+            HorizonError: the mechanism has no further row.
+        """
+        if self.grid is None:
+            released = total.float()
+            stream.add_to(released, self.std)
+            return released
+        require_fit(total, stream.numel, (torch.float64,), stream.device)  # an element too many would get no noise
+        grid = self.grid
+
+        def release(lo: int, piece: torch.Tensor) -> None:
+            span = total[lo : lo + len(piece)]
+            if self.cells:
+                grid.release_cells_(span, piece)
+            else:
+                grid.release_(span, piece, self.std)
+
+        stream.each_piece(release)
+        return total

@@ -1,0 +1,85 @@
+"""Names and shapes of what travels and of what is noised: a model's parameters, and users' pseudonyms."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def pseudonym(user_id: str) -> int:
+    """The 64-bit name under which a user is known to the server: stable, the same on every node."""
+    digest = hashlib.blake2b(user_id.encode(), digest_size=8, person=b"fieldfare.user").digest()
+    return int.from_bytes(digest, "little")
+
+
+def pseudonyms(user_ids: Sequence[str]) -> NDArray[np.uint64]:
+    """`pseudonym` of each, shape (len(user_ids),)."""
+    return np.fromiter((pseudonym(user_id) for user_id in user_ids), np.uint64, len(user_ids))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Names and shapes of a model's parameters, in order; all float32. The flat vector concatenates them."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> Schema:
+        """The trainable parameters of `model`. Buffers are refused: they would travel un-noised."""
+        buffers = [name for name, _ in model.named_buffers()]
+        if buffers:
+            raise ValueError(
+                f"model buffer {buffers[0]!r}: buffers (BatchNorm statistics) are derived from users' data and are not "
+                "covered by clipping and noise. Use GroupNorm or LayerNorm instead."
+            )
+        named = [(name, tuple(p.shape)) for name, p in model.named_parameters() if p.requires_grad]
+        return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def numel(self) -> int:
+        return sum(self.sizes)
+
+    def slices(self) -> tuple[slice, ...]:
+        """Where each parameter lies in the flat vector."""
+        ends = np.cumsum((0, *self.sizes))
+        return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
+
+    def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Views into `flat` (numel,), by name."""
+        pairs = zip(self.names, self.shapes, self.slices(), strict=True)
+        return {name: flat[where].view(shape) for name, shape, where in pairs}
+
+    def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """A new flat float32 vector (numel,)."""
+        return torch.cat([tensors[name].detach().reshape(-1).to(torch.float32) for name in self.names])
+
+    def arrays(self, flat: torch.Tensor) -> Arrays:
+        """As `split`, numpy float32 on the host."""
+        return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
+
+    def stacked(self, queries: int) -> Schema:
+        """Of a reply to so many queries: every parameter once a query, one query's after another's. One: itself."""
+        if queries == 1:
+            return self
+        names = tuple(f"{query}.{name}" for query in range(queries) for name in self.names)
+        return Schema(names, self.shapes * queries)
+
+    def digest(self) -> str:
+        """SHA-256 of names and shapes: both sides must agree on it."""
+        return hashlib.sha256(json.dumps([self.names, self.shapes]).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Running noise: row t of B z, one row a call."""

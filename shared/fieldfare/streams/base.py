@@ -1,0 +1,87 @@
+"""What every stream of running noise offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fieldfare.errors import BadInput
+
+Take = Callable[[int, torch.Tensor], None]
+"""`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
+
+
+class HorizonError(ValueError):
+    """Row T of a T-round mechanism was asked for."""
+
+
+class Stream(ABC):
+    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly resumable."""
+
+    numel: int
+    dtype: torch.dtype
+    device: torch.device
+    round: int
+    """The next row to be drawn."""
+
+    @abstractmethod
+    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+
+    @abstractmethod
+    def each_piece(self, take: Take) -> None:
+        """Hand row `round` of B z to `take`, piece by piece while each is in the cache; then advance.
+
+        Pieces come in any order and from several threads at once; together they are the row, each element once, and
+        where they are cut depends on `numel` alone. A piece is `take`'s to change, until it returns. When `take`
+        raises, the round is torn: the stream refuses to go on until `load_state_dict` or `skip`. Raises `HorizonError`.
+        """
+
+    def add_to(self, total: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """total += scale x row `round` of B z, in place, without a vector in between; then advances.
+
+        `total` has shape (numel,), float32 or float64, on the stream's device. The floats are those of
+        `total += scale * next()`.
+
+        Raises:
+            HorizonError: as `next`.
+            BadInput: `total` does not fit; nothing is drawn.
+        """
+        require_fit(total, self.numel, (torch.float32, torch.float64), self.device)
+
+        on_host = total.device.type == "cpu"
+        whole: Any = total.numpy() if on_host else total
+
+        def add(lo: int, piece: torch.Tensor) -> None:
+            noise: Any = piece.numpy() if on_host else piece  # a call of numpy costs half of one of torch
+            if scale != 1.0:
+                noise *= scale
+            whole[lo : lo + len(noise)] += noise
+
+        self.each_piece(add)
+        return total
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors, ints and strings only; never the key."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
+
+    @abstractmethod
+    def skip(self, t: int) -> None:
+        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
+
+
+def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype], device: torch.device) -> None:
+    """Raise `BadInput` unless `vector` has shape (numel,), one of `dtypes`, and lies on that kind of device."""
+    if vector.shape != (numel,) or vector.dtype not in dtypes or vector.device.type != device.type:
+        raise BadInput(
+            f"vector of shape {tuple(vector.shape)}, {vector.dtype}, {vector.device}",
+            "does not fit this stream.",
+            f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",
+        )

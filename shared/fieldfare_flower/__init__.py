@@ -1,0 +1,1 @@
+"""All that knows the inside of Flower."""

@@ -1,0 +1,163 @@
+"""The privacy statement and the registry entry: complete, and nothing in them that the ledger does not say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import ledger_data
+import pytest
+from fastapi.testclient import TestClient
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
+from fieldfare_server.api import create_app
+from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
+from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.ledger import Ledger
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with ledger_data.new_ledger(ledger_url) as opened:
+        for name, rounds in (("tuning", 3), ("final", 5)):
+            run = ledger_data.start(opened, name)
+            for _ in range(rounds):
+                ledger_data.commit(run)
+            run.finish("stopped", "enough")
+        yield opened
+
+
+def test_the_statement_has_every_item_of_the_guidelines(ledger: Ledger) -> None:
+    audit_run(ledger, "final", actor="test", numbers=2**19)
+    text = privacy_statement(ledger, "final").to_markdown()
+    for item in (
+        "Unit of privacy",
+        "Adjacency",
+        "central differential privacy",
+        "What is released",
+        "Mechanism",
+        "Noise multiplier",
+        "Sensitivity",
+        "Accountant",
+        "Assumed: most rounds by one user",
+        "Realised: most rounds by one user",
+        "Hyper-parameter tuning",
+        "What is not covered",
+        "Audit log",
+        "lower bounds, no guarantee",
+    ):
+        assert item in text, item
+
+
+def test_its_numbers_are_the_ledgers(ledger: Ledger) -> None:
+    statement = privacy_statement(ledger, "final")
+    said = statement.to_json()
+    run, population = ledger.run("final"), ledger.population("aircraft")
+    assert said["epsilon_spent"] == run.spent_epsilon == run.spent.epsilon(1e-5)
+    assert said["mu_gdp"] == run.spent.mu
+    assert said["population_epsilon"]["spent"] == population.spent_epsilon > run.spent_epsilon
+    assert said["other_runs_charged"] == [
+        {"run": "tuning", "epsilon_spent": ledger.run("tuning").spent_epsilon, "state": "stopped"}
+    ]
+    assert said["participation"]["realised_users_by_rounds"] == {"1": 144, "2": 48}
+    assert said["participation"]["realised_most"] == 2 <= said["participation"]["assumed_most"]
+    text = statement.to_markdown()
+    assert f"epsilon = {run.spent_epsilon:.6g}" in text
+    assert "1 other runs were charged" in text
+    json.dumps(said, allow_nan=False)
+
+
+def test_an_epsilon_in_a_sentence_is_never_too_small(ledger: Ledger) -> None:
+    statement = privacy_statement(ledger, "final")
+    planned, spent = (float(found) for found in re.findall(r"\((\d+\.\d+), 1e-05\)", statement.summary))
+    run = ledger.run("final")
+    assert run.planned_epsilon <= planned < run.planned_epsilon + 0.011
+    assert run.spent_epsilon <= spent < run.spent_epsilon + 0.011
+
+
+def test_html_is_self_contained_and_inert(ledger: Ledger) -> None:
+    page = privacy_statement(ledger, "final").to_html()
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
+
+
+def test_names_from_a_plan_cannot_become_markup(ledger_url: str) -> None:
+    with ledger_data.new_ledger(ledger_url) as ledger:
+        evil = "<script>alert(1)</script>|[x](http://e)"
+        plan = json.loads(ledger_data.plan().to_json())
+        plan["run"]["task"] = evil
+        ledger.start_run(
+            json.dumps(plan),
+            "ab" * 32,
+            "aircraft",
+            16,
+            PrivacyLoss(mu_squared=0.1),
+            noise_source="secure",
+            key_commitment="k",
+            trust_node_ids=False,
+            holder="test",
+            run_id="evil",
+        )
+        statement = privacy_statement(ledger, "evil")
+        assert "<script" not in statement.to_html()
+        markdown = statement.to_markdown()
+        assert "<script" not in markdown.replace("\\<", "")
+        assert "[x](" not in markdown.replace("\\[", "").replace("\\]", "")
+
+
+def test_a_run_that_is_not_private_says_so_everywhere(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("aircraft", 8.0, 1e-5, simulated=True, actor="test")
+        ledger_data.commit(ledger_data.start(ledger, "toy", source="seeded"))
+        statement = privacy_statement(ledger, "toy")
+        assert statement.summary.startswith("NOT PRIVATE")
+        assert not statement.to_json()["private"]
+        assert 'class="warning"' in statement.to_html()
+        with pytest.raises(BadInput, match="not private"):
+            registry_entry(ledger, "toy")
+
+
+def test_the_registry_entry_has_the_registrys_fields(ledger: Ledger) -> None:
+    entry = registry_entry(ledger, "final")
+    assert entry["tier"] == 3
+    deployment = entry["deployment"]
+    assert set(deployment) == {
+        "product",
+        "dp_flavor",
+        "privacy_loss",
+        "model",
+        "accounting",
+        "implementation",
+        "resources",
+    }
+    assert deployment["privacy_loss"]["privacy_parameters"]["epsilon"] == ledger.run("final").spent_epsilon
+    assert deployment["model"]["model_name"] == "Central"
+    assert "deployment.product.data_curators" in entry["missing"]
+    told = Curator(
+        name="Late arrivals",
+        data_curators=("A. Curator",),
+        intended_use="forecast",
+        data_product_region="US",
+        data_product_sector="Transport",
+        description="a model",
+        justification="because",
+        sources="none",
+        registry_authors=("A. Curator",),
+    )
+    assert registry_entry(ledger, "final", told)["missing"] == []
+
+
+def test_both_are_served(ledger: Ledger, ledger_url: str) -> None:
+    app = create_app(ledger_url)
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        assert client.get("/v1/runs/final/report").json() == privacy_statement(ledger, "final").to_json()
+        page = client.get("/v1/runs/final/report?format=html")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "sandbox" in page.headers["content-security-policy"]
+        assert client.get("/v1/runs/final/report?format=markdown").text.startswith("# Privacy statement")
+        assert client.get("/v1/runs/final/report?format=pdf").status_code == 422
+        assert client.get("/v1/runs/none/report").status_code == 404
+        assert client.get("/v1/runs/final/registry-entry").json()["tier"] == 3

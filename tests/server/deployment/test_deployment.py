@@ -1,0 +1,213 @@
+"""Secrets of each party, orphans that are resumed, and starting after what is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server
+from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
+
+ROOT = Path(__file__).parents[3]
+
+
+def files(directory: Path) -> dict[str, int]:
+    return {str(p.relative_to(directory)): stat.S_IMODE(p.stat().st_mode) for p in directory.rglob("*") if p.is_file()}
+
+
+def test_each_service_gets_its_own_secrets_and_no_other(tmp_path: Path) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink", "127.0.0.1"])
+    found = files(tmp_path / "s")
+    assert {name.split("/")[0] for name in found} == set(PARTS)
+    assert {name for name in found if name.startswith("api/")} == {"api/ledger.url"}
+    private = {name: mode for name, mode in found.items() if not name.endswith(".crt")}
+    assert all(mode == 0o600 for name, mode in private.items() if not name.startswith("ledger/"))
+    assert (tmp_path / "s/ledger/password").read_text() in (tmp_path / "s/coordinator/ledger.url").read_text()
+    assert not any(b"PRIVATE" in p.read_bytes() for p in (tmp_path / "x").iterdir())
+
+
+def test_the_server_certificate_is_signed_for_its_hosts(tmp_path: Path) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    ca = x509.load_pem_x509_certificate((tmp_path / "x/ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((tmp_path / "s/superlink/server.crt").read_bytes())
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["superlink"]
+    key = ca.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+
+
+def test_the_gate_has_a_key_and_names_of_its_own(tmp_path: Path) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"], ["fl.example.org"])
+    gate = x509.load_pem_x509_certificate((tmp_path / "s/gate/server.crt").read_bytes())
+    gate.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "x/ca.crt").read_bytes()))
+    names = gate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org"]
+    keys = {(tmp_path / "s" / part / "server.key").read_bytes() for part in ("gate", "superlink")}
+    assert len(keys) == 2
+
+
+def allowed_by_the_gate(request: str) -> bool:
+    """What deploy/gate/nginx.conf's first map says about "METHOD path". The real gate is asked in tests/e2e."""
+    settings = (ROOT / "deploy/gate/nginx.conf").read_text()
+    block = settings[settings.index("$allowed {") : settings.index("}\n\n", settings.index("$allowed {"))]
+    patterns = re.findall(r'"~(\^.*)" 1;', block)
+    assert len(patterns) == block.count(" 1;") == 2
+    return any(re.search(pattern.replace(r"\z", r"\Z"), request) for pattern in patterns)
+
+
+def test_the_gate_lets_through_all_of_the_fleet_api_and_nothing_else_of_flowers() -> None:
+    apis = {method_path: method_path[1].split("/")[2] for method_path in PROTOBUF_REQUEST_TYPES}
+    assert set(apis.values()) == {"fleet", "control", "runtime"}
+    for (method, path), api in apis.items():
+        assert allowed_by_the_gate(f"{method} {path}") == (api == "fleet")
+    assert allowed_by_the_gate("GET /health")
+    assert not allowed_by_the_gate("GET /docs")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet/%2e%2e/control/start-run",
+        "/v1/fleet%2f..%2fcontrol/start-run",
+        "//v1/control/start-run",
+        "/v1//fleet/pull-messages",
+        "/v1/fleet/",
+        "/v1/fleet/pull-messages/",
+        "/v1/fleet/pull-messages?x=/v1/control/start-run",
+        "/v1/fleet/pull-messages\n",
+        "/V1/FLEET/pull-messages",
+        "/v1/fleet/;/../../control/start-run",
+        "http://superlink/v1/fleet/pull-messages",
+    ],
+)
+def test_the_gate_lets_no_disguise_through(path: str) -> None:
+    assert not allowed_by_the_gate(f"POST {path}")
+
+
+def test_a_second_call_overwrites_nothing(tmp_path: Path) -> None:
+    make_node(tmp_path / "n", tmp_path / "x", "node-1", ["node-1"])
+    before = (tmp_path / "n/node").read_bytes()
+    with pytest.raises(BadInput, match="already holds"):
+        make_node(tmp_path / "n", tmp_path / "x", "node-1", ["node-1"])
+    assert (tmp_path / "n/node").read_bytes() == before
+
+
+def test_renewal_replaces_certificates_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no certificates to renew"):
+        renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    before = {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()}
+    modes = files(tmp_path / "s")
+    renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    changed = {p.name for p, content in before.items() if p.read_bytes() != content}
+    assert changed == {"ca.crt", "server.crt", "server.key"}
+    assert files(tmp_path / "s") == modes
+    # A deployment that was made before there was monitoring gets what that needs.
+    (tmp_path / "s/monitoring/grafana.password").unlink()
+    renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    assert files(tmp_path / "s") == modes
+    authorities = {p.read_bytes() for p in tmp_path.rglob("ca.crt")}
+    assert len(authorities) == 1
+    ca = x509.load_pem_x509_certificate(authorities.pop())
+    for part in ("superlink", "gate"):
+        server = x509.load_pem_x509_certificate((tmp_path / "s" / part / "server.crt").read_bytes())
+        server.verify_directly_issued_by(ca)
+
+
+@pytest.mark.parametrize("name", ["", "../node", ".hidden", "a/b"])
+def test_a_node_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput):
+        make_node(tmp_path / "n", tmp_path / "x", name, ["node-1"])
+    assert not (tmp_path / "n").exists()
+
+
+def run(state: str, next_round: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(id="r", state=state, next_round=next_round, rounds=8)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_only_orphans_are_resumed_and_not_twice_at_once() -> None:
+    clock, resumed = Clock(), []
+    supervisor = Supervisor(resumed.append, clock)
+    assert supervisor.look([run("running")]) == []
+    assert supervisor.look([run("interrupted")]) == ["r"]
+    assert supervisor.look([run("interrupted")]) == []
+    clock.now += FIRST_PAUSE
+    assert supervisor.look([run("interrupted")]) == ["r"]
+    assert len(resumed) == 2
+
+
+def test_a_run_that_never_gets_on_is_left_to_people_and_one_that_does_is_not() -> None:
+    clock, resumed = Clock(), []
+    supervisor = Supervisor(resumed.append, clock)
+    for _ in range(50):
+        clock.now += 1000.0
+        supervisor.look([run("interrupted")])
+    assert len(resumed) == MOST_ATTEMPTS > 1
+    assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
+
+
+def test_a_federation_that_is_away_is_asked_less_and_less_often_and_for_ever() -> None:
+    clock, asked, away = Clock(), [], True
+
+    def hand_over(_: object) -> None:
+        asked.append(clock.now)
+        if away:
+            raise FieldfareError("the SuperLink is away")
+
+    supervisor = Supervisor(hand_over, clock)
+    for _ in range(10_000):
+        clock.now += 10.0
+        supervisor.look([run("interrupted")])
+    pauses = np.diff(asked)
+    assert (np.diff(pauses) >= 0).all()
+    assert FIRST_PAUSE <= pauses[0] < pauses[-1] <= LONGEST_PAUSE + 10.0
+    # None of that counts: from the first time that it is taken, the run has all its attempts.
+    away, before = False, len(asked)
+    for _ in range(50):
+        clock.now += 1000.0
+        supervisor.look([run("interrupted")])
+    assert len(asked) - before == MOST_ATTEMPTS
+
+
+def test_every_module_that_a_compose_file_runs_is_there() -> None:
+    modules = set()
+    for path in (ROOT / "docker-compose.yml", ROOT / "deploy/compose.insecure.yml"):
+        for service in yaml.safe_load(path.read_text())["services"].values():
+            command = service.get("command", [])
+            modules |= {command[at + 1] for at, word in enumerate(command) if word == "-Pm"}
+    assert modules == {"fieldfare_flower.coordinator", "fieldfare_flower.supernode", "fieldfare_flower.warm"}
+    assert all(importlib.util.find_spec(module) for module in modules)
+
+
+def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        command = [sys.executable, str(ROOT / "deploy/after.py"), str(tmp_path / "f"), f"127.0.0.1:{port}", "--"]
+        program = subprocess.Popen([*command, "echo", "started"], stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(1.5)
+        (tmp_path / "f").touch()
+        assert program.communicate(timeout=30)[0] == "started\n"

@@ -1,0 +1,135 @@
+"""Every released version of the ledger can be brought to this one, with what is in it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Integer, MetaData, create_engine, inspect, text
+
+from fieldfare.errors import LedgerError
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger, migrate, models
+from fieldfare_server.ledger.database import Database
+from support.ledgers import digest, gaussian
+
+DUMPS = sorted((Path(__file__).parent / "data").glob("ledger-*.sql"))
+
+
+def test_every_version_has_a_filled_ledger_to_test_with() -> None:
+    files = (migrate.LOCATION / "versions").glob("[0-9]*.py")
+    assert {path.name.partition("_")[0] for path in files} == {path.stem.partition("-")[2] for path in DUMPS}
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.stem)
+def test_a_filled_ledger_of_an_old_version_goes_on(dump: Path, ledger_url: str, tmp_path: Path) -> None:
+    load(dump, ledger_url, tmp_path)
+    if dump != DUMPS[-1]:
+        with pytest.raises(LedgerError, match="migrate"):
+            Ledger.open(ledger_url)
+    assert Ledger.migrate(ledger_url) == migrate.latest()
+    with Ledger.open(ledger_url) as ledger:
+        assert verify(ledger).ok
+        (run,) = ledger.runs(population="people", limit=1).items
+        with Ledger.open(ledger_url, clock=lambda: 4e9) as later:  # the lease of whoever wrote the dump is long over
+            with later.database.read() as connection:
+                query = text("SELECT key_commitment FROM runs WHERE id = :id")
+                key = connection.execute(query, {"id": run.id}).scalar_one()
+            handle = later.resume_run(run.id, key_commitment=key, holder="test")
+            opened = handle.open_round_pending()
+            assert opened is not None
+            assert opened.cohort.tolist() == [8, 9]
+            handle.commit_round(opened, [8], gaussian(0.2), digest("new"))
+            handle.finish("stopped")
+        assert verify(ledger).ok
+
+
+def load(dump: Path, url: str, tmp_path: Path) -> None:
+    """Make the database at `url` what the dump says, in the dump's version."""
+    source = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else tmp_path / "source.sqlite3"
+    link = sqlite3.connect(source)
+    link.executescript(dump.read_text())
+    link.close()
+    if url.startswith("sqlite"):
+        return
+    database = Database(url)
+    migrate.upgrade(database, dump.stem.partition("-")[2])
+    rows = MetaData()
+    engine = create_engine(f"sqlite:///{source}")
+    rows.reflect(engine)
+    with engine.connect() as old, database.engine.begin() as new:
+        new.execute(text("SET LOCAL session_replication_role = replica"))
+        new.execute(text("DELETE FROM head"))
+        for table in rows.sorted_tables:
+            target = models.metadata.tables.get(table.name)
+            found = [dict(row) for row in old.execute(table.select()).mappings()]
+            if target is not None and found:
+                new.execute(target.insert(), found)
+                for column in target.columns:
+                    if column.name in ("id", "seq") and table.name in ("populations", "runs", "rounds"):
+                        place = f"pg_get_serial_sequence('{table.name}', '{column.name}')"
+                        newest = f"(SELECT max({column.name}) FROM {table.name})"
+                        if isinstance(column.type, Integer):
+                            new.execute(text(f"SELECT setval({place}, {newest})"))
+    engine.dispose()
+    database.close()
+
+
+def test_the_migrations_make_what_the_models_say(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger, ledger.database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, models.metadata) == []
+
+
+def test_a_newer_version_is_refused(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger, ledger.database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(LedgerError, match="newer than this program"):
+        Ledger.open(ledger_url)
+    with pytest.raises(LedgerError, match="newer than this program"):
+        Ledger.migrate(ledger_url)
+
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "0002x", "{head}", None, None
+def upgrade():
+    op.add_column("populations", sa.Column("colour", sa.String(10), nullable=True))
+    {fail}
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_older_version_is_refused_until_migrated(
+    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        before = ledger.populations()
+    shutil.copytree(migrate.LOCATION, tmp_path / "migrations")
+    text_ = NEXT.format(head=migrate.latest(), fail="raise RuntimeError('power cut')" if fails else "")
+    (tmp_path / "migrations" / "versions" / "0002x_next.py").write_text(text_)
+    monkeypatch.setattr(migrate, "LOCATION", tmp_path / "migrations")
+    with pytest.raises(LedgerError, match=r"its version is .*fieldfare migrate"):
+        Ledger.open(ledger_url, create=True)
+    if fails:
+        with pytest.raises(RuntimeError, match="power cut"):
+            Ledger.migrate(ledger_url)
+        monkeypatch.undo()  # all of the failed migration is undone: the old program goes on
+    else:
+        with Ledger.open(ledger_url, migrate=True) as ledger:
+            assert ledger.version == "0002x"
+    with Ledger.open(ledger_url) as ledger:
+        assert ledger.populations() == before
+        columns = {column["name"] for column in inspect(ledger.database.engine).get_columns("populations")}
+    assert ("colour" in columns) is not fails
+
+
+def test_there_must_be_something_to_migrate(ledger_url: str) -> None:
+    with pytest.raises(LedgerError, match="none to migrate"):
+        Ledger.migrate(ledger_url)

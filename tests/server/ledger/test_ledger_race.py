@@ -1,0 +1,130 @@
+"""Processes that race: for the last of a budget, for a run, for making the ledger."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import support.race
+from fieldfare.errors import LedgerError
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+from support.ledgers import commit, digest, start
+
+RACE = Path(support.race.__file__)
+
+
+def test_processes_cannot_share_the_last_of_a_budget(ledger_url: str, tmp_path: Path) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        mu = ledger.population("people").remaining_mu / np.sqrt(5.5)  # five fit, a sixth does not
+        gate = tmp_path / "gate"
+        racers = [
+            subprocess.Popen(
+                [sys.executable, str(RACE), ledger_url, str(gate), repr(float(mu))], stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(2)
+        ]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        gate.touch()
+        outcomes = [line.split()[0] for racer in racers for line in racer.communicate(timeout=120)[0].splitlines()]
+        assert [racer.returncode for racer in racers] == [0, 0]
+        assert sorted(outcomes) == ["refused"] * 11 + ["won"] * 5
+        view = ledger.population("people")
+        assert view.runs_active == 5
+        assert view.committed_epsilon <= 4.0
+        assert verify(ledger).ok
+
+
+def test_threads_of_one_process_are_writers_one_after_another(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        failures: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                with start(ledger, 0.1, rounds=3) as run:
+                    users = run.register_users(np.arange(number, number + 5, dtype=np.uint64))
+                    for t in range(3):
+                        commit(run, users[: t + 1].tolist(), 0.05 + t * 0.01)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        assert ledger.population("people").users == 8
+        assert verify(ledger).ok
+
+
+def test_ledgers_are_made_once_by_whoever_comes_first(ledger_url: str) -> None:
+    opened: list[Ledger] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            opened.append(Ledger.open(ledger_url, create=True))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len({ledger.head().ledger for ledger in opened}) == 1
+    for ledger in opened:
+        ledger.close()
+
+
+def test_two_coordinators_of_one_run_cannot_both_commit_a_round(ledger_url: str) -> None:
+    """The lease is taken over (a stalled network, say) while the old coordinator is about to commit."""
+    key = digest("key")
+    with Ledger.open(ledger_url, create=True, lease_seconds=0.0) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        runs = [start(ledger, key_commitment=key)]
+        runs[0].open_round([])
+        runs.append(ledger.resume_run(runs[0].id, key_commitment=key, holder="second"))
+        results: list[str] = []
+
+        def work(number: int) -> None:
+            opened = runs[number].open_round_pending()
+            assert opened is not None
+            try:
+                runs[number].commit_round(opened, [], runs[number].planned, digest(f"from {number}"))
+                results.append(digest(f"from {number}"))
+            except LedgerError:
+                results.append("refused")
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results) == sorted(["refused", digest("from 1")])
+        assert ledger.run(runs[0].id).checkpoint == digest("from 1")
+        assert verify(ledger).ok
+
+
+def test_a_key_serves_one_run_only(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        ledger.create_population("toys", 4.0, 1e-6, simulated=True, actor="officer")
+        start(ledger, 0.1, key_commitment=digest("key"))
+        with pytest.raises(ValueError, match="another run has used it"):
+            start(ledger, 0.1, key_commitment=digest("key"))
+        for _ in range(2):
+            start(ledger, 0.1, population="toys", noise_source="seeded", key_commitment=digest("seed 1"))
+        with pytest.raises(ValueError, match="fixed noise seed"):
+            start(ledger, 0.1, noise_source="seeded")

@@ -1,0 +1,231 @@
+"""What a ledger shows, and how it words a refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger, budget
+from support.fill import fill
+from support.ledgers import commit, digest, gaussian, start
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger.open(ledger_url, create=True) as opened:
+        opened.create_population("people", 4.0, 1e-6, actor="officer")
+        yield opened
+
+
+def test_pages_hold_everything_once_and_in_order(ledger: Ledger) -> None:
+    names = []
+    for _ in range(5):
+        run = start(ledger, 0.01, rounds=3)
+        names.append(run.id)
+    cursor, seen = None, []
+    while True:
+        page = ledger.runs(cursor, limit=2, population="people")
+        seen += [view.id for view in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seen == names[::-1]
+    for index in range(3):
+        run.void_round(run.open_round([]), "nobody")
+        commit(run, [], 0.001 * (index + 1))
+    first = ledger.rounds(run.id, limit=4)
+    rest = ledger.rounds(run.id, first.next, limit=4)
+    order = [(row.index, row.attempt, row.state) for row in (*first.items, *rest.items)]
+    assert order == [(i, a, s) for i in range(3) for a, s in ((0, "void"), (1, "committed"))]
+    assert rest.next is None
+    log = ledger.audit_log(limit=3)
+    assert [row.id for row in log.items] == [ledger.head().count - n for n in range(3)]
+    assert [row.id for row in ledger.audit_log(log.next, limit=2).items] == [ledger.head().count - n for n in (3, 4)]
+    assert {row.run for row in ledger.audit_log(run=run.id).items} == {run.id}
+    assert len(ledger.audit_log(population="people", limit=2).items) == 2
+
+
+def test_series_are_thinned_and_keep_the_newest(ledger: Ledger) -> None:
+    run = start(ledger, 0.8, rounds=40)
+    for index in range(37):
+        commit(run, [], 0.01 * (index + 1))
+    points = ledger.round_series(run.id, points=10)
+    assert len(points) <= 10
+    assert [points[0].index, points[-1].index] == [0, 36]
+    assert points[-1].epsilon == pytest.approx(gaussian(0.37).epsilon(1e-6))
+    assert [point.index for point in ledger.round_series(run.id, points=500)] == list(range(37))
+    with pytest.raises(BadInput, match="two ends"):
+        ledger.round_series(run.id, points=1)
+
+
+def test_events_follow_on(ledger: Ledger) -> None:
+    run = start(ledger)
+    commit(run, [], 0.1)
+    events = ledger.events()
+    assert [event.action for event in events] == ["population.create", "run.start", "round.open", "round.commit"]
+    assert ledger.events(events[2].id) == events[3:]
+    assert ledger.events(events[-1].id) == ()
+
+
+def test_views_are_json_and_name_no_user_or_key(ledger: Ledger) -> None:
+    key = digest("the key")
+    run = start(ledger, key_commitment=key)
+    run.register_users(np.array([123456789], dtype=np.uint64))
+    commit(run, [0], 0.1)
+    views = [*ledger.populations(), *ledger.runs().items, *ledger.rounds(run.id).items]
+    text = json.dumps([view.model_dump(mode="json") for view in views])
+    assert "123456789" not in text
+    assert key not in text
+
+
+def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> None:
+    ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", actor="officer")
+    run = start(ledger, population="hidden", plan_json="{}")
+    run.register_users(np.arange(7, dtype=np.uint64))
+    run.void_round(run.open_round([1, 2, 3]), "2 reports, 3 needed", reports=2, rejects={"nan": 1})
+    opened = run.open_round([1, 2, 3])
+    run.commit_round(opened, [1, 2, 3], gaussian(0.1), digest("x"), {"accuracy": 0.5}, {"nan": 1}, reports=3)
+    assert ledger.population("hidden").users is None
+    assert ledger.participation_histogram(run.id) == {}
+    for row in ledger.rounds(run.id).items:
+        assert (row.cohort_size, row.reports, row.participants, row.rejects, row.reason) == (None, None, None, {}, "")
+    (point,) = ledger.round_series(run.id)
+    assert (point.cohort_size, point.reports, point.participants) == (None, None, None)
+    bodies = [event.body for event in (*ledger.events(), *ledger.audit_log().items) if event.run == run.id]
+    shown = {name for body in bodies for name in body}
+    assert {"spent", "checkpoint"} <= shown
+    assert not {"cohort_size", "cohort", "participants", "participant_count", "reports", "rejects", "count"} & shown
+    assert verify(ledger).ok
+
+
+def test_a_budget_is_raised_only_with_a_reason_and_never_lowered(ledger: Ledger) -> None:
+    raised = ledger.raise_population("people", epsilon=5.0, delta=1e-5, reason="agreed", actor="officer")
+    assert (raised.epsilon, raised.delta) == (5.0, 1e-5)
+    for change in ({"epsilon": 4.0}, {"delta": 1e-6}, {}, {"epsilon": 5.0}, {"epsilon": 6.0, "delta": 1e-6}):
+        with pytest.raises(BadInput, match="only ever raised"):
+            ledger.raise_population("people", **change, reason="agreed", actor="officer")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="reason"):
+        ledger.raise_population("people", epsilon=6.0, reason=" ", actor="officer")
+    with pytest.raises(BadInput, match="finite"):
+        ledger.raise_population("people", epsilon=math.inf, reason="agreed", actor="officer")
+    (row,) = [row for row in ledger.audit_log().items if row.action == "population.raise"]
+    assert (row.actor, row.body["reason"]) == ("officer", "agreed")
+    assert verify(ledger).ok
+
+
+def test_a_closed_population_takes_no_new_run_and_lets_the_old_end(ledger: Ledger) -> None:
+    run = start(ledger, 0.3)
+    view = ledger.close_population("people", actor="officer")
+    assert (view.state, view.remaining_epsilon) == ("closed", 0.0)
+    with pytest.raises(BadInput, match="closed"):
+        start(ledger, 0.1)
+    with pytest.raises(BadInput, match="closed already"):
+        ledger.close_population("people", actor="officer")
+    commit(run, [], 0.2)
+    run.finish("done")
+    assert ledger.population("people").spent == gaussian(0.2)
+    assert verify(ledger).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "delta"),
+    [("", 1.0, 1e-6), ("a b", 1.0, 1e-6), ("\0", 1.0, 1e-6), ("x" * 101, 1.0, 1e-6), ("people", 1.0, 1e-6)]
+    + [
+        ("new", e, d)
+        for e, d in ((0.0, 1e-6), (-1.0, 1e-6), (math.nan, 1e-6), (math.inf, 1e-6), (1.0, 0.0), (1.0, 1.0))
+    ],
+)
+def test_populations_that_are_none_are_refused(ledger: Ledger, name: str, epsilon: float, delta: float) -> None:
+    with pytest.raises(BadInput):
+        ledger.create_population(name, epsilon, delta, actor="officer")
+
+
+@pytest.mark.parametrize("name", ["nobody", "\0", "\ud800", "x" * 500, "'; DROP TABLE runs; --"])
+def test_what_is_not_there_is_refused_by_name(ledger: Ledger, name: str) -> None:
+    with pytest.raises(BadInput, match="none of that name"):
+        ledger.population(name)
+    with pytest.raises(BadInput, match="none of that id"):
+        ledger.run(name)
+    with pytest.raises(BadInput, match="none of that name"):
+        start(ledger, population=name)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+def test_pages_have_bounds(ledger: Ledger, limit: int) -> None:
+    with pytest.raises(BadInput, match="out of range"):
+        ledger.runs(limit=limit)
+
+
+def test_words_that_a_database_cannot_keep_are_cleaned(ledger: Ledger) -> None:
+    run = start(ledger, holder="a\0b\ud800" + "x" * 500)
+    run.void_round(run.open_round([]), "bad\0reply \udfff")
+    run.finish("failed", "Error: \0")
+    assert ledger.run(run.id).message == "Error: "
+    assert verify(ledger).ok
+
+
+def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
+    run = start(ledger)
+    opened = run.open_round([])
+    for bad in ({"loss": math.nan}, {"loss": object()}):
+        with pytest.raises(BadInput, match="finite JSON"):
+            run.commit_round(opened, [], gaussian(0.1), digest("x"), bad)
+    with pytest.raises(BadInput, match="64 hex digits"):
+        run.commit_round(opened, [], gaussian(0.1), "x" * 64)
+    run.commit_round(opened, [], gaussian(0.1), digest("x"), {"accuracy": 0.5})
+    assert ledger.rounds(run.id).items[0].statistics == {"accuracy": 0.5}
+
+
+def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
+    sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 100),))
+    run = start(ledger, rounds=100, planned=sampled)
+    commit_sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 1),))
+    run.commit_round(run.open_round([]), [], commit_sampled, digest("x"))
+    foreign = PrivacyLoss(0.0, (SampledGaussian(0.02, 1.0, 1),))
+    with pytest.raises(BudgetRefused, match="reserved"):
+        run.commit_round(run.open_round([]), [], commit_sampled + foreign, digest("y"))
+    view = ledger.population("people")
+    assert view.committed == sampled
+    assert 0 < view.spent_epsilon < view.committed_epsilon < 4.0
+    both = gaussian(view.remaining_mu) + sampled
+    assert both.epsilon(1e-6) <= 4.0
+    with pytest.raises(BudgetRefused):
+        start(ledger, view.remaining_mu * 1.01)
+
+
+def test_room_is_never_too_much_and_nearly_all() -> None:
+    for used in (0.0, 0.3, 0.79):
+        left = budget.room(gaussian(used), 4.0, 1e-6)
+        assert (gaussian(used) + gaussian(left.mu)).epsilon(1e-6) <= 4.0
+        assert (gaussian(used) + gaussian(left.mu * (1 + 1e-6))).epsilon(1e-6) > 4.0
+    assert budget.room(gaussian(1.0), 4.0, 1e-6) == budget.Room(0.0, 0.0)
+
+
+def test_one_loss_is_part_of_another_or_not() -> None:
+    event = SampledGaussian(0.1, 1.0, 3)
+    fewer, other = SampledGaussian(0.1, 1.0, 2), SampledGaussian(0.2, 1.0, 1)
+    assert budget.at_most(PrivacyLoss(0.5, (fewer,)), PrivacyLoss(0.5, (event,)))
+    assert not budget.at_most(PrivacyLoss(0.5, (event,)), PrivacyLoss(0.5, (fewer,)))
+    assert not budget.at_most(PrivacyLoss(0.5, (other,)), PrivacyLoss(9.0, (event,)))
+    assert not budget.at_most(PrivacyLoss(math.nextafter(0.5, 1)), PrivacyLoss(0.5))
+
+
+def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        people = ledger.population("people")
+        assert (people.users, people.runs_total, people.runs_active, people.rounds_left) == (50, 2, 1, 2)
+        assert people.spent == PrivacyLoss(mu_squared=0.08) + gaussian(0.2)
+        assert people.epsilon == 5.0
+        (newest,) = ledger.runs(limit=1).items
+        assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)
+        assert ledger.participation_histogram(newest.id) == {1: 1}
+        assert [token.revoked_at is None for token in ledger.tokens()] == [False, True]

@@ -1,0 +1,90 @@
+"""API tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from fieldfare.errors import BadInput
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(ledger_url: str, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(ledger_url, create=True, clock=clock) as opened:
+        yield opened
+
+
+def test_a_token_opens_what_its_scopes_say_until_it_is_revoked(ledger: Ledger) -> None:
+    secret, view = ledger.create_token("page", ("admin", "read"), actor="officer")
+    assert ledger.check_token(secret) == view
+    assert view.scopes == ("read", "admin")
+    other, _ = ledger.create_token("other", ("read",), actor="officer")
+    assert other != secret
+    revoked = ledger.revoke_token(view.id, actor="officer")
+    assert revoked.revoked_at == 1000.0
+    assert ledger.revoke_token(view.id, actor="officer") == revoked
+    assert ledger.check_token(secret) is None
+    assert ledger.check_token(other) is not None
+    assert verify(ledger).ok
+
+
+def test_a_token_expires(ledger: Ledger, clock: Clock) -> None:
+    secret, _ = ledger.create_token("page", ("read",), actor="officer", expires_at=1010.0)
+    clock.now = 1009.9
+    assert ledger.check_token(secret) is not None
+    clock.now = 1010.0
+    assert ledger.check_token(secret) is None
+
+
+def test_the_secret_is_not_kept_and_its_changes_are_audited(ledger: Ledger) -> None:
+    secret, view = ledger.create_token("page", ("read",), actor="officer")
+    ledger.revoke_token(view.id, actor="chief")
+    log = ledger.audit_log().items
+    assert [(row.action, row.actor) for row in log] == [("token.revoke", "chief"), ("token.create", "officer")]
+    assert secret.rpartition("_")[2] not in str([*log, *ledger.tokens()])
+    assert len(secret.rpartition("_")[2]) == 64
+
+
+@pytest.mark.parametrize("change", ["", "x", "\0", "\ud800", "ff_", "ff__", "ff_000000000000_" + "0" * 64])
+def test_no_other_text_is_a_token(ledger: Ledger, change: str) -> None:
+    ledger.create_token("page", ("read",), actor="officer")
+    assert ledger.check_token(change) is None
+
+
+def test_every_character_counts(ledger: Ledger) -> None:
+    secret, _ = ledger.create_token("page", ("read",), actor="officer")
+    for place in range(len(secret)):
+        wrong = secret[:place] + ("0" if secret[place] != "0" else "1") + secret[place + 1 :]
+        assert ledger.check_token(wrong) is None
+    assert ledger.check_token(secret + "0") is None
+    assert ledger.check_token(secret[:-1]) is None
+
+
+def test_what_is_no_token_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="known scopes"):
+        ledger.create_token("page", (), actor="officer")
+    with pytest.raises(BadInput, match="known scopes"):
+        ledger.create_token("page", ("root",), actor="officer")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="name"):
+        ledger.create_token(" ", ("read",), actor="officer")
+    for end in (999.0, math.nan):
+        with pytest.raises(BadInput, match="expired"):
+            ledger.create_token("page", ("read",), actor="officer", expires_at=end)
+    with pytest.raises(BadInput, match="none of that id"):
+        ledger.revoke_token("\0nothing", actor="officer")

@@ -1,0 +1,123 @@
+"""The forecast: from the plan and stated guesses alone; ordered as simulation orders; premises stated."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from fieldfare.cost import Cost, cost_of
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.theory.clipped_regression import ClippedRegression
+from fieldfare_server.optimizers import parse as parse_optimizer
+from fieldfare_server.planning.forecast import Assumed, _nu, forecast
+
+
+def planned(mechanism: dict[str, Any], rounds: int = 128, epsilon: float = 2.0, **more: Any) -> Cost:
+    table: dict[str, Any] = {
+        "privacy": {"population": "p", "epsilon": epsilon, "delta": 1e-5},
+        "run": {"task": "flights", "rounds": rounds, "cohort": 100},
+        "mechanism": mechanism,
+    }
+    return cost_of(Plan.parse(table | more))
+
+
+INDEPENDENT = {"kind": "independent"}
+NU = {"kind": "nu", "nu": 0.01}
+
+
+def test_mechanisms_are_ordered_as_simulation_orders_them() -> None:
+    """spec/clipping, section 5: many rounds of one pass favour the tree; correlated noise beats both."""
+    risk = {
+        kind: forecast(planned({"kind": kind} | more, rounds=256), Assumed(200.0)).best.risk
+        for kind, more in [("independent", {}), ("tree", {}), ("nu", {"nu": 0.01})]
+    }
+    assert risk["nu"] < risk["tree"] < risk["independent"]
+
+
+def test_more_budget_and_less_noise_help() -> None:
+    risks = [forecast(planned(NU, epsilon=epsilon), Assumed(200.0)).best.risk for epsilon in (0.5, 2.0, 8.0)]
+    assert risks == sorted(risks, reverse=True)
+    assert forecast(planned(NU), Assumed(200.0)).noiseless < risks[-1]
+
+
+def test_scarcer_users_ask_for_less_decay() -> None:
+    def power(dimension: float) -> float:
+        return forecast(planned(NU, rounds=64), Assumed(dimension)).best.power
+
+    assert power(6400 * 0.5) <= power(6400 * 0.05) <= power(6400 * 0.005)
+    assert power(6400 * 0.5) < power(6400 * 0.005)
+
+
+def test_every_suggestion_says_what_it_rests_on_and_is_settable() -> None:
+    found = forecast(planned(NU), Assumed(100.0, condition=5.0))
+    names = [suggestion.setting for suggestion in found.suggestions]
+    assert {"clipping.norm", "clipping.quantile", "server_optimizer.learning_rate", "server_optimizer.kappa"} <= set(
+        names
+    )
+    assert all(suggestion.assumes and suggestion.because for suggestion in found.suggestions)
+    values = {suggestion.setting: suggestion.value for suggestion in found.suggestions}
+    parse_optimizer({"kind": "disk", "kappa": values["server_optimizer.kappa"]})
+    assert 0.05 <= float(values["clipping.quantile"]) <= 0.95
+    assert json.loads(json.dumps(found.to_json()))["best"]["risk"] == found.best.risk
+
+
+def test_white_noise_keeps_the_published_gain_and_correlated_noise_does_not() -> None:
+    def kappa(mechanism: dict[str, Any]) -> float:
+        found = forecast(planned(mechanism), Assumed(100.0))
+        return next(float(s.value) for s in found.suggestions if s.setting == "server_optimizer.kappa")
+
+    assert kappa(INDEPENDENT) == pytest.approx(0.7)
+    assert kappa(NU) != pytest.approx(0.7, abs=5e-3)
+
+
+def test_nu_is_the_least_of_the_exact_theory() -> None:
+    """correlated-noise.md 5.1, the setting of figure 2 (d = 128, lambda_k = 1/k, eta = .02): least at nu = 5e-4."""
+    spectrum = [1.0 / k for k in range(1, 129)]
+    mean = sum(spectrum) / 128
+    problem = ClippedRegression(0.1, eigenvalues=tuple(value / mean for value in spectrum))
+    assert 3e-4 < _nu(problem, 0.02 * mean) < 9e-4
+
+
+def test_cohorts_are_compared_at_equal_visits_and_epsilon() -> None:
+    separated = {"participation": {"scheme": "min-separation", "separation": 32, "max_participations": 4}}
+    cost = planned(NU, **separated)
+    found = forecast(cost, Assumed(100.0), cohorts=(0.5, 1.0, 2.0))
+    assert [(o.cohort, o.rounds) for o in found.cohorts] == [(50, 256), (100, 128), (200, 64)]
+    assert found.cohorts[1].noise_multiplier == pytest.approx(cost.noise_multiplier, rel=1e-6)
+    assert found.cohorts[1].risk == pytest.approx(found.best.risk, rel=1e-4)
+    assert any(suggestion.setting == "run.cohort" for suggestion in found.suggestions)
+
+
+def test_large_cohorts_win_where_noise_is_independent() -> None:
+    """At equal epsilon every round's noise is the same, so fewer rounds carry less."""
+    found = forecast(planned(INDEPENDENT), Assumed(200.0), cohorts=(0.5, 1.0, 2.0))
+    risks = [option.risk for option in found.cohorts]
+    assert risks == sorted(risks, reverse=True)
+
+
+def test_cohorts_that_the_plan_cannot_have_are_left_out() -> None:
+    poisson = {"participation": {"scheme": "poisson", "rate": 0.6}}
+    found = forecast(planned(INDEPENDENT, rounds=16, **poisson), Assumed(50.0), cohorts=(1.0, 2.0))
+    assert [option.cohort for option in found.cohorts] == [100]
+
+
+def test_it_is_deterministic() -> None:
+    assert forecast(planned(NU), Assumed(100.0)) == forecast(planned(NU), Assumed(100.0))
+
+
+def test_too_many_rounds_are_refused_with_the_most() -> None:
+    with pytest.raises(BadInput, match="4096"):
+        forecast(planned(INDEPENDENT, rounds=5000), Assumed(100.0))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"effective_dimension": 0.5}, {"effective_dimension": math.nan}, {"effective_dimension": 2.0, "condition": 0.5}],
+)
+def test_refusals(bad: dict[str, float]) -> None:
+    with pytest.raises(BadInput):
+        Assumed(**bad)

@@ -1,0 +1,138 @@
+"""What `privacy.rounding` says is what a run does, what it is charged, and what the ledger tells."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldfare.accounting import zcdp_epsilon
+from fieldfare.cost import cost_of
+from fieldfare.errors import BadInput, Interrupted
+from fieldfare.plan import Plan
+from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, guarantee
+from fieldfare_server.evidence.recharge import recharge
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
+from support.federation import LyingGrid, home, plan
+
+KINDS = {"grid": {"kind": "nu", "nu": 0.1}, "discrete": {"kind": "tree", "estimator": "plain"}, "none": {"kind": "blt"}}
+
+
+def rounded(rounding: str, **changes: object) -> Plan:
+    return plan(privacy__rounding=rounding, mechanism=KINDS[rounding], **changes)
+
+
+@pytest.mark.parametrize("rounding", KINDS)
+@pytest.mark.parametrize("clipping", [{"kind": "flat", "norm": 0.5}, {"kind": "adaptive-quantile", "norm": 0.5}])
+def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
+    rounding: str, clipping: dict[str, object], tmp_path: Path
+) -> None:
+    where, a_plan = home(tmp_path), rounded(rounding, clipping=clipping)
+
+    def stop(report: RoundReport) -> None:
+        if report.round == 2:
+            raise KeyboardInterrupt
+
+    whole = Session.begin(where, a_plan, identity_is_stable=True)
+    with whole:
+        FieldfareStrategy(whole).start(LyingGrid(3))
+    broken = Session.begin(where, a_plan, identity_is_stable=True)
+    with pytest.raises(Interrupted), broken:
+        FieldfareStrategy(broken, stop).start(LyingGrid(3))
+    resumed = Session.resume(where, broken.account.id, identity_is_stable=True)
+    with resumed:
+        FieldfareStrategy(resumed).start(LyingGrid(3))
+    assert torch.equal(resumed.params, whole.params)
+    assert resumed.clip == whole.clip
+    with Ledger.open(where.ledger) as ledger:
+        run = ledger.run(resumed.account.id)
+        facts = {fact.name: fact.value for fact in guarantee(run, ledger.population("people")).facts}
+        statement = privacy_statement(ledger, run.id).to_markdown()
+        assert verify(ledger, where.root, recompute=recharge, held=ledger.head()).ok
+    assert facts["Rounding"] == ROUNDING[rounding]  # type: ignore[index]
+    assert FLOATING_POINT[rounding][:20] in statement  # type: ignore[index]
+    assert float(facts["Noise multiplier"]) == 2.0
+    assert (run.spent.concentrated > 0) == (rounding == "discrete")
+    assert run.spent.rho == pytest.approx(run.planned.rho)
+
+
+def test_the_grid_costs_noise_and_no_privacy(tmp_path: Path) -> None:
+    with_grid, without = (cost_of(plan(privacy__rounding=name)) for name in ("grid", "none"))
+    assert with_grid.loss == without.loss
+    assert with_grid.noise_multiplier == without.noise_multiplier
+    noisy, plain = (Session.rehearse(cost.plan, noise=True) for cost in (with_grid, without))
+    assert 1 < noisy._info().noise_std / plain._info().noise_std < 1.001
+
+
+def test_one_user_among_ten_thousand_in_a_reply_is_paid_for() -> None:
+    made = Session.rehearse(plan(run__cohort=10_000, run__min_reports=1), noise=True)
+    assert made._release.std > 2.0 * (1 + 10_000 * 2.0**-23)
+
+
+def test_discrete_noise_is_charged_by_zcdp() -> None:
+    cost = cost_of(rounded("discrete"))
+    rho = cost.sensitivity**2 / (2 * 2.0**2)
+    assert cost.loss.concentrated == pytest.approx(rho, rel=1e-15)
+    assert cost.loss.mu_squared == 0
+    assert cost.epsilon == zcdp_epsilon(cost.loss.concentrated, 1e-5)
+    assert cost.to_json()["mu_gdp"] is None
+    for epsilon in (0.1, 1.0, 8.0):
+        made = cost_of(rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"}))
+        assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
+        assert made.noise_multiplier > cost_of(rounded("discrete", privacy=_target(epsilon))).noise_multiplier
+
+
+def _target(epsilon: float) -> dict[str, object]:
+    return {"population": "people", "epsilon": epsilon, "delta": 1e-5}
+
+
+@pytest.mark.parametrize(
+    "mechanism", [{"kind": "nu"}, {"kind": "tree"}, {"kind": "blt"}, {"kind": "banded", "bands": 2}]
+)
+def test_discrete_noise_needs_whole_numbers(mechanism: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match=r"privacy\.rounding = 'discrete'") as refusal:
+        cost_of(plan(privacy__rounding="discrete", mechanism=mechanism))
+    assert "independent" in refusal.value.nearest
+
+
+def test_discrete_noise_is_not_amplified() -> None:
+    poisson = {
+        "privacy__rounding": "discrete",
+        "privacy__adjacency": "add_remove",
+        "run__min_reports": None,
+        "participation": {"scheme": "poisson", "rate": 0.25},
+        "mechanism": {"kind": "independent"},
+    }
+    with pytest.raises(BadInput, match="amplification"):
+        cost_of(plan(**poisson))
+
+
+def test_a_plan_from_before_there_was_a_grid_is_what_it_was() -> None:
+    old = json.loads(plan(privacy__rounding="none").to_json())
+    assert "rounding" not in old["privacy"]
+    assert Plan.stored(old).privacy.rounding == "none"
+    assert Plan.stored(old).digest() == plan(privacy__rounding="none").digest()
+    assert Plan.parse(old).privacy.rounding == "grid"
+    for name in ("grid", "discrete"):
+        now = plan(privacy__rounding=name)
+        assert Plan.stored(json.loads(now.to_json())) == now
+    with pytest.raises(BadInput, match=r"privacy\.rounding"):
+        plan(privacy__rounding="cells")
+
+
+def test_beside_discrete_noise_everything_is_counted_as_zcdp() -> None:
+    gaussian, discrete = cost_of(plan()).loss, cost_of(rounded("discrete")).loss
+    both = gaussian + discrete
+    assert both.rho == gaussian.rho + discrete.rho
+    assert both.epsilon(1e-5) == zcdp_epsilon(both.rho, 1e-5) > gaussian.epsilon(1e-5)
+    assert math.isclose(both.delta(both.epsilon(1e-5)), 1e-5, rel_tol=1e-9)
+    assert type(both).from_json(both.to_json()) == both
+    assert not both.gaussian
+    assert "concentrated" not in gaussian.to_json()
