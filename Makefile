@@ -1,4 +1,4 @@
-# install · demo · test · check; everything runs in .venv, which `install` makes.
+# install · demo · test · check · docs; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
 ENGINE ?= docker
@@ -9,7 +9,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long containers-test
+.PHONY: install demo test check test-long containers-test docs
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
@@ -33,6 +33,10 @@ test: check
 
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
+
+# The documentation site, into site/; any broken link or reference fails.
+docs: install
+	$(BIN)/mkdocs build --quiet
 
 # All tests on real containers; SELECT="containers and not slow" for the short ones.
 SELECT ?= containers
@@ -69,4 +73,4 @@ bench-rounds: install
 	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-pfl runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-pfl site dist runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
