@@ -51,7 +51,6 @@ class Task(ABC):
     name: ClassVar[str]
     score_name: ClassVar[str]
     """The key of `evaluate` by which models are compared, such as "auc"."""
-    higher_is_better: ClassVar[bool] = True
     held_out: ClassVar[str]
     """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
     seed: int = 0
