@@ -19,7 +19,7 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
 def adjacency_factor(adjacency: Adjacency) -> int:
-    """2 for `replace_one` (one user's update replaced by another's), else 1. Multiplies every sensitivity."""
+    """What multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's), else 1."""
     return 2 if adjacency == "replace_one" else 1
 
 

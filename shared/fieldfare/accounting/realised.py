@@ -43,12 +43,12 @@ from fieldfare.participation_record import ParticipationRecord
 
 Users: TypeAlias = NDArray[np.int64]
 Products: TypeAlias = Callable[[int], tuple[float, NDArray[np.float64]]]
-"""t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), over all rows of C; an empty array where all are zero."""
+"""t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero."""
 
 _DIRECT = 4_000_000
-"""Up to this many products they are summed directly; beyond, by FFT, and the FFT's rounding error is added."""
+"""Products for one round up to which they are summed directly; beyond, by FFT with its rounding added on top."""
 _PLANNED_POINTS = 64
-"""Where a sensitivity is slow to compute, planned(t) is evaluated at this many rounds; others take the next one's."""
+"""For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
 
 
 class RealisedCharge:
@@ -233,7 +233,6 @@ def _may_follow(
 
 
 def _products(mechanism: Mechanism) -> Products | None:
-    """`Products` where C is known to be diagonal or Toeplitz, else None."""
     if isinstance(mechanism, Independent):
         return lambda round: (1.0, np.empty(0))
     if not isinstance(mechanism, ToeplitzMechanism):
@@ -252,7 +251,6 @@ def _products(mechanism: Mechanism) -> Products | None:
             if own.size * most <= _DIRECT:
                 lagged = np.correlate(whole, own, mode="valid")
             else:
-                # The FFT errs absolutely: 1e-13 of the largest product covers it and keeps the charge an upper bound.
                 lagged = np.abs(fftconvolve(whole, own[::-1], mode="valid")) + 1e-13 * energy[-1]
             out[round - most :] = np.abs(lagged[1 : most + 1])[::-1]
         return float(energy[horizon - round - 1]), out
