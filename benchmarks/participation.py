@@ -50,7 +50,6 @@ def main() -> None:
                 **vars(asked),
                 "median_ms": dict(zip(steps, median.round(3).tolist(), strict=True)),
                 "worst_ms": dict(zip(steps, worst.round(3).tolist(), strict=True)),
-                "charge_state_mb": round(sum(a.nbytes for a in charge.state_dict().values()) / 1e6, 1),
                 "mu_spent": charge.spent.mu,
                 "mu_planned": charge.planned.mu,
             }

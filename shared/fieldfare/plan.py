@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -91,19 +91,19 @@ class ParticipationSpec(Table):
     groups: int | None = Field(default=None, ge=1)
     rate: float | None = Field(default=None, gt=0, le=1)
 
-    # scheme -> (fields that it needs, fields that it may have besides)
-    _FIELDS: ClassVar[Mapping[str, tuple[set[str], set[str]]]] = {
-        "single": (set(), set()),
-        "min-separation": ({"separation"}, {"max_participations"}),
-        "fixed-order": ({"period"}, {"max_participations"}),
-        "poisson": ({"rate"}, set()),
-        "cyclic-poisson": ({"groups", "rate"}, set()),
+    # scheme -> (its participation, the fields that it needs, the fields that it may also have)
+    _SCHEMES: ClassVar[Mapping[str, tuple[Callable[..., Participation], set[str], set[str]]]] = {
+        "single": (Single, set(), set()),
+        "min-separation": (MinSeparation, {"separation"}, {"max_participations"}),
+        "fixed-order": (FixedOrder, {"period"}, {"max_participations"}),
+        "poisson": (Poisson, {"rate"}, set()),
+        "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
     }
 
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
         given = {name for name, value in self if name != "scheme" and value is not None}
-        needed, allowed = self._FIELDS[self.scheme]
+        _, needed, allowed = self._SCHEMES[self.scheme]
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -113,15 +113,8 @@ class ParticipationSpec(Table):
 
     def build(self) -> Participation:
         """The participation patterns that this scheme allows."""
-        if self.scheme == "min-separation" and self.separation:
-            return MinSeparation(self.separation, self.max_participations)
-        if self.scheme == "fixed-order" and self.period:
-            return FixedOrder(self.period, self.max_participations)
-        if self.scheme == "poisson" and self.rate:
-            return Poisson(self.rate)
-        if self.scheme == "cyclic-poisson" and self.groups and self.rate:
-            return CyclicPoisson(self.groups, self.rate)
-        return Single()
+        participation, needed, allowed = self._SCHEMES[self.scheme]
+        return participation(**{name: getattr(self, name) for name in needed | allowed})
 
 
 class ClientSpec(Table):

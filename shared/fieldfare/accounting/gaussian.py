@@ -85,7 +85,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP; 0 < delta < 1.
 
-    The inverse of (1) to about 1e-13 relative, where that problem is well conditioned. inf for mu = inf or beyond
+    The inverse of (1) to about 1e-13 relative where that problem is well conditioned. inf for mu = inf or beyond
     1e150. Raises `BadInput`.
     """
     _require_mu(mu)

@@ -38,7 +38,7 @@ class Informational:
 
 
 LAST_ITERATE_ASSUMPTIONS = (
-    "no model but the last is ever shown",
+    "no model but the last is ever released",
     "every user's loss is convex",
     "every step size is at most 2 / smoothness, so that steps do not expand",
     "every user takes part in one step, with one gradient",

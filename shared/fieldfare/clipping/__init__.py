@@ -1,6 +1,6 @@
 """Clipping: what bounds one user's contribution, so that noise of a known size hides it. One kind a file.
 
-Every kind maps a user's update v (d,) to a vector of norm at most `spec.bound`, whatever v is: zero, denormal, so large
+Every kind maps a user's update v (d,) to a vector of norm at most `spec.bound`, for every v: zero, denormal, so large
 that its float32 norm overflows, NaN. Only clipping limits what one user can change; all later steps are noise and
 post-processing. Where clients train from several points, they combine the results first and clip once: clipping each
 result and combining later has sensitivity (|a| + |1 - a|) x norm (DiSK, Zhang et al. 2024, section 4.2).

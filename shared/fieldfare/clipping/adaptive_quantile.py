@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
 
-from fieldfare.clipping.base import ClippingSpec, clippings, flat_factors
+from fieldfare.clipping.base import ClippingSpec, clippings
 from fieldfare.errors import BadInput
 
 
@@ -64,9 +63,6 @@ class AdaptiveQuantile(ClippingSpec):
 
     def mean_scale(self, norm: float) -> float:
         return norm if self.rescale else 1.0
-
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        return flat_factors(self.norm, norms) / self.norm
 
     def step(self, norm: float, noised_over: float, users: int) -> float:
         """The next round's norm: norm x exp(-rate x (share not clipped - quantile)), within [least, most].

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -19,7 +18,7 @@ Layout = Sequence[slice]
 """Where each layer lies in the flat vector, in order and without gaps: `fieldfare.schema.Schema.slices()`."""
 
 
-class ClippingSpec(Table, ABC):
+class ClippingSpec(Table):
     """The `[clipping]` part of a plan. One final subclass a kind."""
 
     kind: str
@@ -57,9 +56,14 @@ class ClippingSpec(Table, ABC):
         """What multiplies the noised mean update of a round that was clipped at `norm`."""
         return 1.0
 
-    @abstractmethod
     def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        """What multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are finite."""
+        """What multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are finite.
+
+        By default min(1, norm / r), in units in which the longest result has the length `bound`.
+        """
+        limit = self.norm * (1.0 - MARGIN)
+        shortened = torch.where(norms > limit, divide(limit, norms), 1.0)
+        return shortened / (self.norm / self.bound)
 
     def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
         """The parts of a vector of `numel` coordinates that are clipped independently, each with its own spec."""
@@ -74,9 +78,3 @@ parse = clippings.parse
 def divide(bound: float, norms: torch.Tensor) -> torch.Tensor:
     """bound / norms, and 0 where a norm is 0."""
     return torch.where(norms > 0, bound / torch.where(norms > 0, norms, 1.0), 0.0)
-
-
-def flat_factors(bound: float, norms: torch.Tensor) -> torch.Tensor:
-    """min(1, bound / norm), less `MARGIN` where it shortens: float64 (users,) -> float64 (users,)."""
-    limit = bound * (1.0 - MARGIN)
-    return torch.where(norms > limit, divide(limit, norms), 1.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-
-from fieldfare.clipping.base import ClippingSpec, clippings, flat_factors
+from fieldfare.clipping.base import ClippingSpec, clippings
 
 
 @clippings.register
@@ -14,6 +12,3 @@ class Flat(ClippingSpec):
     """v min(1, norm / ||v||) (Abadi et al. 2016; McMahan et al. 2018)."""
 
     kind: Literal["flat"] = "flat"
-
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        return flat_factors(self.norm, norms)

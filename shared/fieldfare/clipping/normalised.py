@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-
-from fieldfare.clipping.base import ClippingSpec, clippings, flat_factors
+from fieldfare.clipping.base import ClippingSpec, clippings
 
 
 @clippings.register
@@ -18,6 +16,3 @@ class Normalised(ClippingSpec):
     @property
     def bound(self) -> float:
         return 1.0
-
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        return flat_factors(self.norm, norms) / self.norm

@@ -6,9 +6,7 @@ import itertools
 import math
 from typing import Literal, Self
 
-import torch
-
-from fieldfare.clipping.base import ClippingSpec, Layout, clippings, flat_factors
+from fieldfare.clipping.base import ClippingSpec, Layout, clippings
 
 
 @clippings.register
@@ -20,9 +18,6 @@ class PerLayer(ClippingSpec):
 
     kind: Literal["per-layer"] = "per-layer"
     weighting: Literal["equal", "size"] = "equal"
-
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        return flat_factors(self.norm, norms)
 
     def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
         layers = [layer for layer in layout if layer.stop > layer.start]
