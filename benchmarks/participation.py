@@ -34,7 +34,7 @@ def main() -> None:
     everybody, spent = np.arange(asked.users), []
     for t in range(asked.rounds):
         start = time.perf_counter()
-        chosen = selector.select(t, everybody, taken.last_and_count, rng)
+        chosen = selector.select(t, everybody, taken.last_and_count, rng, rng.random)
         selected = time.perf_counter()
         reported = rng.permutation(chosen)[: asked.cohort]
         answered = time.perf_counter()
