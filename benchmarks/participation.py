@@ -16,7 +16,7 @@ import numpy as np
 from fieldfare import mechanisms
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.participation import MinSeparation
-from fieldfare_server.ledger.participation import ParticipationState
+from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.run.selection import Selector
 
 
@@ -30,11 +30,11 @@ def main() -> None:
     mechanism = mechanisms.build({"kind": "nu", "nu": 0.001}, asked.rounds, participation)
     selector = Selector(participation, asked.rounds, asked.cohort, 1.3)
     charge = RealisedCharge(mechanism, participation, 7.0, users=asked.users)
-    taken, rng = ParticipationState(asked.users), np.random.default_rng(0)
+    taken, rng = ParticipationRecord(asked.users), np.random.default_rng(0)
     everybody, spent = np.arange(asked.users), []
     for t in range(asked.rounds):
         start = time.perf_counter()
-        chosen = selector.select(t, everybody, taken.last_and_count, rng)
+        chosen = selector.select(t, everybody, taken.last_and_count, rng, rng.random)
         selected = time.perf_counter()
         reported = rng.permutation(chosen)[: asked.cohort]
         answered = time.perf_counter()
@@ -50,7 +50,6 @@ def main() -> None:
                 **vars(asked),
                 "median_ms": dict(zip(steps, median.round(3).tolist(), strict=True)),
                 "worst_ms": dict(zip(steps, worst.round(3).tolist(), strict=True)),
-                "charge_state_mb": round(sum(a.nbytes for a in charge.state_dict().values()) / 1e6, 1),
                 "mu_spent": charge.spent.mu,
                 "mu_planned": charge.planned.mu,
             }

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.store import Store
 
 
@@ -15,8 +16,7 @@ def _store(request: Request) -> Store:
 
 
 TheStore = Annotated[Store, Depends(_store)]
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-PopulationName = Annotated[str, Path(max_length=100, pattern=NAME, examples=["aircraft"])]
-RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["r-7f3a"])]
+PopulationName = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["aircraft"])]
+RunId = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["r-7f3a"])]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]

@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.auth import Admin, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import NAME, Cursor, Limit, TheStore
+from fieldfare_server.api.routes.common import Cursor, Limit, TheStore
 from fieldfare_server.api.schemas import AuditRow, Page, Verification
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -26,7 +27,7 @@ def audit(
     store: TheStore,
     cursor: Cursor = None,
     limit: Limit = 50,
-    run: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
+    run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
 ) -> Response:
     """Append-only rows, newest first, each covering the one before by its hash."""
     return conditional(request, store.audit(cursor, limit, run))
