@@ -113,7 +113,8 @@ def climb(gram: Matrix, separation: int, count: int, starts: int = 30) -> tuple[
     n = len(absolute)
     b = min(separation, n)
     k = min(count, -(-n // b))
-    best, witness = -1.0, (0,)
+    best: float = -1.0
+    witness: tuple[int, ...] = (0,)
     slack = n - 1 - (k - 1) * b
     for start in range(min(starts, slack + 1)):
         rounds = [start * max(1, slack // max(1, starts)) + j * b for j in range(k)]
@@ -138,7 +139,7 @@ def _improve(absolute: Matrix, rounds: list[int], at: int, width: int, b: int) -
     high = rounds[at + width] - b if at + width < len(rounds) else n - 1
     span = np.arange(low, high + 1)
     others = rounds[:at] + rounds[at + width :]
-    gains = np.diag(absolute)[span] + 2 * absolute[np.ix_(others, span)].sum(axis=0)
+    gains = np.diag(absolute)[span] + 2 * absolute[np.ix_(np.array(others, dtype=np.int64), span)].sum(axis=0)
     if width == 1:
         rounds[at] = low + int(np.argmax(gains))
         return
