@@ -102,6 +102,22 @@ class Composition:
         self._weighted = lfilter([1.0], [1.0, -math.exp(-step)], positive)[::-1]
         self._infinite = infinite
 
+    @property
+    def infinite(self) -> float:
+        """Mass at an infinite loss."""
+        return self._infinite
+
+    def vertices(self) -> tuple[Vector, Vector]:
+        """The trade-off curve's vertices at losses above 0: (m, log a), each of shape (points,).
+
+        m is the mass of the first world at that loss or above (infinity included), a the second world's, as a logarithm
+        because it underflows. `slack` is not added.
+        """
+        losses: Vector = self.step * np.arange(self._first, self._first + self._mass.size, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_other = np.where(self._weighted > 0, np.log(np.maximum(self._weighted, 1e-300)), -np.inf) - losses
+        return self._mass, log_other
+
     def delta(self, epsilon: float) -> float:
         """An upper bound on delta at `epsilon` >= 0."""
         at = max(0, math.floor(epsilon / self.step) + 1 - self._first)

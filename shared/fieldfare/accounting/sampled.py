@@ -133,6 +133,12 @@ def delta(mu_squared: float, events: Events, at: float) -> float:
     return max(order.delta(at) for order in _composed(mu_squared, events, step))
 
 
+def compositions(mu_squared: float, events: Events) -> tuple[Composition, Composition] | None:
+    """Everything together, in each order of the two worlds by itself; None where there is no grid."""
+    step = grid_for(mu_squared, events)
+    return None if step is None else _composed(mu_squared, events, step)
+
+
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
     """Everything together, in both orders of the two worlds."""

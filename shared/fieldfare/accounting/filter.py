@@ -1,0 +1,160 @@
+"""The filter across runs: budgets that stay valid when every run is chosen after seeing what earlier runs released.
+
+**Why a filter.** Inside one run the mechanisms are fixed in advance, and privacy loss distributions compose. Across
+runs somebody looks at the released models and decides what to run next. Composing distributions is not valid then: a
+chooser that picks the second run by what the first one released can reach twice the claimed delta
+(`tests/core/accounting/ test_filter.py` has the pair). Two numbers can be summed under any such choice:
+
+E(mu, d) is the experiment "with probability d tell the world outright, else show N(b mu, 1)", b being the world. A run
+is *priced* (mu, d) when its output is a post-processing of E(mu, d), in both orders of the two worlds.
+
+**Theorem (filter).** Let run i be a post-processing of E(mu_i, d_i), where mu_i and d_i may depend on everything
+released before. If sum mu_i^2 <= M and sum d_i <= D on every path, all releases together are a post-processing of
+E(sqrt M, D), so
+
+    delta(epsilon) <= D + (1 - D) g_sqrt(M)(epsilon),     g_mu as equation (1) of `gaussian`.                       (1)
+
+*Proof sketch.* Let X(s) = b s + W(s) be a Brownian motion with drift, and U uniform. Run i reads the next mu_i^2 of X,
+whose scaled increment is N(b mu_i, 1) whatever was released before, and leaks when U exceeds prod_{j <= i} (1 - d_j).
+Never more than X up to M is read, and a leak implies U > 1 - D. For d = 0 this is the filter of Smith and Thakurta 2022
+(arXiv 2210.17520) and of Koskela, Tobaben and Honkela 2023 (arXiv 2209.15596).
+
+**The rectangle is fixed in advance.** D is chosen when a population is made and M follows from it. Comparing the
+Gaussian of the sum of mu^2 at "delta minus what leaked so far" instead is *not* a filter: its region is no rectangle,
+and choosing between the two by outcome again overspends. The guarantee is the rectangle's (epsilon, delta). What
+equation (1) gives for the sums so far is only a *gauge*: it is a guarantee only if the moment of stopping did not
+depend on what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri, ndtri_exp
+
+from fieldfare.accounting import sampled
+from fieldfare.accounting.composition import Composition
+from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.errors import BadInput
+
+SAMPLED_SHARE = 0.1
+"""Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %."""
+PLAIN_SHARE = 1e-9
+"""Default D under the other adjacencies, as a share of delta: enough for discrete noise; M shrinks by about 1e-10."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one run takes from a rectangle: its output is a post-processing of E(sqrt(mu_squared), leak)."""
+
+    mu_squared: float = 0.0
+    leak: float = 0.0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(self.mu_squared + other.mu_squared, self.leak + other.leak)
+
+    @property
+    def payable(self) -> bool:
+        """Whether any rectangle can hold it."""
+        return math.isfinite(self.mu_squared)
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A population's budget: at most `mu_squared` (M) and at most `leak` (D), summed over all runs.
+
+    Guarantee: (epsilon, delta) of `of` for every user, under any adaptive choice of runs (the module's theorem).
+    """
+
+    mu_squared: float
+    leak: float
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, leak: float) -> Rectangle:
+        """The largest rectangle of width `leak` whose equation (1) holds at (epsilon, delta).
+
+        Raises `BadInput` unless 0 <= leak < delta < 1.
+        """
+        _require_leak(leak, delta)
+        mu = gaussian_mu(epsilon, (delta - leak) / (1 - leak))
+        return cls(mu * mu, leak)
+
+    def holds(self, price: Price) -> bool:
+        """Whether `price` fits. No tolerance: both sums are compared as they are."""
+        return price.mu_squared <= self.mu_squared and price.leak <= self.leak
+
+    def delta(self, epsilon: float) -> float:
+        """Equation (1): what the whole rectangle allows at `epsilon`."""
+        return self.leak + (1 - self.leak) * gaussian_delta(math.sqrt(self.mu_squared), epsilon)
+
+
+def gauge(spent: float, delta: float, leak: float) -> float:
+    """Epsilon of equation (1) for a sum `spent` of mu^2 at `delta`, the whole of D = `leak` set aside.
+
+    0 where nothing is spent. A reading, not a guarantee: see the module.
+    """
+    if spent <= 0:
+        return 0.0
+    _require_leak(leak, delta)
+    return gaussian_epsilon(math.sqrt(spent), (delta - leak) / (1 - leak))
+
+
+def price(loss: PrivacyLoss, leak: float) -> Price:
+    """The least (mu, `leak`) that one run of `loss` is a post-processing of.
+
+    Gaussian runs cost mu^2 and no leak. Sampled runs are composed as one (both orders, each by itself), and the least
+    mu is read off the vertices of the trade-off curve: exact, without a grid of epsilons, because a convex curve lies
+    below a piecewise linear one if and only if it does at the vertices. Where `leak` is 0, or too small for the
+    numerical composition, amplification cannot be claimed: the price is that of the same rounds without sampling.
+
+    Raises `BadInput` for a loss of which only zCDP is known: such charges have their own conversion.
+    """
+    if loss.concentrated:
+        raise BadInput("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
+    plain = loss.without_amplification().mu_squared
+    if not loss.sampled:
+        return Price(plain, 0.0)
+    amplified = _amplified(loss, leak)
+    return Price(plain, 0.0) if plain <= amplified else Price(amplified, leak)
+
+
+def _amplified(loss: PrivacyLoss, leak: float) -> float:
+    """mu^2 of the sampled price, inf where there is none."""
+    if leak <= 0:
+        return math.inf
+    orders = sampled.compositions(loss.mu_squared, loss.sampled)
+    if orders is None:
+        return math.inf
+    mu = max(_least_mu(order, leak) for order in orders)
+    mu = math.nextafter(mu * (1 + 1e-12), math.inf)
+    return mu * mu
+
+
+def _least_mu(order: Composition, leak: float) -> float:
+    """Least mu for one order of the two worlds: the largest of Phi^-1((m - d)/(1 - d)) - Phi^-1(a/(1 - d)) over
+    vertices.
+
+    m is the mass of the first world from a loss up (the composition's own error added), a the second world's. The first
+    vertex with a positive loss covers epsilon down to 0; negative epsilons are the other order's.
+    """
+    mass, log_other = order.vertices()
+    if order.infinite + order.slack >= leak:
+        return math.inf
+    rest = math.log1p(-leak)
+    m = np.minimum(mass + order.slack, 1.0)
+    inside = (m > leak) & (log_other < rest)
+    if not inside.any():
+        return 0.0
+    first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
+    second = log_other[inside] - rest
+    return max(0.0, float(np.max(ndtri(first) - ndtri_exp(second))))
+
+
+def _require_leak(leak: float, delta: float) -> None:
+    if not 0 < delta < 1:
+        raise BadInput(f"delta = {delta}", "must be above 0 and below 1.", "1e-5")
+    if not 0 <= leak < delta:
+        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {delta:g}.", f"{delta / 10:g}")

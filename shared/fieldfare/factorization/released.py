@@ -1,0 +1,272 @@
+"""Charging what is released: the Gram matrix (B B^T)^-1, and its largest pattern.
+
+Released is Y = X + sigma B Z with B of shape (n, m) and rank n. With the Cholesky factor B B^T = L L^T and R = L^-1,
+the rows of R Y are rows of R X plus independent sigma-normal noise, and R is invertible, so nothing is lost. One user
+with the participation pattern P therefore moves the released sequence by at most
+
+    sqrt(sum_{i, j in P} |G_ij|) / sigma,        G = R^T R = (B B^T)^-1,                                            (1)
+
+adaptively chosen updates included. For a square C = B^-1 this is C^T C, the usual charge. For a tree whose estimator
+reads all nodes it is less, because the noise of the single nodes is never shown. After t rounds the leading rows of
+**B** count: (B_1:t B_1:t^T)^-1, which is not the leading block of G.
+
+Finding the worst pattern is NP-hard in general (k-clique reduces to it), so `chain_bound` proves an upper bound and
+`climb` a lower one; where they meet, the maximum is exact. For the online tree `OnlineTree.worst` is exact by dynamic
+programming.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+Matrix = NDArray[np.float64]
+
+_KEY_DIGITS = 12
+"""Decimal digits by which the online tree's states are told apart; rounding of sums is far below."""
+_MOST_STATES = 400
+"""More states than this, and the online tree's sums are rounded up to a grid: a bound instead of the maximum."""
+_NEVER = -np.inf
+
+
+def released_gram(noising: Matrix) -> Matrix:
+    """G of equation (1), shape (n, n), for a noising matrix B of shape (n, m) and rank n.
+
+    Raises numpy.linalg.LinAlgError where B has not full rank.
+    """
+    factor = np.linalg.cholesky(noising @ noising.T)
+    whitening = solve_triangular(factor, np.eye(len(factor)), lower=True)
+    return np.asarray(whitening.T @ whitening, dtype=np.float64)
+
+
+def pattern_square(gram: Matrix, pattern: Sequence[int]) -> float:
+    """sum_{i, j in P} |G_ij|, the square of equation (1) at sigma 1."""
+    rounds = np.asarray(pattern, dtype=np.int64)
+    return float(np.abs(gram[np.ix_(rounds, rounds)]).sum())
+
+
+def chain_bound(gram: Matrix, separation: int, count: int, *, memory: int = 1) -> float:
+    """An upper bound on `pattern_square` over all patterns of at most `count` rounds at least `separation` apart.
+
+    The l-th next participation is at least l separations later, so its inner product is at most the largest from there
+    on. With `memory` = 1 the next participation enters exactly (O(count n^2) time), with 2 the next two do (O(count
+    n^3)).
+    """
+    absolute = np.abs(gram)
+    n = len(absolute)
+    b, k = min(separation, n), min(count, -(-n // min(separation, n)))
+    own = np.diag(absolute).copy()
+    # later[l, i] = max over j >= i + l b of |G_ij|.
+    suffix = np.maximum.accumulate(absolute[:, ::-1], axis=1)[:, ::-1]
+    later = np.zeros((k, n))
+    for lag in range(1, k):
+        rows = np.arange(max(0, n - lag * b))
+        later[lag, rows] = suffix[rows, rows + lag * b]
+    return _chain_one(absolute, own, later, b, k) if memory == 1 else _chain_two(absolute, own, later, b, k)
+
+
+def _chain_one(absolute: Matrix, own: Matrix, later: Matrix, b: int, k: int) -> float:
+    n = len(own)
+    value = own.copy()
+    best = float(own.max())
+    allowed = np.arange(n)[None, :] >= np.arange(n)[:, None] + b
+    for c in range(2, k + 1):
+        step = np.where(allowed, 2 * absolute + value[None, :], _NEVER).max(axis=1)
+        value = own + 2 * later[2:c].sum(axis=0) + step
+        best = max(best, float(value.max()))
+    return best
+
+
+def _chain_two(absolute: Matrix, own: Matrix, later: Matrix, b: int, k: int) -> float:
+    n = len(own)
+    best = float(own.max())
+    if k == 1:
+        return best
+    # pair[i, j]: the bound of a pattern that begins with rounds i, j, for the present number of rounds.
+    allowed = np.arange(n)[None, :] >= np.arange(n)[:, None] + b
+    pair = np.where(allowed, own[:, None] + 2 * absolute + own[None, :], _NEVER)
+    best = max(best, float(pair.max()))
+    for c in range(3, k + 1):
+        more = 2 * later[3:c].sum(axis=0)
+        after = np.full((n, n), _NEVER)
+        for i in range(n - 2 * b):
+            reach = 2 * absolute[i][None, :] + pair[i + b :]
+            after[i, i + b :] = reach.max(axis=1)
+        pair = np.where(allowed, own[:, None] + more[:, None] + 2 * absolute + after, _NEVER)
+        best = max(best, float(pair.max()))
+    return best
+
+
+def climb(gram: Matrix, separation: int, count: int, starts: int = 30) -> tuple[float, tuple[int, ...]]:
+    """A pattern that no change of one or two neighbouring rounds improves, from `starts` evenly spaced ones.
+
+    Returns (its square, its rounds).
+
+    A lower bound on the maximum that `chain_bound` bounds from above, and the witness of it.
+    """
+    absolute = np.abs(gram)
+    n = len(absolute)
+    b = min(separation, n)
+    k = min(count, -(-n // b))
+    best: float = -1.0
+    witness: tuple[int, ...] = (0,)
+    slack = n - 1 - (k - 1) * b
+    for start in range(min(starts, slack + 1)):
+        rounds = [start * max(1, slack // max(1, starts)) + j * b for j in range(k)]
+        if rounds[-1] >= n:
+            continue
+        value, before = pattern_square(absolute, rounds), -1.0
+        while value > before:
+            before = value
+            for width in (1, 2):
+                for at in range(k - width + 1):
+                    _improve(absolute, rounds, at, width, b)
+            value = pattern_square(absolute, rounds)
+        if value > best:
+            best, witness = value, tuple(rounds)
+    return best, witness
+
+
+def _improve(absolute: Matrix, rounds: list[int], at: int, width: int, b: int) -> None:
+    """Move `width` neighbouring rounds of a pattern, from index `at` on, to where they cost most."""
+    n = len(absolute)
+    low = rounds[at - 1] + b if at else 0
+    high = rounds[at + width] - b if at + width < len(rounds) else n - 1
+    span = np.arange(low, high + 1)
+    others = rounds[:at] + rounds[at + width :]
+    gains = np.diag(absolute)[span] + 2 * absolute[np.ix_(np.array(others, dtype=np.int64), span)].sum(axis=0)
+    if width == 1:
+        rounds[at] = low + int(np.argmax(gains))
+        return
+    both = gains[:, None] + gains[None, :] + 2 * absolute[np.ix_(span, span)]
+    both[span[None, :] < span[:, None] + b] = _NEVER
+    first, second = np.unravel_index(int(np.argmax(both)), both.shape)
+    rounds[at], rounds[at + 1] = low + int(first), low + int(second)
+
+
+class OnlineTree:
+    """Honaker's online tree over `rounds` rounds, whitened: one new number a round, with weights that are known
+    exactly.
+
+    Round t (from 1) completes the node of height h = (trailing zeros of t) that ends at t. Its estimate minus what
+    earlier rounds showed of it is alpha_h . (the node's sums), with fresh noise of variance nu_h:
+
+        w_h = float32(1 / (2 - 2^-h)),   nu_0 = 1,   nu_h = w_h^2 + (1 - w_h)^2 nu_{h-1},
+        alpha_0 = (1),   alpha_h = (w_h for the left half,  w_h + (1 - w_h) alpha_{h-1} for the right half).
+
+    All weights are positive, so G >= 0 and equal updates are worst. (Honaker 2015; Kairouz et al. 2021, Appendix; the
+    whitened form and its maximum are derived in the tests' reference.)
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.heights = rounds.bit_length()
+        self.shares, self.variances, self.weights = _online_tree(self.heights)
+
+    def pattern_squares(self, patterns: NDArray[np.int64], released: int | None = None) -> Matrix:
+        """The square of equation (1) for each row of `patterns`, shape (users, participations), increasing rounds.
+
+        released: rounds released so far (default all); participations at or after it count nothing.
+        """
+        n = self.rounds if released is None else released
+        total = np.zeros(len(patterns))
+        for height in range(n.bit_length()):
+            node = patterns >> height
+            # Only left children and roots are new numbers, and only once they are complete.
+            shown = (node % 2 == 0) & (((node + 1) << height) <= n)
+            weight = np.where(shown, self.weights[height][patterns & ((1 << height) - 1)], 0.0)
+            square = (weight**2).sum(axis=1)
+            for lag in range(1, patterns.shape[1]):
+                together = node[:, lag:] == node[:, :-lag]
+                square += 2 * (weight[:, lag:] * weight[:, :-lag] * together).sum(axis=1)
+            total += square / self.variances[height]
+        return total
+
+    def worst(self, separation: int, count: int) -> tuple[float, bool]:
+        """The largest pattern square over patterns of at most `count` rounds at least `separation` apart; whether
+        exact.
+
+        Dynamic programming over nodes: a node's state is how many participations it holds and their weighted sum r; a
+        matrix over (first allowed offset, how far the next is barred past its end) holds the best cost of what lies
+        below. A parent's sum is w (c_left + c_right) + (1 - w) r_right, so of a left child only the count goes on.
+        """
+        return _worst_online(self.rounds, min(separation, self.rounds), count)
+
+
+@lru_cache(maxsize=8)
+def _online_tree(heights: int) -> tuple[Matrix, Matrix, tuple[Matrix, ...]]:
+    shares = np.array([np.float32(1.0 / (2.0 - 2.0**-h)) for h in range(heights + 1)], dtype=np.float64)
+    variances, weights = [1.0], [np.ones(1)]
+    for height in range(1, heights + 1):
+        share = float(shares[height])
+        variances.append(share**2 + (1 - share) ** 2 * variances[-1])
+        left = np.full(1 << (height - 1), share)
+        weights.append(np.concatenate([left, share + (1 - share) * weights[-1]]))
+    return shares, np.array(variances), tuple(weights)
+
+
+@lru_cache(maxsize=64)
+def _worst_online(n: int, b: int, k: int) -> tuple[float, bool]:
+    shares, variances, _ = _online_tree(n.bit_length())
+    first, barred = np.arange(b)[:, None], np.arange(b)[None, :]
+    absent = np.where(barred >= np.maximum(first - 1, 0), 0.0, _NEVER)
+    present = np.where((first == 0) & (barred >= b - 1), 0.0, _NEVER)
+    below: dict[tuple[int, float], Matrix] = {(0, 0.0): absent, (1, 1.0): present}
+    left: list[dict[int, Matrix]] = []
+    exact = True
+    for height in range(n.bit_length()):
+        shown: dict[int, Matrix] = {}
+        for (c, r), cost in below.items():
+            value = cost + r * r / float(variances[height])
+            shown[c] = np.maximum(shown[c], value) if c in shown else value
+        left.append(shown)
+        if 2 << height > n:
+            break
+        share = float(shares[height + 1])
+        most = min(k, -(-(2 << height) // b))
+        above: dict[tuple[int, float], Matrix] = {}
+        coarse = len(below) > _MOST_STATES
+        for c_left, before in shown.items():
+            for (c_right, r_right), cost in below.items():
+                c = c_left + c_right
+                if c > most:
+                    continue
+                r = share * c + (1 - share) * r_right
+                # Costs rise with r, so rounding it up gives a bound.
+                key = (c, math.ceil(r * 64) / 64 if coarse else round(r, _KEY_DIGITS))
+                both = _through(before, cost)
+                above[key] = np.maximum(above[key], both) if key in above else both
+        exact = exact and not coarse
+        below = above
+    # The roots of n's binary expansion, from left to right.
+    row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
+    for height in reversed(range(n.bit_length())):
+        if not n >> height & 1:
+            continue
+        following: dict[int, Matrix] = {}
+        for c_before, reached in row.items():
+            for c_here, cost in left[height].items():
+                c = c_before + c_here
+                if c <= k:
+                    value = (reached[:, None] + cost).max(axis=0)
+                    following[c] = np.maximum(following[c], value) if c in following else value
+        row = following
+    return max(float(value.max()) for value in row.values()), exact
+
+
+def _through(before: Matrix, after: Matrix) -> Matrix:
+    """The max-plus product: the best way through two neighbouring nodes, over the offset at their border."""
+    out = np.full((len(before), after.shape[1]), _NEVER)
+    for middle in range(len(after)):
+        into, onward = before[:, middle], after[middle]
+        rows, columns = np.flatnonzero(into > _NEVER), np.flatnonzero(onward > _NEVER)
+        if rows.size and columns.size:
+            # What can be reached is a trailing run of columns from a leading run of rows.
+            lo = columns[0]
+            out[rows, lo:] = np.maximum(out[rows, lo:], into[rows, None] + onward[None, lo:])
+    return out

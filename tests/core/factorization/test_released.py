@@ -1,0 +1,141 @@
+"""Charging what is released: the online tree's whitened form and its worst pattern, and bounds for any Gram matrix."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fieldfare import mechanisms
+from fieldfare.factorization.released import OnlineTree, chain_bound, climb, pattern_square, released_gram
+from fieldfare.participation import MinSeparation
+
+ONLINE = {"kind": "tree", "estimator": "online"}
+
+
+def patterns(n: int, b: int, k: int) -> list[tuple[int, ...]]:
+    """Every pattern of at most k of n rounds that are at least b apart."""
+    return [
+        p
+        for size in range(1, k + 1)
+        for p in itertools.combinations(range(n), size)
+        if all(y - x >= b for x, y in itertools.pairwise(p))
+    ]
+
+
+def brute_force(gram: NDArray[np.float64], b: int, k: int) -> float:
+    return max(pattern_square(gram, p) for p in patterns(len(gram), b, k))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 21, 32])
+def test_the_online_trees_whitened_form_is_the_inverse_of_what_it_releases(n: int) -> None:
+    gram = released_gram(mechanisms.build(ONLINE, n).noising_matrix(n))
+    assert gram.min() > -1e-12
+    tree = OnlineTree(n)
+    for p in [(0,), (n - 1,), tuple(range(n)), tuple(range(0, n, 2)), tuple(range(0, n, 3))]:
+        square = tree.pattern_squares(np.array([p]))[0]
+        assert square == pytest.approx(pattern_square(gram, p), rel=1e-12)
+
+
+def test_after_some_rounds_the_leading_rows_of_b_count_not_the_leading_block_of_g() -> None:
+    n = 13
+    b = mechanisms.build(ONLINE, n).noising_matrix(n)
+    for released in range(1, n + 1):
+        gram = released_gram(b[:released])
+        for p in [(0,), (0, 3, 6), (1, 5, 9, 12)]:
+            inside = [t for t in p if t < released]
+            square = OnlineTree(n).pattern_squares(np.array([p]), released)[0]
+            assert square == pytest.approx(pattern_square(gram, inside), rel=1e-12)
+
+
+def test_the_diagonal_for_eight_rounds() -> None:
+    """From exact weights; those of the stream are rounded to float32, so six digits agree."""
+    diagonal = OnlineTree(8).pattern_squares(np.arange(8)[:, None])
+    expected = [3.314846, 3.314846, 3.467227, 3.086274, 3.494118, 3.494118, 3.305882, 2.647059]
+    assert diagonal == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n", "b", "k", "expected"),
+    [
+        (8, 1, 8, 120.0),
+        (8, 2, 4, 31.1148461664),
+        (13, 3, 4, 21.8644257916),
+        (16, 3, 5, 54.6194454614),
+        (24, 3, 8, 84.2140283131),
+        (24, 5, 4, 33.9785537784),
+        (30, 7, 5, 26.3522788536),
+        (32, 4, 6, 82.8601908040),
+        (512, 80, 6, 101.874937),
+        (512, 64, 8, 160.656943),
+        (1024, 160, 6, 107.201831),
+        (2000, 314, 6, 70.3011731),
+    ],
+)
+def test_the_online_trees_worst_pattern_is_what_was_computed_independently(
+    n: int, b: int, k: int, expected: float
+) -> None:
+    value, exact = OnlineTree(n).worst(b, k)
+    assert exact
+    assert value == pytest.approx(expected, rel=2e-9 if n < 100 else 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("n", "b", "k"), [(5, 1, 3), (7, 2, 4), (11, 3, 3), (14, 4, 4), (16, 2, 3), (16, 16, 1), (9, 20, 5)]
+)
+def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, b: int, k: int) -> None:
+    tree = OnlineTree(n)
+    best = max(tree.pattern_squares(np.array([p]))[0] for p in patterns(n, min(b, n), k))
+    value, exact = tree.worst(b, k)
+    assert exact
+    assert value == pytest.approx(best, rel=1e-12)
+
+
+def test_the_published_worst_pattern_of_gboard_attains_the_maximum() -> None:
+    witness = np.array([[20, 340, 660, 980, 1364, 1706]])
+    assert OnlineTree(2000).pattern_squares(witness)[0] == pytest.approx(70.30117314826, rel=1e-12)
+
+
+def test_with_too_many_states_the_online_tree_gives_a_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fieldfare.factorization import released
+
+    monkeypatch.setattr(released, "_MOST_STATES", 4)
+    value, exact = released._worst_online.__wrapped__(32, 4, 6)
+    assert not exact
+    assert 82.8601908040 <= value <= 82.8601908040 * 1.2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chain_bounds_are_never_below_an_exhaustive_search_and_climbing_is_never_above(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    n, b, k = int(generator.integers(4, 13)), int(generator.integers(1, 4)), int(generator.integers(1, 6))
+    noising = np.tril(generator.normal(size=(n, n)), -1) + np.diag(generator.uniform(0.5, 2, n))
+    gram = released_gram(noising)
+    best = brute_force(gram, b, k)
+    low, witness = climb(gram, b, k)
+    one, two = chain_bound(gram, b, k), chain_bound(gram, b, k, memory=2)
+    assert low == pytest.approx(pattern_square(gram, witness))
+    assert low <= best * (1 + 1e-12)
+    assert best <= two * (1 + 1e-12)
+    assert best <= one * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rounds", "b", "k", "low", "high"),
+    [
+        ({"kind": "momentum-tree", "momentum": 0.9}, 512, 80, 6, 15.6843393533, 15.6843393533),
+        ({"kind": "momentum-tree", "momentum": 0.95}, 512, 64, 8, 27.0648371, 27.0648729),
+        ({"kind": "fft"}, 128, 80, 6, 5.68318027, 5.68318027),
+        ({"kind": "fft"}, 300, 80, 6, 17.0067720, 17.0067720),
+        ({"kind": "fft"}, 512, 80, 6, 38.9441406, 38.9441406),
+    ],
+)
+def test_bounds_of_other_kinds_close_where_they_were_found_to(
+    spec: dict[str, object], rounds: int, b: int, k: int, low: float, high: float
+) -> None:
+    mechanism = mechanisms.build(spec, 512, MinSeparation(b, k))
+    gram = released_gram(mechanism.noising_matrix(rounds))
+    assert climb(gram, b, k)[0] == pytest.approx(low, rel=5e-9)
+    assert chain_bound(gram, b, k, memory=2) == pytest.approx(high, rel=5e-9)

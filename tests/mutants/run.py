@@ -1,0 +1,111 @@
+"""Break one privacy-relevant line at a time, and see that a named test notices: `make mutants`.
+
+`mutants.toml` lists the mutants: a file, the text to replace (it must stand there exactly once), what replaces it, the
+harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the three source folders, so
+that the checkout is never touched. A mutant that survives, that no longer applies, or whose tests fail without it,
+fails the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("shared", "server", "client")
+SECONDS = 300
+FAILED_TESTS = 1
+"""pytest's exit status when tests ran and some failed; errors of collection or usage have others."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken line."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    harm: str
+    tests: tuple[str, ...]
+
+
+def mutants() -> list[Mutant]:
+    """All mutants of the table, by name."""
+    table = tomllib.loads((Path(__file__).parent / "mutants.toml").read_text(encoding="utf-8"))
+    return [Mutant(name=name, **{**row, "tests": tuple(row["tests"])}) for name, row in table.items()]
+
+
+def copy_sources(to: Path, mutant: Mutant | None) -> None:
+    """The three source folders below `to`, with `mutant` applied. Raises ValueError where it does not apply."""
+    for folder in SOURCES:
+        shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is None:
+        return
+    path = to / mutant.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"its text stands {text.count(mutant.old)} times in {mutant.file}")
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+
+
+def run_tests(sources: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """pytest over `tests` with the copied sources in front of the installed ones."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(str(sources / folder) for folder in SOURCES)
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment["OMP_NUM_THREADS"] = "1"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+
+
+def judge(mutant: Mutant) -> str:
+    """Empty where a test killed `mutant`, else what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            copy_sources(Path(folder), mutant)
+            done = run_tests(Path(folder), mutant.tests)
+        except ValueError as error:
+            return f"does not apply: {error}"
+        except subprocess.TimeoutExpired:
+            return ""  # a mutant that hangs is noticed
+    if done.returncode == FAILED_TESTS:
+        return ""
+    return (
+        f"SURVIVED: {mutant.harm}" if done.returncode == 0 else f"no test ran: {done.stdout[-300:]}{done.stderr[-300:]}"
+    )
+
+
+def main() -> int:
+    """Run the mutants whose names contain one of the arguments, or all; 1 if one survived."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    chosen = [m for m in mutants() if not arguments.names or any(name in m.name for name in arguments.names)]
+    tests = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
+    with tempfile.TemporaryDirectory() as folder:
+        copy_sources(Path(folder), None)
+        whole = run_tests(Path(folder), tests)
+    if whole.returncode:
+        print(f"The named tests fail without any mutant:\n{whole.stdout[-3000:]}{whole.stderr[-1000:]}")
+        return 1
+    bad = 0
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for mutant, wrong in zip(chosen, pool.map(judge, chosen), strict=True):
+            print(f"{mutant.name}: {wrong or 'killed'}", flush=True)
+            bad += bool(wrong)
+    print(f"{len(chosen) - bad} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
