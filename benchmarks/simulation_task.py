@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fieldfare.task import Task, class_gradient
+from fieldfare.task import Task
 from fieldfare_client.users import UserTable
 from simulation_models import MODELS, ROWS, USERS, columns, example_loss, make
 
@@ -26,11 +26,6 @@ class BenchTask(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return example_loss(outputs, targets)
-
-    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        if outputs.ndim == 3:
-            return super().loss_gradient(outputs, targets, weights)
-        return class_gradient(outputs, targets, weights)
 
     def users(self) -> UserTable:
         return UserTable([str(user) for user in range(USERS)], np.arange(USERS + 1) * ROWS, columns(self.model))

@@ -1,6 +1,6 @@
 """The Flower ClientApp: the same one in process, under Ray, and in a SuperNode's ClientApp process.
 
-Where a node's configuration comes from, first that is set:
+Where a node's configuration comes from; the first that is set counts:
 
 * `task`: the node's own configuration (`--node-config 'task="flights"'`), FIELDFARE_TASK, the run's configuration.
   Never from a message: the server does not choose what code a node imports.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
-from fieldfare.schema import Schema
+from fieldfare.schema import Arrays, Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
@@ -49,22 +49,39 @@ class Hosted:
     task: Task
     all_users: UserTable
     table: UserTable
-    """Those of `all_users` who live here."""
+    """Those of `all_users` whom this node hosts."""
     schema: Schema
     order: NDArray[np.int64]
     """Indices into the table by increasing pseudonym."""
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Table indices of those of `names` that live here."""
+        """Find the table indices of those of `names` whom this node hosts."""
         sorted_names = self.table.pseudonyms[self.order]
-        at = np.searchsorted(sorted_names, names)
-        at[at == len(sorted_names)] = 0
-        return self.order[at[sorted_names[at] == names]] if len(sorted_names) else np.zeros(0, np.int64)
+        places = np.searchsorted(sorted_names, names)
+        places[places == len(sorted_names)] = 0
+        return self.order[places[sorted_names[places] == names]] if len(sorted_names) else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an instruction says about local training (`Session.settings` writes it)."""
+
+    client: ClientSpec
+    clipping: clipping.ClippingSpec
+    seed: int
+    isolated: bool
+    """Whether every user trains alone: `add_remove` adjacency, where it is secret who else does."""
+
+    @classmethod
+    def parse(cls, settings: dict[str, Any]) -> Settings:
+        """Read the JSON of an instruction. An instruction of an older server has no key `isolated`."""
+        client, spec = ClientSpec.model_validate(settings["client"]), clipping.parse(settings["clipping"])
+        return cls(client, spec, int(settings["seed"]), bool(settings.get("isolated", False)))
 
 
 @lru_cache(maxsize=1)
 def _task(name: str) -> Task:
-    # One at a time in a process: data are read once, however many simulated nodes share them.
+    # Cached: data are read once, however many nodes this process simulates.
     return load_task(name)
 
 
@@ -80,57 +97,56 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
 
 
 def user_count(name: str) -> int:
-    """How many users the task called `name` brings in all. Reads its data, which nodes of this process then share."""
+    """Count all users of the task `name`. Reads its data, which nodes of this process then share."""
     return len(_hosted(name, 0, 1).table)
 
 
 def hosted(context: Context) -> Hosted:
-    """What this node hosts. Raises `BadInput` where nothing says which task."""
-    own, run = context.node_config, context.run_config
-    name = own.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
+    """Load what this node hosts. Raises `BadInput` where no configuration names a task."""
+    node, run = context.node_config, context.run_config
+    name = node.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
     if not name:
         raise BadInput("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
-    return _hosted(str(name), int(own.get("partition-id", 0)), int(own.get("num-partitions", 1)))
+    return _hosted(str(name), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
 @lru_cache(maxsize=8)
-def _trainer(task: Task, settings: str, device: str) -> tuple[Trainer, clipping.ClippingSpec]:
-    client, spec, seed = _settings(json.loads(settings))
-    return Trainer(task, client, clip_with(spec, Schema.of(task.build_model())), seed=seed, device=device), spec
-
-
-def _settings(said: dict[str, Any]) -> tuple[ClientSpec, clipping.ClippingSpec, int]:
-    return ClientSpec.model_validate(said["client"]), clipping.parse(said["clipping"]), int(said["seed"])
+def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
+    settings = Settings.parse(json.loads(settings_json))
+    clip = clip_with(settings.clipping, Schema.of(task.build_model()))
+    return Trainer(task, settings.client, clip, seed=settings.seed, device=device, isolated=settings.isolated)
 
 
 class _Pool:
-    """The process's training workers: one pool, kept from round to round, replaced where another one is asked for."""
+    """The process's training workers: one pool, kept from round to round, replaced when another one is needed."""
 
     def __init__(self) -> None:
         self._key: tuple[Any, ...] = ()
         self._workers: WorkerTrainer | None = None
 
-    def get(
-        self,
-        here: Hosted,
-        client: ClientSpec,
-        spec: clipping.ClippingSpec,
-        workers: int,
-        seed: int,
-        points: int,
-        queries: int,
-    ) -> WorkerTrainer:
-        key = here.name, client.model_dump_json(), workers, seed, points, queries
+    def get(self, node: Hosted, settings: Settings, workers: int, points: int, queries: int) -> WorkerTrainer:
+        """Return a pool for these settings. The clipping may differ: it is given round by round."""
+        client, seed, isolated = settings.client, settings.seed, settings.isolated
+        key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries
         if self._workers is None or self._key != key or not self._workers.alive:
             self.close()
             # For all users of the task, so that all nodes that this process simulates share it.
             self._workers = WorkerTrainer(
-                here.name, client, spec, here.all_users, workers=workers, seed=seed, points=points, queries=queries
+                node.name,
+                client,
+                settings.clipping,
+                node.all_users,
+                workers=workers,
+                seed=seed,
+                isolated=isolated,
+                points=points,
+                queries=queries,
             )
             self._key = key
         return self._workers
 
     def close(self) -> None:
+        """End the workers, if there are any."""
         if self._workers is not None:
             self._workers.close()
         self._workers = None
@@ -140,60 +156,58 @@ _POOL = _Pool()
 atexit.register(_POOL.close)
 
 
-def _train(
-    here: Hosted,
-    points: list[torch.Tensor],
-    instruction: TrainInstruction,
-    users: NDArray[np.int64],
-) -> tuple[CohortUpdate, clipping.ClippingSpec]:
-    settings, weights, queries = instruction.settings, instruction.weights, instruction.queries
-    client, spec, seed = _settings(settings)
-    # The server may ask for workers, the machine says how many there can be. A GPU is not shared between processes.
-    workers = min(client.workers, os.cpu_count() or 1)
+def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> CohortUpdate:
+    """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
+    points = [_flatten(node.schema, point) for point in instruction.points]
+    users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
+    # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
+    workers = min(settings.client.workers, os.cpu_count() or 1)
     if workers > 1 and _device() == "cpu":
-        pool = _POOL.get(here, client, spec, workers, seed, len(points), queries)
-        inside = here.table.positions(users)
-        return pool.train(points, weights, inside, at_round=instruction.batches, spec=spec, queries=queries), spec
-    trainer, spec = _trainer(here.task, json.dumps(settings, sort_keys=True), _device())
-    return trainer.train(points, weights, here.table, users, at_round=instruction.batches, queries=queries), spec
+        pool, spec = _POOL.get(node, settings, workers, len(points), queries), settings.clipping
+        places = node.table.positions(users)
+        return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)
+    trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
+    return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
 
 
 @app.query("users")
 def users(message: Message, context: Context) -> Message:
-    """Which users live here, by pseudonym, and which model they would train."""
+    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train."""
     logs.join()
-    here = hosted(context)
-    return Message(write_users(flwr.app, here.table.pseudonyms, here.schema), reply_to=message)
+    node = hosted(context)
+    return Message(write_users(flwr.app, node.table.pseudonyms, node.schema), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
+    """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.join()
-    here = hosted(context)
-    instruction = TrainInstruction.read(message.content, here.schema)
+    node = hosted(context)
+    instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
-        return _answer(here, instruction, message)
+        return _answer(node, instruction, message)
 
 
-def _answer(here: Hosted, instruction: TrainInstruction, message: Message) -> Message:
-    points = [
-        torch.cat([torch.from_numpy(p[name]).reshape(-1) for name in here.schema.names]) for p in _own(instruction)
-    ]
-    result, spec = _train(here, points, instruction, here.find(instruction.users))
+def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Message:
+    settings = Settings.parse(instruction.settings)
+    result = _train(node, instruction, settings)
+    if result.failures:
+        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
+        log.warning("%d of %d users contribute zero: %s", result.failures.total(), result.users, kinds)
     update = result.update.cpu().float()
     if not bool(torch.isfinite(update).all()):
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
-    counts = result.counts or (0.0,) * spec.counts
-    sums = here.schema.stacked(instruction.queries).arrays(update)
+    counts = result.counts or (0.0,) * settings.clipping.counts
+    sums = node.schema.stacked(instruction.queries).arrays(update)
     reply = TrainReply(instruction.occasion, sums, result.users, counts)
     return Message(reply.write(flwr.app), reply_to=message)
 
 
-def _own(instruction: TrainInstruction) -> list[dict[str, Any]]:
-    # Arrays read from the wire are read-only views of the message; torch wants writable memory.
-    return [{name: value.copy() for name, value in point.items()} for point in instruction.points]
+def _flatten(schema: Schema, point: Arrays) -> torch.Tensor:
+    # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
+    return torch.cat([torch.from_numpy(point[name].copy()).reshape(-1) for name in schema.names])
 
 
 def _device() -> str:

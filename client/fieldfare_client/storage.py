@@ -41,14 +41,14 @@ class BlockColumn:
         out = np.empty((len(rows), *self._blocks[0].shape[1:]), self.dtype)
         which = np.searchsorted(self._ends, rows, side="right")
         for block in np.unique(which):
-            here = which == block
+            inside = which == block
             first = self._ends[block] - len(self._blocks[block])
-            out[here] = self._blocks[block][rows[here] - first]
+            out[inside] = self._blocks[block][rows[inside] - first]
         return out
 
 
 def open_table(path: Path) -> UserTable:
-    """The users in an `.arrow` or `.parquet` file of the layout above. Raises `BadInput` on any other."""
+    """Open the users of an `.arrow` or `.parquet` file of the layout above. Raises `BadInput` for any other."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -68,36 +68,36 @@ def open_table(path: Path) -> UserTable:
     for name in table.column_names:
         if name == "user":
             continue
-        found, column = _column(path, name, table.column(name))
-        if offsets is not None and not np.array_equal(offsets, found):
+        bounds, column = _column(path, name, table.column(name))
+        if offsets is not None and not np.array_equal(offsets, bounds):
             raise BadInput(f"{path}: column {name!r}", "has other list lengths than the columns before it.")
-        offsets, columns[name] = found, column
+        offsets, columns[name] = bounds, column
     if offsets is None:
-        raise BadInput(str(path), "has no column beside 'user'.")
+        raise BadInput(str(path), "has no column but 'user'.")
     opened = UserTable(ids, offsets, columns)
     opened.source = path.resolve() if path.suffix == ".arrow" else None
     return opened
 
 
 def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Column]:
-    """(offsets over all users, rows) of one list column, without copying its values."""
+    """Read one list column without copying its values: (offsets over all users, rows)."""
     import pyarrow as pa
 
-    where = f"{path}: column {name!r}"
+    what = f"{path}: column {name!r}"
     if not (pa.types.is_list(chunked.type) or pa.types.is_large_list(chunked.type)):
-        raise BadInput(where, f"is {chunked.type}, not a list a user.")
+        raise BadInput(what, f"is {chunked.type}, not a list a user.")
     lengths, blocks = [np.zeros(1, np.int64)], []
     for chunk in chunked.chunks:
         starts = chunk.offsets.to_numpy()
         values = chunk.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
         shape: tuple[int, ...] = ()
         if chunk.null_count or values.null_count:
-            raise BadInput(where, "has nulls.")
+            raise BadInput(what, "has nulls.")
         while pa.types.is_fixed_size_list(values.type):
             width = values.type.list_size
             values, shape = values.values.slice(values.offset * width, len(values) * width), (*shape, width)
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)) or values.null_count:
-            raise BadInput(where, f"holds {values.type}.", "numbers without nulls, in lists of one size")
+            raise BadInput(what, f"holds {values.type}.", "numbers without nulls, in lists of one size")
         lengths.append(np.diff(starts).astype(np.int64))
         blocks.append(values.to_numpy(zero_copy_only=True).reshape(-1, *shape))
     if not blocks:
@@ -108,7 +108,8 @@ def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Col
 def write(path: Path, tables: Iterable[UserTable]) -> None:
     """Write users to an `.arrow` file, one block of users a table, whole or not at all.
 
-    Tables must agree in columns."""
+    Tables must agree in columns. Raises `BadInput` where there is no table.
+    """
     import pyarrow as pa
 
     writer = None
@@ -151,10 +152,15 @@ class Partitioner(Protocol):
 
 
 def from_partitions(partitioner: Partitioner, columns: Mapping[str, str], *, block: int = 1000) -> Iterator[UserTable]:
-    """Each partition of a `flwr-datasets` partitioner as one user, `block` users a table, for `write`.
+    """Make each partition of a `flwr-datasets` partitioner one user, for `write`.
 
-    `columns`: our name of each column by the dataset's name, such as {"img": "x", "label": "y"}. A user's id is the
-    partition's natural id where the partitioner has them (`partition_id_to_natural_id`), else its number.
+    A user's id is the partition's natural id where the partitioner has them (`partition_id_to_natural_id`), else its
+    number.
+
+    Args:
+        partitioner: the partitioner, which knows its dataset.
+        columns: our name of each column by the dataset's name, such as {"img": "x", "label": "y"}.
+        block: users a table.
     """
     natural: Mapping[int, Any] = getattr(partitioner, "partition_id_to_natural_id", None) or {}
     for first in range(0, partitioner.num_partitions, block):

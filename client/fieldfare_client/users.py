@@ -44,8 +44,13 @@ class Rows:
 class UserTable:
     """Users and their data. Immutable; columns may be memory maps.
 
-    `pseudonyms`: uint64 (users,), distinct. `offsets`: int64 (users + 1,), not decreasing, from 0 to the number of
-    rows. `columns`: arrays (rows, ...). Raises `BadInput` where they do not fit together.
+    Args:
+        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
+        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the number of rows.
+        columns: values of all rows, (rows, ...) each.
+
+    Raises:
+        BadInput: these do not fit together, or a column holds Python objects.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class UserTable:
     def grouped(
         cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
     ) -> UserTable:
-        """From rows in any order, each with its user's id, shape (rows,). Copies; a user's rows keep their order."""
+        """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their order."""
         ids, owner = np.unique(np.asarray(user_of_row), return_inverse=True)
         return cls.owned([str(i) for i in ids], owner, columns)
 
@@ -87,7 +92,7 @@ class UserTable:
         owner: NDArray[np.int64],
         columns: Mapping[str, NDArray[np.generic]],
     ) -> UserTable:
-        """From rows in any order, each with the index of its user in `ids`, shape (rows,). Users may have no row."""
+        """Group rows, each with the index of its user in `ids`, `owner` (rows,). Users may have no row."""
         order = np.argsort(owner, kind="stable")
         offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(ids)))))
         return cls(ids, offsets, {name: np.asarray(c)[order] for name, c in columns.items()})
@@ -112,30 +117,33 @@ class UserTable:
         return self.offsets[inside + 1] - self.offsets[inside]
 
     def positions(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where users (indices) are in the table that this one was selected from, or in its file."""
+        """Translate users (indices) into places in the table that this one was selected from, or in its file."""
         inside = np.asarray(users, np.int64)
         return inside if self._selection is None else self._selection[inside]
 
     def select(self, users: NDArray[np.int64]) -> UserTable:
-        """Some of the users, by index; shares the data."""
+        """Select users by index; the new table shares the data."""
         chosen = UserTable.__new__(UserTable)
         chosen.__dict__.update(self.__dict__)
         chosen._selection = np.asarray(users, np.int64) if self._selection is None else self._selection[users]
         return chosen
 
     def partition(self, index: int, count: int) -> UserTable:
-        """The users of node `index` of `count`. By pseudonym, so a user's node depends on nothing but `count`."""
+        """Select the users of node `index` of `count`: by pseudonym, so that only `count` moves a user to another node.
+
+        Raises `BadInput` unless 0 <= index < count.
+        """
         if not 0 <= index < count:
             raise BadInput(f"node {index} of {count}", "nodes are numbered from 0.", f"{count - 1} of {count}")
         return self.select(np.flatnonzero(self.pseudonyms % np.uint64(count) == index))
 
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
-        """The rows of `users` (indices), copied to `device`."""
+        """Copy the rows of `users` (indices) to `device`."""
         inside = self.positions(users)
         starts, sizes = self.offsets[inside], self.offsets[inside + 1] - self.offsets[inside]
         first = np.cumsum(sizes) - sizes
-        where = np.arange(int(sizes.sum())) + np.repeat(starts - first, sizes)
+        places = np.arange(int(sizes.sum())) + np.repeat(starts - first, sizes)
         columns = {
-            name: torch.from_numpy(np.ascontiguousarray(c[where])).to(device) for name, c in self.columns.items()
+            name: torch.from_numpy(np.ascontiguousarray(c[places])).to(device) for name, c in self.columns.items()
         }
         return Rows(columns, sizes, self._pseudonyms[inside])

@@ -62,17 +62,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of each example, shape (n,), from outputs (n, ...) and targets (n, ...). Examples must not mix."""
+        """Loss of each example of one batch of one user, shape (n,), from outputs (n, ...) and targets (n, ...).
 
-    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """d/d outputs of sum_i weights[i] loss_i, of the shape of `outputs`; `weights` (n,). By default by autograd.
-
-        Override it only where it is known in closed form, as `class_gradient` is for cross-entropy.
+        Engines minimise its mean. Examples may mix, because they are one user's. A loss that `torch.func.vmap` can map
+        over users trains many at once; others are called for one user after another.
         """
-        outputs = outputs.detach().requires_grad_()
-        with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(self.loss(outputs, targets), outputs, weights)
-        return gradient
 
     @abstractmethod
     def users(self) -> Users:
@@ -83,20 +77,12 @@ class Task(ABC):
         """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(inputs, targets) of rows of a user table, row-aligned. By default its columns "x" and "y".
+        """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".
 
-        Override it to keep data compact at rest (codes, uint8 pixels) and expand them on the training device.
+        Training calls it with the rows of one user. Override it to keep data compact at rest (codes, uint8 pixels) and
+        expand them on the training device.
         """
         return columns["x"], columns["y"]
-
-
-def class_gradient(outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """`Task.loss_gradient` of cross-entropy between `outputs` (n, classes) and `targets` (n,): weights (softmax - 1_y).
-
-    Class by class in memory, because a softmax over a few numbers at a time costs ten times as much.
-    """
-    gradient = torch.softmax(outputs.T.contiguous(), 0).mul_(weights)
-    return gradient.scatter_add_(0, targets[None], -weights[None]).T
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Language models on the text of many authors: the GNU C library's ChangeLogs (Debian package `glibc-doc`).
 
-Each author is a user, known only by a hash of names and mail addresses; addresses are left out of the text. A
-stand-in for StackOverflow that needs no download. FIELDFARE_CHANGELOGS names the folder; /usr/share/doc/glibc-doc by
+Each author is a user, known only by a hash of names and mail addresses; addresses are left out of the text. The task
+stands in for StackOverflow and needs no download. FIELDFARE_CHANGELOGS names the folder; /usr/share/doc/glibc-doc by
 default. Files are `ChangeLog*`, plain or gzipped; an entry starts with a line "2013-01-31  A. Author  <a@b.org>".
 glibc-doc 2.36 has 28 985 entries of 777 people, who are 811 names at 1 056 addresses.
 """
@@ -37,9 +37,10 @@ PADDING = 0
 
 
 def entries(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """(author, text) of each entry; `author` is a hash of the name and one of the address. Addresses are left out.
+    """Split a ChangeLog into entries: (author, text), where `author` is a hash of the name and one of the address.
 
-    What stands under a date with no readable author is nobody's and dropped: it must not count as somebody else's.
+    Addresses are left out of the text. Text under a date without a readable author is dropped, because it must not
+    count as another author's.
     """
     author, text = None, []
     for line in (*lines, "0000-00-00 "):
@@ -58,9 +59,9 @@ def _hash(text: str) -> str:
 
 
 def people(authors: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The person of each name and address: whoever shares one of them with another is the same person.
+    """Map each name and address to a person: authors who share a name or an address are one person.
 
-    A user is what is protected. Somebody with three addresses would be three users, each protected by a third.
+    A user is the unit of privacy. A person with three addresses would be three users, each protected by a third.
     """
     leader: dict[str, str] = {}
 
@@ -76,21 +77,21 @@ def people(authors: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def characters(text: str) -> NDArray[np.int64]:
-    """Symbols 1 to 96: a newline, then printable ASCII from the space on. All others become a question mark."""
+    """Encode text as symbols 1 to 96: a newline, then printable ASCII. All others become a question mark."""
     codes = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int64)
     symbols: NDArray[np.int64] = np.where(codes == 10, 1, np.where((codes < 32) | (codes > 126), ord("?"), codes) - 30)
     return symbols
 
 
 def words(text: str, buckets: int = 2048) -> NDArray[np.int64]:
-    """Symbols 1 to `buckets`: each word's hash. The vocabulary is fixed and so tells nothing about the users."""
-    found = re.findall(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]", text.lower())
-    digests = (hashlib.blake2b(word.encode(), digest_size=8).digest() for word in found)
-    return np.fromiter((int.from_bytes(d, "little") % buckets + 1 for d in digests), np.int64, len(found))
+    """Encode text as symbols 1 to `buckets`, each word's hash. A fixed vocabulary tells nothing about the users."""
+    tokens = re.findall(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]", text.lower())
+    digests = (hashlib.blake2b(word.encode(), digest_size=8).digest() for word in tokens)
+    return np.fromiter((int.from_bytes(d, "little") % buckets + 1 for d in digests), np.int64, len(tokens))
 
 
 def sequences(symbols: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Examples of length + 1 symbols, each starting with the last of the one before; padded; (rows, length + 1)."""
+    """Cut symbols into examples (rows, length + 1), padded; each begins with the last symbol of the one before."""
     rows = max(0, -(-(len(symbols) - 1) // length))
     out = np.zeros((rows, length + 1), np.int64)
     for row in range(rows):
@@ -100,17 +101,17 @@ def sequences(symbols: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def folder_texts(folder: Path) -> dict[str, list[str]]:
-    """All entries by person. Raises `BadInput` where there is no ChangeLog."""
+    """Read all entries, by person. Raises `BadInput` where there is no ChangeLog."""
     files = sorted(path for path in folder.glob("ChangeLog*") if path.is_file()) if folder.is_dir() else []
     if not files:
         raise BadInput(f"{folder}", "holds no ChangeLog.", "apt install glibc-doc, or set FIELDFARE_CHANGELOGS")
-    found: list[tuple[tuple[str, str], str]] = []
+    collected: list[tuple[tuple[str, str], str]] = []
     for path in files:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        found += entries(raw.decode("utf-8", "replace").splitlines())
-    person = people(author for author, _ in found)
+        collected += entries(raw.decode("utf-8", "replace").splitlines())
+    person = people(author for author, _ in collected)
     texts: dict[str, list[str]] = {}
-    for (name, _), text in found:
+    for (name, _), text in collected:
         texts.setdefault(person[name], []).append(text)
     return texts
 
@@ -193,9 +194,9 @@ class ChangelogTask(Task):
             texts = folder_texts(Path(named) if self.folder is None else self.folder)
             ids, owner, rows = sorted(texts), [], []
             for index, author in enumerate(ids):
-                made = np.concatenate([sequences(self.encode(text), self.length) for text in texts[author]])
-                rows.append(made.astype(np.int16))
-                owner.append(np.full(len(made), index, np.int64))
+                examples = np.concatenate([sequences(self.encode(text), self.length) for text in texts[author]])
+                rows.append(examples.astype(np.int16))
+                owner.append(np.full(len(examples), index, np.int64))
             self._table = UserTable.owned(ids, np.concatenate(owner), {"x": np.concatenate(rows)})
         return self._table
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fieldfare.task import Task, class_gradient, seeded
+from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.files import table
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.users import UserTable
@@ -48,9 +48,6 @@ class Cifar10Task(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return class_gradient(outputs, targets, weights)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         pixels = columns["x"].to(torch.float32).permute(0, 3, 1, 2)

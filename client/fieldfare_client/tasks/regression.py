@@ -1,4 +1,4 @@
-"""Synthetic linear regression with a chosen spectrum: everything that theory predicts can be compared exactly."""
+"""Synthetic linear regression with a chosen spectrum, to compare results with theory exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RegressionTask(Task):
     """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no bias.
 
     Every user holds `rows_per_user` examples. The score is the exact excess risk
-    (theta - theta*)^T diag(eigenvalues) (theta - theta*) / 2: an expectation, computed from no one's data.
+    (theta - theta*)^T diag(eigenvalues) (theta - theta*) / 2: an expectation, which needs no user's data.
     """
 
     name: ClassVar[str] = "regression"

@@ -9,11 +9,19 @@ from numpy.typing import NDArray
 def by_labels(
     labels: NDArray[np.generic], users: int, concentration: float | None, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The user (0 to users - 1) of each row, shape (rows,).
+    """Deal rows to made-up users, class by class.
 
     Each class is dealt out in shares drawn from a symmetric Dirichlet distribution over the users (Hsu et al. 2019,
-    "Measuring the Effects of Non-Identical Data Distribution", by class); None deals all rows out evenly. A small
-    concentration may leave a user without rows, which is a user like any other.
+    "Measuring the Effects of Non-Identical Data Distribution", by class).
+
+    Args:
+        labels: the class of each row, (rows,).
+        users: how many users.
+        concentration: of the distribution; a small one may leave a user without rows. None deals all rows out evenly.
+        generator: the source of randomness.
+
+    Returns:
+        The user (0 to users - 1) of each row, (rows,).
     """
     owner = np.empty(len(labels), np.int64)
     if concentration is None:
@@ -27,7 +35,7 @@ def by_labels(
 
 
 def by_hash(pseudonyms: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
-    """Which users to hold out, shape (users,): the `count` smallest pseudonyms, which are hashes of the ids."""
+    """Choose the users to hold out, (users,): the `count` smallest pseudonyms, which are hashes of the ids."""
     chosen = np.zeros(len(pseudonyms), bool)
     chosen[np.argsort(pseudonyms)[:count]] = True
     return chosen

@@ -27,9 +27,9 @@ SYMBOLS = VOCABULARY + 4
 
 
 def encode(sentences: Iterable[str], vocabulary: Mapping[str, int]) -> NDArray[np.int16]:
-    """Examples (sentences, 21): a start symbol, up to 20 words, an end symbol where it fits, padding.
+    """Encode sentences as examples (sentences, 21): a start symbol, up to 20 words, an end symbol if it fits, padding.
 
-    `vocabulary`: 1 to 10 000 for each known word.
+    `vocabulary` maps each known word to 1 to 10 000.
     """
     out = []
     for sentence in sentences:
@@ -40,7 +40,7 @@ def encode(sentences: Iterable[str], vocabulary: Mapping[str, int]) -> NDArray[n
 
 
 def vocabulary(words: Sequence[str]) -> dict[str, int]:
-    """Numbers for the first 10 000 words of a list, most frequent first."""
+    """Number the first 10 000 words of a list, most frequent first."""
     return {word: place for place, word in enumerate(words[:VOCABULARY], start=1)}
 
 

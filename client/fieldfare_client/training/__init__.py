@@ -1,6 +1,6 @@
-"""Local training of many users at once: what a node does between receiving a model and sending one sum.
+"""Local training of many users: what a node does between receiving a model and sending one sum.
 
-`Trainer` is the way in. Engines differ in speed, never in the result: see `engines`.
+`Trainer` is the entry point. Engines differ in speed, never in the result: see `engines`.
 """
 
 from fieldfare_client.training.clip import clip_with

@@ -1,7 +1,7 @@
 """Which engine trains the next chunk, and how many users at once: decided by timing real chunks of the first round.
 
-Nothing is computed twice for it: whichever engine trains a chunk, the chunk's sum counts. What was found is kept for
-the process, by model, settings and the shape of the work, and never leaves it.
+No chunk is trained twice for it: whichever engine trains a chunk, the chunk's sum counts. The decision is kept for the
+process, by model, settings and the shape of the work, and never leaves it.
 """
 
 from __future__ import annotations
@@ -30,65 +30,60 @@ class Candidate:
 
 @dataclass
 class Choice:
-    """The candidates for one shape of work. With a single candidate there is nothing to time."""
+    """The candidates for one shape of work, and the one that trains. A single candidate needs no timing."""
 
     candidates: Sequence[Candidate]
     why: str
     seconds: dict[int, list[float]] = field(default_factory=dict)
     """Seconds a batch, by candidate."""
-    _best: int | None = None
+    best: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.candidates) == 1:
+            self.best = 0
 
     def next(self) -> int:
-        """The candidate for the next chunk."""
-        if len(self.candidates) == 1:
-            return 0
-        if self._best is None:
-            waiting = [i for i in range(len(self.candidates)) if len(self.seconds.get(i, ())) < TRIALS]
-            if waiting:
-                return min(waiting, key=lambda i: len(self.seconds.get(i, ())))
-            self._settle()
-        assert self._best is not None
-        return self._best
+        """Return the candidate for the next chunk."""
+        if self.best is None:
+            untimed = [i for i in range(len(self.candidates)) if len(self.seconds.get(i, ())) < TRIALS]
+            if untimed:
+                return min(untimed, key=lambda i: len(self.seconds.get(i, ())))
+            self.best = self._settle()
+        return self.best
 
     def record(self, candidate: int, seconds: float, batches: int) -> None:
-        """What a chunk took."""
-        if self._best is None and len(self.candidates) > 1 and batches:
+        """Note the time that a candidate took for a chunk."""
+        if self.best is None and batches:
             self.seconds.setdefault(candidate, []).append(seconds / batches)
 
-    def drop(self, candidate: int, reason: str) -> None:
-        """A candidate that cannot train this model after all: it is not asked again."""
-        self.seconds[candidate] = [float("inf")] * TRIALS
-        log.warning("training %s: not possible (%s)", self.candidates[candidate].label, reason)
-
-    def _settle(self) -> None:
-        took = {i: min(times) for i, times in self.seconds.items()}
+    def _settle(self) -> int:
+        fastest = {i: min(times) for i, times in self.seconds.items()}
         # The first candidate needs least memory and surprises least: another must be clearly faster.
-        self._best = min(took, key=lambda i: took[i] * (CLEARLY if i == 0 else 1.0))
-        said = ", ".join(f"{self.candidates[i].label} {1e3 * took[i]:.3g} ms" for i in sorted(took))
-        self.why = f"fastest of the first chunks, per batch: {said}"
-        log.info("training %s: %s", self.candidates[self._best].label, self.why)
+        best = min(fastest, key=lambda i: fastest[i] * (CLEARLY if i == 0 else 1.0))
+        timings = ", ".join(f"{self.candidates[i].label} {1e3 * fastest[i]:.3g} ms" for i in sorted(fastest))
+        self.why = f"fastest of the first chunks, per batch: {timings}"
+        log.info("training %s: %s", self.candidates[best].label, self.why)
+        return best
 
     def __str__(self) -> str:
-        if len(self.candidates) == 1:
-            return f"{self.candidates[0].label}: {self.why}"
-        if self._best is None:
+        if self.best is None:
             return "not decided yet: too few chunks have been timed"
-        return f"{self.candidates[self._best].label}: {self.why}"
+        return f"{self.candidates[self.best].label}: {self.why}"
 
 
 KNOWN: dict[Hashable, tuple[int, str]] = {}
-"""Decisions of this process, by shape of work and labels of the candidates: (candidate, why)."""
+"""Timed decisions of this process, by shape of work and labels of the candidates: (candidate, why)."""
 
 
 def recall(choice: Choice, shape: Hashable) -> Choice:
-    """`choice`, already decided if this process has decided it before."""
+    """Return `choice`, already decided if this process has decided it before."""
     known = KNOWN.get((shape, *(candidate.label for candidate in choice.candidates)))
-    if known is not None:
-        choice._best, choice.why = known
+    if known is not None and choice.best is None:
+        choice.best, choice.why = known
     return choice
 
 
 def remember(choice: Choice, shape: Hashable) -> None:
-    """Keep a decision for other trainers of the process."""
-    if choice._best is not None:
-        KNOWN[shape, *(candidate.label for candidate in choice.candidates)] = (choice._best, choice.why)
+    """Keep a timed decision for other trainers of the process."""
+    if choice.best is not None and len(choice.candidates) > 1:
+        KNOWN[shape, *(candidate.label for candidate in choice.candidates)] = (choice.best, choice.why)

@@ -10,7 +10,7 @@ from fieldfare_client.training.trainer import Clip
 
 
 def clip_with(spec: clipping.ClippingSpec, schema: Schema) -> Clip:
-    """Clips by `spec`; reports how many updates exceeded the norm where, and only where, `spec` asks for it."""
+    """Clip by `spec`; report how many updates exceeded the norm where, and only where, `spec` asks for it."""
     layout = schema.slices()
 
     def clip(updates: torch.Tensor) -> tuple[float, ...] | None:

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a pure function of (user, round, step, place), so that no result depends on chunking."""
+"""Dropout whose mask is a pure function of (user, round, step, element), so that no result depends on chunking."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _mix(values: torch.Tensor) -> torch.Tensor:
 
 
 class KeyedDropout(nn.Module):
-    """`nn.Dropout` for federated training: use it in a task's model in place of `nn.Dropout`.
+    """`nn.Dropout` for federated training: use it in a task's model instead of `nn.Dropout`.
 
     Zeroes each element with probability `p` while training, and scales the rest by 1 / (1 - p). The training engines
-    set `key` (int64, 0-d) before every step.
+    set `key` (int64, 0-d) before every step. Raises ValueError unless 0 <= p < 1.
     """
 
     key: torch.Tensor | None
@@ -55,12 +55,11 @@ def has_keyed(model: nn.Module) -> bool:
 
 
 def unkeyed(model: nn.Module) -> str:
-    """Why `model` would draw from torch's global generator while training; empty where it would not."""
+    """Say why `model` would draw from torch's global generator while training; empty where it would not."""
     for name, module in model.named_modules():
         rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             rate = module.dropout
         if rate:
-            where = name or "the model"
-            return f"{where} ({type(module).__name__}) has dropout that is not keyed by user and round"
+            return f"{name or 'the model'} ({type(module).__name__}) has dropout that is not keyed by user and round"
     return ""

@@ -1,4 +1,4 @@
-"""What every training engine offers.
+"""What every training engine offers, and what the batched ones share.
 
 All engines compute the same thing, to round-off: from the broadcast point, SGD on each user's own batches
 (`schedule`), and the difference that it made. One step on the batch gradient g at the local model w:
@@ -7,6 +7,10 @@ All engines compute the same thing, to round-off: from the broadcast point, SGD 
     w <- w - learning_rate v.
 
 The proximal term is FedProx's (Li et al. 2020, "Federated Optimization in Heterogeneous Networks", eq. 2).
+
+**Isolation.** The task's code sees the rows of one user at a time: engines map the loss over users, and call it with
+exactly the rows of one batch, never with padding. So a loss may mix the examples of a batch, and no user's update is a
+function of another user's data.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
@@ -27,9 +31,10 @@ from fieldfare_client.training.schedule import Schedule
 
 @dataclass(frozen=True)
 class Chunk:
-    """The data of some users, on the training device, users with more batches first."""
+    """The data of some users on the training device, users with more rows first."""
 
     inputs: torch.Tensor
+    """Rows of the users, one user after another: (rows, ...)."""
     targets: torch.Tensor
     schedule: Schedule
 
@@ -40,46 +45,27 @@ class Chunk:
 class Engine(ABC):
     """Trains chunks of users. May keep buffers between calls; results do not depend on them."""
 
-    kind: ClassVar[str]
-
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
-        """`model` is used for its structure; its own weights do not matter and may be overwritten."""
+        """Keep `model` for its structure; its own weights do not matter and may be overwritten."""
         self.model, self.task, self.client = model, task, client
         self.schema = Schema.of(model)
 
-    @staticmethod
-    @abstractmethod
-    def refuses(model: torch.nn.Module) -> str:
-        """Why this engine cannot train `model`; empty where it can."""
-
     @abstractmethod
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
-        """Write each user's local model minus `start` (d,) to `out` (users, d) float32; 0 for users without rows."""
+        """Train every user of a chunk.
+
+        Args:
+            start: the broadcast model, float32 (d,).
+            chunk: whose data to train on.
+            out: receives each user's local model minus `start`, float32 (users, d); 0 for users without rows.
+
+        Raises:
+            Exception: whatever the task's code or torch raises. `out` is then undefined.
+        """
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """Where a backward pass writes, parameter by parameter: one user's, or with a leading axis many users'."""
-
-    tensors: Sequence[torch.Tensor]
-    rate: float | None
-    """None: the tensors become the gradients. A rate: they are the weights, and step by -rate x gradient."""
-
-    def put(self, place: int, gradient: torch.Tensor) -> None:
-        if self.rate is None:
-            self.tensors[place].copy_(gradient)
-        else:
-            self.tensors[place].sub_(gradient, alpha=self.rate)
-
-    def product(self, place: int, left: torch.Tensor, right: torch.Tensor) -> None:
-        """As `put(place, left @ right)`, without the product in memory."""
-        out = self.tensors[place]
-        if self.rate is None:
-            torch.matmul(left, right, out=out)
-        elif out.ndim == 2:
-            out.addmm_(left, right, alpha=-self.rate)
-        else:
-            out.baddbmm_(left, right, alpha=-self.rate)
+Group = tuple[slice | torch.Tensor, int]
+"""Users of a chunk, and how many rows each of them has in a batch."""
 
 
 class Batches:
@@ -89,22 +75,31 @@ class Batches:
     """How many users have a batch at each step: the first ones of the chunk."""
     rows: torch.Tensor
     """Rows of the chunk, int64 (steps, users, width)."""
-    share: torch.Tensor
-    """The weight of each row in the mean loss of its user's batch, float32 (steps, users, width); 0 on padding."""
+    groups: list[list[Group]]
+    """At each step, the active users by the number of rows in their batch."""
 
     def __init__(self, chunk: Chunk) -> None:
-        plan, device = chunk.schedule, chunk.inputs.device
-        self.active = (plan.counts > 0).sum(0).tolist()
+        schedule, device = chunk.schedule, chunk.inputs.device
+        self.active = (schedule.counts > 0).sum(0).tolist()
         self.training = self.active[0] if self.active else 0
-        self.width = plan.rows.shape[2]
-        self.rows = torch.from_numpy(plan.rows.transpose(1, 0, 2).copy()).to(device)
-        counts = plan.counts.T[:, :, None]
-        share = (np.arange(self.width) < counts) / np.maximum(counts, 1).astype(np.float32)
-        self.share = torch.from_numpy(share.astype(np.float32)).to(device)
+        self.width = schedule.rows.shape[2]
+        self.rows = torch.from_numpy(schedule.rows.transpose(1, 0, 2).copy()).to(device)
+        self.groups = [_group(schedule.counts[:active, step], device) for step, active in enumerate(self.active)]
 
     def columns(self, step: int) -> slice:
-        """Where the rows of `step` are, in all rows of a user in the order of training."""
+        """The place of the rows of `step` among all rows of a user in the order of training."""
         return slice(step * self.width, (step + 1) * self.width)
+
+
+def _group(counts: NDArray[np.int64], device: torch.device) -> list[Group]:
+    """Users by their entry of `counts` (users,): a slice where they are adjacent, because a slice copies nothing."""
+    groups: list[Group] = []
+    for count in np.unique(counts).tolist():
+        users = np.flatnonzero(counts == count)
+        first, end = int(users[0]), int(users[-1]) + 1
+        adjacent = end - first == len(users)
+        groups.append((slice(first, end) if adjacent else torch.from_numpy(users).to(device), count))
+    return groups
 
 
 def spread(value: torch.Tensor, users: int) -> torch.Tensor:
@@ -119,9 +114,15 @@ def step_each(
     starts: Sequence[torch.Tensor],
     client: ClientSpec,
 ) -> None:
-    """One SGD step of many users, in place, parameter by parameter: (users, *shape), `starts` (*shape).
+    """Take one SGD step of many users, in place.
 
-    Overwrites `gradients`."""
+    Args:
+        weights: each parameter of every user, (users, *shape).
+        gradients: likewise; overwritten.
+        velocities: likewise; None without momentum.
+        starts: the broadcast parameters, (*shape).
+        client: rates and terms of the step.
+    """
     if client.gradient_clip is not None:
         parts = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
         factors = (client.gradient_clip / torch.linalg.vector_norm(torch.stack(parts), dim=0)).clamp_(max=1.0)

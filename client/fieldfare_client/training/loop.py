@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from fieldfare.plan import ClientSpec
@@ -19,15 +17,9 @@ GATHER_BYTES = 2**16
 class LoopEngine(Engine):
     """For every model. Three copies of the model: weights, gradient, and velocity where there is momentum."""
 
-    kind: ClassVar[str] = "loop"
-
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
         self._keyed = has_keyed(model)
-
-    @staticmethod
-    def refuses(model: torch.nn.Module) -> str:
-        return ""
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         named = dict(self.model.named_parameters())
@@ -35,27 +27,28 @@ class LoopEngine(Engine):
         starts = list(self.schema.split(start).values())
         rows = torch.from_numpy(chunk.schedule.rows).to(start.device)
         width = rows.shape[2]
-        row = chunk.inputs[:1].numel() * chunk.inputs.element_size()
-        together = max(1, GATHER_BYTES // max(1, width * row))
+        row_bytes = chunk.inputs[:1].numel() * chunk.inputs.element_size()
+        together = max(1, GATHER_BYTES // max(1, width * row_bytes))
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
             with torch.no_grad():
                 torch._foreach_copy_(weights, starts)
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
             batches = sum(count > 0 for count in counts)
             for first in range(0, batches, together):
+                last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
-                at = rows[user, first : min(first + together, batches)].reshape(-1)
-                inputs, targets = chunk.inputs[at], chunk.targets[at]
-                for step, count in enumerate(counts[first : min(first + together, batches)]):
+                gathered = rows[user, first:last].reshape(-1)
+                inputs, targets = chunk.inputs[gathered], chunk.targets[gathered]
+                for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
                         set_keys(self.model, torch.from_numpy(key)[0].to(start.device))
                     batch = slice(step * width, step * width + count)
                     self._step(weights, starts, velocity, inputs[batch], targets[batch])
             with torch.no_grad():
-                mine = list(self.schema.split(out[user]).values())
-                torch._foreach_copy_(mine, weights)
-                torch._foreach_sub_(mine, starts)
+                update = list(self.schema.split(out[user]).values())
+                torch._foreach_copy_(update, weights)
+                torch._foreach_sub_(update, starts)
 
     def _step(
         self,
@@ -65,20 +58,11 @@ class LoopEngine(Engine):
         inputs: torch.Tensor,
         targets: torch.Tensor,
     ) -> None:
-        with torch.enable_grad():
-            total = self.task.loss(self.model(inputs), targets).mean()
-            gradient = list(torch.autograd.grad(total, weights, materialize_grads=True))
-        self._apply(weights, gradient, starts, velocity)
-
-    def _apply(
-        self,
-        weights: list[torch.Tensor],
-        gradient: list[torch.Tensor],
-        starts: list[torch.Tensor],
-        velocity: list[torch.Tensor] | None,
-    ) -> None:
-        """One step, in place. Overwrites `gradient`."""
+        """One step on one batch, in place."""
         client = self.client
+        with torch.enable_grad():
+            loss = self.task.loss(self.model(inputs), targets).mean()
+            gradient = list(torch.autograd.grad(loss, weights, materialize_grads=True))
         with torch.no_grad():
             if client.gradient_clip is not None:
                 norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradient)))

@@ -1,5 +1,8 @@
-"""Which rows a user trains on, batch by batch: a pure function of (run seed, round, user), so the same whichever
-node hosts the user, whatever else trains beside it, and whichever engine does it."""
+"""Which rows a user trains on, batch by batch.
+
+A pure function of (run seed, round, user): the same whichever node hosts the user, whoever else trains there, and
+whichever engine does it.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,23 @@ from fieldfare.plan import ClientSpec
 
 
 def user_keys(users: NDArray[np.uint64], seed: int, at_round: int) -> NDArray[np.uint64]:
-    """One key a user for this round of this run, shape (users,): everything random in local training starts here."""
+    """Derive each user's key for this round of this run, shape (users,): the source of all local randomness."""
     occasion = mix(mix(np.array([seed % 2**64], np.uint64)) ^ np.uint64(at_round))
     return mix(mix(users) ^ occasion)
 
 
 def step_keys(keys: NDArray[np.uint64], step: int) -> NDArray[np.int64]:
-    """What randomness inside the model (dropout) is keyed by at one step, shape (users,)."""
+    """Derive each user's key for the randomness inside the model (dropout) at one step, shape (users,)."""
     return mix(~keys + np.uint64(step)).view(np.int64)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Batches of a chunk of users. `width` is the widest batch; a short batch is padded at its end with the user's
-    own first row, at weight 0: no user's arithmetic ever touches another user's rows."""
+    """Batches of a chunk of users.
+
+    `width` is the widest batch. A short batch is padded at its end with the user's own first row, so that no slot of a
+    user ever holds another user's data; no loss sees the padding.
+    """
 
     rows: NDArray[np.int64]
     """Rows of the chunk, shape (users, steps, width)."""
@@ -43,7 +49,7 @@ class Schedule:
 
 
 def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
-    """How many batches users with `sizes` rows train on, shape (users,)."""
+    """Count the batches of users with `sizes` rows, shape (users,)."""
     per_epoch: NDArray[np.int64] = -(-sizes // client.batch_size)
     if client.local_epochs is not None:
         return np.asarray(per_epoch * client.local_epochs)
@@ -51,9 +57,12 @@ def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
 
 
 def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec) -> Schedule:
-    """Each epoch goes through a user's rows once in a random order; with `steps`, as many epochs as it takes.
+    """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one early.
 
-    `sizes`: rows of each user, adjacent in the chunk in the same order, shape (users,). `keys`: shape (users,).
+    Args:
+        sizes: rows of each user, adjacent in the chunk in the same order, (users,).
+        keys: each user's key (`user_keys`), (users,).
+        client: batch size, and epochs or steps.
     """
     users, batch = len(sizes), client.batch_size
     steps, per_epoch = steps_of(sizes, client), -(-sizes // batch)
@@ -71,8 +80,8 @@ def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientS
     hashed = mix(np.repeat(pair_key, lengths) + row.astype(np.uint64))
     order = np.argsort(pair << np.uint64(32) | hashed >> np.uint64(32), kind="stable")
 
-    first = epoch * per_epoch[user] * batch  # where an epoch's first row goes in its user's batches, one after another
-    place = np.repeat(first, lengths) + row
+    # The place of each row among all batches of its user; an epoch starts a new batch.
+    place = np.repeat(epoch * per_epoch[user] * batch, lengths) + row
     kept = place < steps[owner] * batch
     owner, place, chosen = owner[kept], place[kept], row[order][kept]
     rows = np.broadcast_to(starts[:, None, None], (users, most, width)).copy()
@@ -83,6 +92,6 @@ def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientS
 
 
 def _places(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, ..., length - 1 for each length, one after another."""
+    """Concatenate 0, 1, ..., length - 1 for each length."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)

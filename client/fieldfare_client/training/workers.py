@@ -1,8 +1,8 @@
 """Several single-threaded processes that train one cohort together.
 
 One thread each, because threads that share a core wait for each other: on a busy machine two OpenMP threads take ten
-times as long as one. Models and sums travel through memory-mapped files (in memory, where the system has a file system
-for that), and every worker maps the users' rows for itself.
+times as long as one. Models and sums travel through memory-mapped files (on a RAM disk, where the system has one), and
+every worker maps the users' rows itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,17 +35,18 @@ from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.users import UserTable
 
-SHARED = Path("/dev/shm")  # noqa: S108 (in it, a new folder that only this user can enter)
+SHARED = Path("/dev/shm")  # noqa: S108 (a new folder is made in it, which only this user can enter)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What a worker needs to know once."""
+    """The constants of a worker's life."""
 
     task: str
     client: str
     clipping: ClippingSpec
     seed: int
+    isolated: bool
     table: str
     points: str
     sum: str
@@ -53,11 +55,21 @@ class _Job:
 
 
 class WorkerTrainer:
-    """As `Trainer`, in `workers` processes. A context manager: leaving it ends them.
+    """A `Trainer` in several processes. A context manager: leaving it ends them.
 
-    `task`: what `fieldfare.task.load_task` finds, for every worker loads it. `table`: whose users are trained; unless
-    it is a mapped file, its rows are written to shared memory once. `points`: the most points a round trains from;
-    `queries`: how many it asks.
+    Args:
+        task: a name that `fieldfare.task.load_task` finds; every worker loads it.
+        client: the local training of the plan.
+        spec: the clipping of the first round.
+        table: whose users are trained; unless it is a mapped file, its rows are written to shared memory once.
+        workers: how many processes.
+        seed: as for `Trainer`.
+        isolated: as for `Trainer`.
+        points: the most points that a round trains from.
+        queries: how many queries a round asks.
+
+    Raises:
+        BadInput: there are no workers, or the task's model is one that `Trainer` refuses.
     """
 
     def __init__(
@@ -69,6 +81,7 @@ class WorkerTrainer:
         *,
         workers: int,
         seed: int = 0,
+        isolated: bool = False,
         points: int = 1,
         queries: int = 1,
     ) -> None:
@@ -76,7 +89,8 @@ class WorkerTrainer:
             raise BadInput(f"workers = {workers}", "must be at least 1.", "1")
         self.client, self.table = client, table
         loaded = load_task(task)
-        self.schema = Trainer(loaded, client, lambda updates: None).schema  # refuses here what workers would refuse
+        # Refuses here the models that the workers would refuse.
+        self.schema = Trainer(loaded, client, lambda updates: None).schema
         self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
@@ -91,7 +105,8 @@ class WorkerTrainer:
             context = multiprocessing.get_context("spawn")
             for worker in range(workers):
                 paths = str(source), str(self._path("points")), str(self._path(f"sum-{worker}"))
-                job = _Job(task, client.model_dump_json(), spec, seed, *paths, self._points.shape, self._sums[0].shape)
+                shapes = self._points.shape, self._sums[0].shape
+                job = _Job(task, client.model_dump_json(), spec, seed, isolated, *paths, *shapes)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with _one_thread():
@@ -107,7 +122,7 @@ class WorkerTrainer:
         return Path(self._folder.name) / name
 
     def _map(self, name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        # Written and not just made large: a full file system must raise here, not kill whoever touches the map.
+        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
         self._path(name).write_bytes(bytes(dtype.itemsize * shape[0] * shape[1]))
         return np.memmap(self._path(name), dtype, "r+", shape=shape)
 
@@ -121,10 +136,19 @@ class WorkerTrainer:
         spec: ClippingSpec | None = None,
         queries: int = 1,
     ) -> CohortUpdate:
-        """As `Trainer.train`, to round-off: every worker trains a share of `users` with about as many batches.
+        """Do as `Trainer.train`, to round-off: every worker trains users with about as many batches in all.
 
-        `spec`: clipping from this round on, where it is no longer the one that the pool began with.
-        Raises `BadInput` as that does, and RuntimeError where a worker failed or died; then the pool is closed.
+        Args:
+            points: as for `Trainer.train`.
+            weights: as for `Trainer.train`.
+            users: as for `Trainer.train`, indices into the pool's table.
+            at_round: as for `Trainer.train`.
+            spec: the clipping from this round on, where it has changed.
+            queries: as for `Trainer.train`; the number that the pool was made for.
+
+        Raises:
+            BadInput: as `Trainer.train`.
+            RuntimeError: a worker failed or died, or the pool is closed; afterwards it is.
         """
         users = np.asarray(users, np.int64)
         if not self._pipes:
@@ -138,31 +162,33 @@ class WorkerTrainer:
         order = np.argsort(-steps_of(self.table.sizes_of(users), self.client), kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
         counts: list[float] = []
+        failures: Counter[str] = Counter()
         try:
             for first, pipe in enumerate(self._pipes):
                 pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]], spec))
             for number, pipe in enumerate(self._pipes):
-                error, told = pipe.recv()
+                error, partial, failed = pipe.recv()
                 if error:
                     raise RuntimeError(f"training worker {number} failed: {error}")
-                counts = [a + b for a, b in itertools.zip_longest(counts, told, fillvalue=0.0)]
+                counts = [a + b for a, b in itertools.zip_longest(counts, partial, fillvalue=0.0)]
+                failures.update(failed)
         except (EOFError, ConnectionError):
             self.close()
             raise RuntimeError("a training worker died") from None
         except BaseException:
-            # Also where Ctrl-C came in between: what the pipes hold then belongs to no later round.
+            # Ctrl-C between two replies as well: a reply left in a pipe must not be read in a later round.
             self.close()
             raise
         total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0).reshape(-1))
-        return CohortUpdate(total, len(users), tuple(counts))
+        return CohortUpdate(total, len(users), tuple(counts), failures)
 
     @property
     def alive(self) -> bool:
-        """Whether it can still train."""
+        """Whether the pool can still train."""
         return bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def close(self) -> None:
-        """End the workers and free what they shared. More than once is fine."""
+        """End the workers and free their shared memory. Closing twice is fine."""
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
@@ -184,7 +210,7 @@ class WorkerTrainer:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes started inside have one OpenMP thread from their first import on."""
+    """Give processes that are started inside one OpenMP thread, from their first import on."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -197,7 +223,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, job: _Job) -> None:
-    """A worker's life: trains shares until the other end closes."""
+    """Train shares in a worker process until the other end of the pipe closes."""
     torch.set_num_threads(1)
     # A terminal sends Ctrl-C to every process; the one at the other end of the pipe decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -205,7 +231,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
     points = np.memmap(job.points, np.float32, "r", shape=job.shape)
     total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
     task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
-    trainer = Trainer(task, client, lambda updates: None, seed=job.seed)
+    trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated)
     trainer.clip = clip_with(job.clipping, trainer.schema)
     while True:
         try:
@@ -219,6 +245,6 @@ def _serve(pipe: Connection, job: _Job) -> None:
             sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights) // queries)]
             cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
             total[:] = cohort.update.numpy().reshape(job.sums)
-            pipe.send(("", cohort.counts))
+            pipe.send(("", cohort.counts, cohort.failures))
         except Exception as error:  # the parent raises it
-            pipe.send((f"{type(error).__name__}: {error}", ()))
+            pipe.send((f"{type(error).__name__}: {error}", (), {}))
