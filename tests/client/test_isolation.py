@@ -1,0 +1,348 @@
+"""No user's update depends on another user's data, on another user's failure or, isolated, on who else trains."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fieldfare import clipping
+from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
+from fieldfare.task import Task, load_task, seeded
+from fieldfare_client import app as client_app
+from fieldfare_client.storage import write
+from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask
+from fieldfare_client.tasks.cifar10 import Cifar10Task
+from fieldfare_client.tasks.flights import FlightsMLPTask, FlightsTask
+from fieldfare_client.tasks.mnist import MnistTask
+from fieldfare_client.tasks.stackoverflow import StackOverflowTask, encode
+from fieldfare_client.training import Trainer, clip_with
+from fieldfare_client.training.engines import Engine
+from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.stacked import StackedEngine
+from fieldfare_client.training.vmapped import VmapEngine
+from fieldfare_client.training.workers import WorkerTrainer
+from fieldfare_client.users import UserTable
+
+USERS = 20
+SIZES = np.array([7, 5, 1, 16, 3, 33, 8, 2, 12, 4, 9, 9, 6, 30, 1, 5, 11, 8, 13, 20])
+BATCH = 4
+"""Most users have a short last batch, and there are short batches of every length."""
+
+
+def stack() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+class Branchless(nn.Module):
+    """A stack that the stacked engine does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = stack()
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(values)
+        return outputs
+
+
+class BatchMixing(Branchless):
+    """The model itself mixes the rows of its batch."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(values)
+        return outputs - outputs.mean(0)
+
+
+class Toy(Task):
+    name, score_name, held_out = "toy", "loss", "Nothing is evaluated."
+    model: Any = staticmethod(stack)
+
+    def build_model(self) -> nn.Module:
+        with seeded(1):
+            model: nn.Module = self.model()
+        return model
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def users(self) -> UserTable:
+        generator = np.random.default_rng(0)
+        rows = int(SIZES.sum())
+        columns: dict[str, np.ndarray[Any, Any]] = {
+            "x": generator.normal(size=(rows, 6)).astype(np.float32),
+            "y": generator.integers(0, 3, rows),
+        }
+        return UserTable([f"u{i}" for i in range(USERS)], np.concatenate(([0], np.cumsum(SIZES))), columns)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+class Mixing(Toy):
+    """The loss compares every output with the mean of its batch."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs - outputs.mean(0), targets)
+
+
+class MixingModel(Toy):
+    model = BatchMixing
+
+
+class MixingPrepare(Toy):
+    """Inputs are centred on the mean of all rows that `prepare` is called with."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"] - columns["x"].mean(0), columns["y"]
+
+
+class Dropping(Toy):
+    """`prepare` loses a row of user 5."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        keep = slice(1 if len(columns["x"]) == 33 else 0, None)
+        return columns["x"][keep], columns["y"][keep]
+
+
+class NanLoss(Toy):
+    """The loss of label 99 is not a number."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets.clamp(max=2)) * torch.where(targets == 99, torch.nan, 1.0)
+
+
+class Looped(Mixing):
+    """vmap cannot map a loss that branches on values."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) * (2.0 if float(outputs.detach().sum()) > 1e9 else 1.0)
+
+
+def start(task: Task) -> torch.Tensor:
+    model = task.build_model()
+    return Schema.of(model).flatten(dict(model.named_parameters()))
+
+
+def each(
+    task: Task,
+    engine: type[Engine] | None,
+    table: UserTable | None = None,
+    users: list[int] | None = None,
+    isolated: bool = False,
+    norm: float = 0.3,
+    **client: Any,
+) -> tuple[dict[int, torch.Tensor], Any]:
+    """Each user's clipped update, by the user's index, and the result of the cohort."""
+    table = task.users() if table is None else table  # type: ignore[assignment]
+    assert table is not None
+    chosen = np.arange(len(table)) if users is None else np.array(users)
+    clip = clip_with(clipping.parse({"kind": "flat", "norm": norm}), Schema.of(task.build_model()))
+    rows: list[torch.Tensor] = []
+
+    def watch(updates: torch.Tensor) -> None:
+        clip(updates)
+        rows.append(updates.clone())
+
+    settings = {"batch_size": BATCH, "learning_rate": 0.3, **client}
+    settings |= {} if "steps" in client else {"epochs": client.get("epochs", 2)}
+    settings["engine"] = "loop" if engine is LoopEngine else "batched" if engine else "auto"
+    trainer = Trainer(task, ClientSpec(**settings), watch, isolated=isolated)
+    if engine is VmapEngine:
+        trainer._unfit.add(StackedEngine)
+    result = trainer.train([start(task)], [1.0], table, chosen, at_round=0)
+    order = chosen[np.argsort(-table.sizes_of(chosen), kind="stable")]
+    if engine is not None and not isolated:
+        assert engine in trainer._engines
+        assert not trainer._unfit & {engine}
+    return dict(zip(order.tolist(), torch.cat(rows), strict=True)), result
+
+
+def changed(user: int, column: str, value: float) -> UserTable:
+    """The toy's users, of whom one has other data."""
+    table = Toy().users()
+    columns = dict(table.columns)
+    columns[column] = table.columns[column].copy()  # type: ignore[attr-defined]
+    columns[column][table.offsets[user] : table.offsets[user + 1]] = value  # type: ignore[index]
+    return UserTable(table.pseudonyms, table.offsets, columns)
+
+
+ENGINES = [StackedEngine, VmapEngine, LoopEngine]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("task", [Mixing(), MixingPrepare(), MixingModel()], ids=lambda task: type(task).__name__)
+def test_one_users_data_do_not_move_another_users_update(task: Task, engine: type[Engine]) -> None:
+    if engine is StackedEngine and isinstance(task, MixingModel):
+        pytest.skip("the stacked engine knows layers only, and no layer mixes rows")
+    before, _ = each(task, engine)
+    after, _ = each(task, engine, changed(3, "x", 5.0))
+    assert not torch.equal(before[3], after[3])
+    assert all(torch.equal(before[user], after[user]) for user in before if user != 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9, "gradient_clip": 0.5}, {"steps": 5}], ids=str)
+@pytest.mark.parametrize("task", [Mixing(), MixingModel()], ids=lambda task: type(task).__name__)
+def test_engines_agree_on_a_loss_that_mixes_batches_of_unequal_length(task: Task, settings: dict[str, Any]) -> None:
+    expected, _ = each(task, LoopEngine, **settings)
+    for engine in (StackedEngine, VmapEngine):
+        if engine is StackedEngine and isinstance(task, MixingModel):
+            continue
+        updates, _ = each(task, engine, **settings)
+        for user, update in expected.items():
+            torch.testing.assert_close(updates[user], update, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_that_cannot_be_mapped_is_trained_by_the_loop_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    task = Looped()
+    expected, _ = each(task, LoopEngine)
+    with caplog.at_level(logging.INFO, "fieldfare.client"):
+        trainer = Trainer(task, ClientSpec(engine="batched", batch_size=BATCH), lambda updates: None)
+        trainer._unfit.add(StackedEngine)
+        for _ in range(3):
+            result = trainer.train([start(task)], [1.0], task.users(), np.arange(USERS), at_round=0)
+    assert len(caplog.records) == 1
+    assert "VmapEngine" in caplog.text
+    assert not result.failures
+    updates, _ = each(task, None)
+    assert all(torch.equal(updates[user], expected[user]) for user in expected)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("task", "kinds"),
+    [(Toy(), {"IndexError", "RuntimeError"}), (NanLoss(), {"update that is not finite"})],
+    ids=["raises", "nan"],
+)
+def test_a_failing_user_contributes_zero_counts_and_moves_no_other(
+    task: Task, kinds: set[str], engine: type[Engine]
+) -> None:
+    """One label 99 among 20 users. In the world without its effect, the same user has healthy data."""
+    healthy, _ = each(task, engine)
+    updates, result = each(task, engine, changed(3, "y", 99))
+    assert result.users == USERS
+    assert result.failures.total() == 1
+    assert set(result.failures) <= kinds
+    assert healthy[3].any()
+    assert not updates[3].any()
+    assert all(torch.equal(updates[user], healthy[user]) for user in healthy if user != 3)
+    without = sum(updates[user].double() for user in updates if user != 3)
+    torch.testing.assert_close(result.update, without, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("task", [Toy(), NanLoss()], ids=["raises", "nan"])
+def test_isolated_a_failing_user_is_as_if_it_were_absent(task: Task) -> None:
+    updates, result = each(task, None, changed(3, "y", 99), isolated=True)
+    absent, _ = each(task, None, users=[user for user in range(USERS) if user != 3], isolated=True)
+    assert (result.users, result.failures.total()) == (USERS, 1)
+    assert not updates[3].any()
+    assert all(torch.equal(updates[user], absent[user]) for user in absent)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_prepare_that_loses_a_row_fails_its_user_and_shifts_nobody_elses(engine: type[Engine]) -> None:
+    expected, _ = each(Toy(), engine)
+    updates, result = each(Dropping(), engine)
+    assert result.failures == {"BadInput": 1}
+    assert not updates[5].any()
+    assert all(torch.equal(updates[user], expected[user]) for user in expected if user != 5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_users_who_all_fail_count(engine: type[Engine]) -> None:
+    table = changed(0, "y", 99)
+    table.columns["y"][:] = 99  # type: ignore[index]
+    _, result = each(Toy(), engine, table)
+    assert not result.update.any()
+    assert (result.users, result.failures.total()) == (USERS, USERS)
+
+
+def test_a_failing_user_fails_in_every_query_of_a_round() -> None:
+    task = NanLoss()
+    trainer = Trainer(task, ClientSpec(), lambda updates: None)
+    points = [start(task), start(task) * 0.5]
+    result = trainer.train(points, [1.0, 0.0, 0.0, 1.0], changed(3, "y", 99), np.array([3]), at_round=0, queries=2)
+    assert not result.update.any()
+    assert result.failures == {"update that is not finite": 1}
+
+
+def test_workers_report_failures_to_their_node() -> None:
+    table = load_task("digits").users()
+    assert isinstance(table, UserTable)
+    columns = dict(table.columns)
+    columns["y"] = table.columns["y"].copy()  # type: ignore[attr-defined]
+    columns["y"][table.offsets[3] : table.offsets[4]] = 99  # type: ignore[index]
+    hostile = UserTable(table.pseudonyms, table.offsets, columns)
+    spec = clipping.parse({"kind": "flat", "norm": 0.3})
+    with WorkerTrainer("digits", ClientSpec(), spec, hostile, workers=1, isolated=True) as pool:
+        result = pool.train([start(load_task("digits"))], [1.0], np.arange(20), at_round=0)
+    assert result.users == 20
+    assert result.failures.total() == 1
+
+
+def bundled(name: str, folder: Path) -> Task:
+    """A bundled task, on small files of its schema where its data are not at hand."""
+    generator = np.random.default_rng(0)
+    offsets = np.array([0, 3, 5, 9, 10])
+    ids = [f"u{user}" for user in range(4)]
+    if name in ("digits", "regression"):
+        return load_task(name)
+    if name.startswith("flights"):
+        sample = Path(__file__).parents[1] / "data" / "flights_sample.csv"
+        return (FlightsMLPTask if name == "flights-mlp" else FlightsTask)(sample, folder, 8)
+    if name == "mnist":
+        rows = np.c_[generator.integers(0, 256, (60, 784)), np.arange(60) % 10]
+        (folder / "mnist.gz").write_bytes(gzip.compress("\n".join(",".join(map(str, row)) for row in rows).encode()))
+        return MnistTask(users_count=6, source=folder / "mnist.gz", test_rows=10)
+    if name == "cifar10":
+        pixels = generator.integers(0, 256, (10, 32, 32, 3)).astype(np.uint8)
+        table = UserTable(ids, offsets, {"x": pixels, "y": np.arange(10).astype(np.uint8)})
+        write(folder / "cifar10-train.arrow", [table])
+        return Cifar10Task(folder)
+    if name == "stackoverflow":
+        tokens = encode([f"the bug {n}" for n in range(10)], {"the": 1, "bug": 2})
+        write(folder / "stackoverflow-train.arrow", [UserTable(ids, offsets, {"tokens": tokens})])
+        return StackOverflowTask(folder)
+    lines = [
+        f"2013-01-{day:02d}  Author{day % 5}  <a{day % 5}@example.org>\n\n\t* f{day}.c: Fix {day}.\n"
+        for day in range(1, 25)
+    ]
+    (folder / "ChangeLog").write_text("\n".join(lines))
+    return (ChangelogWordsTask if name == "changelog-words" else ChangelogTask)(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("digits", "regression", "flights", "flights-mlp", "mnist", "cifar10"),
+        *("stackoverflow", "changelog", "changelog-words"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["auto", "batched"])
+def test_isolated_no_bit_of_an_update_depends_on_who_else_trains(name: str, engine: str, tmp_path: Path) -> None:
+    task = bundled(name, tmp_path)
+    table = task.users()
+    assert isinstance(table, UserTable)
+    # The users with most rows, of whom the first decides the widths of batched training.
+    users = np.argsort(-table.sizes, kind="stable")[:6].tolist()
+    together, result = each(task, None, table, users, isolated=True, batch_size=3, epochs=1)
+    for gone in users[:2]:
+        rest = [user for user in users if user != gone]
+        apart, partial = each(task, None, table, rest, isolated=True, batch_size=3, epochs=1)
+        assert all(torch.equal(together[user], apart[user]) for user in rest)
+        # What the sum's own rounding adds is charged (`Grid.charged_clip`): far below a float32 of one coordinate.
+        moved = result.update - partial.update
+        torch.testing.assert_close(moved, together[gone].double(), rtol=0, atol=1e-14)
+
+
+def test_an_instruction_says_whether_users_train_alone() -> None:
+    settings = {"client": ClientSpec().model_dump(mode="json"), "clipping": {"kind": "flat", "norm": 1.0}, "seed": 0}
+    assert not client_app.Settings.parse(settings).isolated
+    assert client_app.Settings.parse({**settings, "isolated": True}).isolated
