@@ -11,7 +11,8 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
-from fieldfare_server.planning.forecast import Assumed, Forecast, forecast
+from fieldfare_server.planning.forecast import Forecast, forecast
+from fieldfare_server.planning.search import Assumed
 from fieldfare_server.run.plans import load_plan
 
 COHORTS = (0.5, 1.0, 2.0)
