@@ -17,8 +17,8 @@ and v + drift^ goes to the base optimizer instead of the mean update.
 **Against the published form.** Where nothing is clipped or noised, v is the mean of D(a). The base optimizer then gets
 the mean of D(x) exactly (Lemma 17), and its momentum is that of Algorithm 4. The paper adds noise to all nodes of three
 trees and puts windows together from nodes. Here the mechanism of the plan, of any kind, runs on the stack of the three
-queries. `momentum-tree` gives three discounted trees, and only the nodes that prefixes read are noised and charged. That
-carries less noise at the same charge, even than the paper's trees with exact accounting (`oracles.three_tree`).
+queries. `momentum-tree` gives three discounted trees, and only the nodes that prefixes read are noised and charged.
+That carries less noise at the same charge, even than the paper's trees with exact accounting (`oracles.three_tree`).
 
 **Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.aggregation`). This optimizer is
 post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
