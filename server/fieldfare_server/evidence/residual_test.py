@@ -6,6 +6,9 @@ applies a matrix with that covariance to fresh Gaussian noise. A wrong scale mov
 or a reused row moves the products between rounds, a shared source the products between coordinates, a wrong law the
 shape. With 2**21 numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a
 million. No user's data is touched.
+
+The test drives a fresh stream in single precision. It does not execute the rest of a release: several queries' shares,
+and rounding to a grid.
 """
 
 from __future__ import annotations
