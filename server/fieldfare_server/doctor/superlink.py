@@ -109,7 +109,7 @@ def _check_answers(connection: http.client.HTTPConnection, check: str, node: boo
     if date:
         # The header was written about halfway through the exchange, and its fraction of a second was cut off.
         yield judge_clock((before + time.time()) / 2 - parsedate_to_datetime(date).timestamp() - 0.5, node)
-    yield from _check_gate(connection) if node else _check_version(connection)
+    yield from _check_description(connection, node)
 
 
 def judge_clock(ahead: float, node: bool) -> Finding:
@@ -123,31 +123,23 @@ def judge_clock(ahead: float, node: bool) -> Finding:
     return fine(check, "agrees with the SuperLink's.")
 
 
-def _check_gate(connection: http.client.HTTPConnection) -> Iterator[Finding]:
-    """Whether this node reaches more than it should: a SuperLink shows its API description, a gate does not."""
+def _check_description(connection: http.client.HTTPConnection, node: bool) -> Iterator[Finding]:
+    """Look for the SuperLink's API description. A gate hides it; without a gate it names Flower's version."""
     connection.request("GET", "/openapi.json")
     reply = connection.getresponse()
-    reply.read()
-    if reply.status == 200:
+    body = reply.read()
+    if node and reply.status == 200:
         yield fault(
             "gate",
             "this node reaches all of the SuperLink, even the API that runs code on the coordinator.",
             "put the gate between them (deploy/gate), and close the SuperLink's own port to nodes",
         )
-    else:
+    elif node:
         yield fine("gate", "lets this node reach what nodes need, and nothing else.")
-
-
-def _check_version(connection: http.client.HTTPConnection) -> Iterator[Finding]:
-    """The SuperLink's Flower version, which it shows where no gate is in front of it."""
-    connection.request("GET", "/openapi.json")
-    reply = connection.getresponse()
-    body = reply.read()
-    if reply.status == 200:
+    elif reply.status == 200:
         theirs, ours = str(json.loads(body)["info"]["version"]), metadata.version("flwr")
-        if theirs != ours:
-            yield fault(
-                "Flower versions", f"the SuperLink's is {theirs}, ours is {ours}.", "one image for the server side"
-            )
+        check = "Flower versions"
+        if theirs == ours:
+            yield fine(check, f"{ours} here and in the SuperLink.")
         else:
-            yield fine("Flower versions", f"{ours} here and in the SuperLink.")
+            yield fault(check, f"the SuperLink's is {theirs}, ours is {ours}.", "one image for the server side")

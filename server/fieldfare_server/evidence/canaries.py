@@ -127,9 +127,8 @@ def _threshold_bound(included: Float, excluded: Float, threshold: float, delta: 
     significance = (1 - confidence) / 2  # each of the two intervals may fail
     hits, alarms = int((included > threshold).sum()), int((excluded > threshold).sum())
     low = float(stats.beta.ppf(significance, hits, included.size - hits + 1)) if hits else 0.0
-    high = (
-        float(stats.beta.ppf(1 - significance, alarms + 1, excluded.size - alarms)) if alarms < excluded.size else 1.0
-    )
+    quiet = excluded.size - alarms
+    high = float(stats.beta.ppf(1 - significance, alarms + 1, quiet)) if quiet else 1.0
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 

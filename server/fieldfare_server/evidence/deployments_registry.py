@@ -43,7 +43,8 @@ def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) 
         BadInput: there is no such run, or its noise was not secret, so that it is no deployment.
     """
     run = ledger.run(run_id)
-    _require_deployment(run)
+    if run.noise_source == SEEDED:
+        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
     population = ledger.population(run.population)
     curator = curator or Curator()
     entry = {
@@ -61,11 +62,6 @@ def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) 
         },
     }
     return entry | {"missing": missing(entry)}
-
-
-def _require_deployment(run: views.RunView) -> None:
-    if run.noise_source == SEEDED:
-        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
 
 
 def missing(entry: dict[str, Any], path: str = "") -> list[str]:

@@ -39,6 +39,7 @@ Restore = Callable[[Mechanism, int, SecureNoise, Stream], Stream]
 
 NUMBERS = 2**21
 FALSE_ALARMS = 1e-6
+"""The probability that an honest mechanism fails."""
 MOST_ROUNDS = 512
 CANARIES = 2000
 MOST_CANARY_ROUNDS = 4096
@@ -126,22 +127,18 @@ def whitened_residual(
     *,
     claimed: float = 1.0,
     numbers: int = NUMBERS,
-    restore_at: int | None = None,
     restore: Restore | None = None,
-    false_alarms: float = FALSE_ALARMS,
 ) -> Residual:
     """Test `mechanism`'s stream against its own matrices.
 
     Args:
         claimed: the claimed noise std, in units of multiplier times clip norm; anything but 1 must fail.
         numbers: roughly how many noise values to test.
-        restore_at: the round before which the stream is replaced, as after a crash; default: halfway.
-        restore: makes the replacement; default: a fresh stream that loads the old one's state.
-        false_alarms: the probability that an honest mechanism fails.
+        restore: replaces the stream halfway, as after a crash; default: a fresh stream that loads the old one's state.
     """
     rounds = min(mechanism.rounds, MOST_ROUNDS)
     numel = max(64, -(-numbers // rounds))
-    released, known = _sample(mechanism, noise, rounds, numel, restore_at, restore or _restore_by_state)
+    released, known = _sample(mechanism, noise, rounds, numel, restore or _restore_by_state)
     b = mechanism.noising_matrix(rounds)
     white = linalg.solve_triangular(_factor(b), released - known, lower=True) / claimed
     square = float(np.mean(white**2))
@@ -149,7 +146,7 @@ def whitened_residual(
     lagged = [(white[:, k:] * white[:, :-k]).sum() / math.sqrt(rounds * (numel - k)) for k in range(1, _NEIGHBOURS + 1)]
     # Bonferroni over every |z| that is compared with the limit: scale, mean, shape, rounds, pairs of rounds, lags.
     tests = 3 + rounds + rounds * (rounds - 1) // 2 + _NEIGHBOURS
-    limit = float(stats.norm.isf(false_alarms / 2 / tests))
+    limit = float(stats.norm.isf(FALSE_ALARMS / 2 / tests))
     # Every n-th value is enough for the shape, and Kolmogorov-Smirnov sorts all that it is given.
     thinned = white.reshape(-1)[:: max(1, white.size // 200_000)]
     resolution = (limit + 3.1) / math.sqrt(2 * white.size)  # 3.1: the normal quantile of 99.9 %
@@ -171,20 +168,17 @@ def whitened_residual(
         passed=True,
         message=f"the noise is what was claimed, to {resolution:.2%} of its scale",
     )
-    fault = _describe_fault(result, false_alarms)
+    fault = _describe_fault(result)
     return result.model_copy(update={"passed": False, "message": fault}) if fault else result
 
 
-def _sample(
-    mechanism: Mechanism, noise: SecureNoise, rounds: int, numel: int, restore_at: int | None, restore: Restore
-) -> tuple[Float, Float]:
+def _sample(mechanism: Mechanism, noise: SecureNoise, rounds: int, numel: int, restore: Restore) -> tuple[Float, Float]:
     """What a server releases for known sums, and those sums; (rounds, numel) each."""
     stream = mechanism.stream(numel, noise)
-    change = rounds // 2 if restore_at is None else restore_at
     ramp = torch.linspace(-1.0, 1.0, numel)
     released, known = np.empty((rounds, numel)), np.empty((rounds, numel))
     for t in range(rounds):
-        if t == change and t > 0:
+        if t == rounds // 2 and t > 0:
             stream = restore(mechanism, numel, noise, stream)
         total = ramp * (1 + t % 3)
         known[t] = total.double().numpy()
@@ -227,7 +221,7 @@ def _sensitivity_excess(mechanism: Mechanism, participation: Participation, roun
     return worst / charged - 1
 
 
-def _describe_fault(result: Residual, false_alarms: float) -> str:
+def _describe_fault(result: Residual) -> str:
     """The most telling fault in words, or ""."""
     if abs(result.scale_z) > result.limit:
         return f"the noise is {result.scale:.4f} times what was claimed (z = {result.scale_z:.1f})"
@@ -241,7 +235,7 @@ def _describe_fault(result: Residual, false_alarms: float) -> str:
         return f"coordinates share noise (z = {result.coordinates_z:.1f})"
     if abs(result.mean_z) > result.limit:
         return f"the noise has a mean (z = {result.mean_z:.1f})"
-    if result.shape_p < false_alarms:
+    if result.shape_p < FALSE_ALARMS:
         return f"the noise is not Gaussian (p = {result.shape_p:.1e})"
     if result.identity_error > _IDENTITY:
         return f"the noising matrix does not belong to the charged strategy (B C - I = {result.identity_error:.1e})"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 State = dict[str, Tensor]
 """Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit."""
 
-_WRAPPED = "base."
-
 
 @dataclass(frozen=True)
 class StepInfo:
@@ -110,14 +108,3 @@ class ServerOptimizer(ABC):
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
         """What clients train from: `params` itself unless the optimizer looks ahead. Post-processing, like `step`."""
         return Points((params,), (1.0,))
-
-
-def join_state(own: State, wrapped: State) -> State:
-    """The state of an optimizer that wraps another: the wrapped one's entries are called `base.*`."""
-    return own | {_WRAPPED + name: value for name, value in wrapped.items()}
-
-
-def split_state(state: State) -> tuple[State, State]:
-    """The inverse of `join_state`."""
-    own = {name: value for name, value in state.items() if not name.startswith(_WRAPPED)}
-    return own, {name.removeprefix(_WRAPPED): value for name, value in state.items() if name not in own}

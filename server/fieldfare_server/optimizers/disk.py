@@ -37,18 +37,11 @@ from torch import Tensor
 
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import kalman
-from fieldfare_server.optimizers.base import (
-    OptimizerSpec,
-    Points,
-    ServerOptimizer,
-    State,
-    StepInfo,
-    join_state,
-    split_state,
-)
+from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.innovation import PRIOR, Innovation
-from fieldfare_server.optimizers.registry import parse_wrapped, register
+from fieldfare_server.optimizers.registry import register
 from fieldfare_server.optimizers.sgd import SGDSpec
+from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
 
 
 @register

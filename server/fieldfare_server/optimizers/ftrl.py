@@ -71,14 +71,6 @@ def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
     return torch.sign(dual) * (unit / norm).pow(q - 1.0) * norm * peak * (p - 1.0)
 
 
-def gradient_of_mirror(primal: Tensor, p: float) -> Tensor:
-    """grad Psi(w)_i = ||w||_p^(2 - p) sgn(w_i) |w_i|^(p - 1) / (p - 1): the inverse of `gradient_of_conjugate`."""
-    norm = primal.abs().pow(p).sum().pow(1.0 / p)
-    if p == 2.0 or not bool(norm > 0):
-        return primal
-    return torch.sign(primal) * (primal.abs() / norm).pow(p - 1.0) * norm / (p - 1.0)
-
-
 def project_radially(primal: Tensor, p: float, radius: float) -> Tensor:
     """Projection onto the l_p ball. Psi is a function of the same norm, so its Bregman projection only rescales."""
     peak = float(primal.abs().max()) if primal.numel() else 0.0

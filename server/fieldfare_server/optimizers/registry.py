@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fieldfare.errors import BadInput
 from fieldfare.registry import Registry
 from fieldfare_server.optimizers.base import OptimizerSpec, ServerOptimizer
 
@@ -18,12 +17,3 @@ parse = _registry.parse
 def build(spec: OptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:
     """The optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
     return parse(spec).build()
-
-
-def parse_wrapped(value: object, nearest: str) -> OptimizerSpec:
-    """The table `server_optimizer.base` of an optimizer that wraps another; `nearest` is an example of its kind."""
-    if not isinstance(value, Mapping | OptimizerSpec):
-        raise BadInput(
-            f"server_optimizer.base = {value!r}", "must be a table with a kind.", f'{{ kind = "{nearest}" }}'
-        )
-    return parse(value)

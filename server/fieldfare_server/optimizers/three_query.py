@@ -40,17 +40,10 @@ from torch import Tensor
 from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.optimizers.base import (
-    OptimizerSpec,
-    Points,
-    ServerOptimizer,
-    State,
-    StepInfo,
-    join_state,
-    split_state,
-)
+from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentumSpec
-from fieldfare_server.optimizers.registry import parse_wrapped, register
+from fieldfare_server.optimizers.registry import register
+from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
 
 BASES: Final = ("normalised-momentum", "sgd")
 """Other kinds may use the size of the noise, which is not known behind the memory."""

@@ -16,15 +16,8 @@ import numpy as np
 
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
-from fieldfare_server.planning.search import (
-    MOST_ROUNDS,
-    Assumed,
-    CohortOption,
-    Setting,
-    best_settings,
-    noise_per_clip,
-    stretch_cohort,
-)
+from fieldfare_server.planning import search
+from fieldfare_server.planning.search import MOST_ROUNDS, Assumed, CohortOption, Setting
 from fieldfare_server.planning.suggestions import Suggestion, suggest
 
 
@@ -65,11 +58,11 @@ def forecast(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> For
     if rounds > MOST_ROUNDS:
         raise BadInput(f"run.rounds = {rounds}", "forecasts look at every round's noise.", str(MOST_ROUNDS))
     problem = assumed.problem(rounds * cohort)
-    settings = best_settings(problem, noise_per_clip(cost), cost.mechanism.noising_matrix(rounds))
+    settings = search.best_settings(problem, search.noise_per_clip(cost), cost.mechanism.noising_matrix(rounds))
     # Noise of size 0 needs no correlations: one column stands for the whole matrix.
-    noiseless = best_settings(problem, 0.0, np.eye(rounds)[:, :1])
+    noiseless = search.best_settings(problem, 0.0, np.eye(rounds)[:, :1])
     best = min(settings, key=lambda setting: setting.risk)
-    stretched = (stretch_cohort(cost, assumed, factor) for factor in cohorts)
+    stretched = (search.stretch_cohort(cost, assumed, factor) for factor in cohorts)
     options = tuple(option for option in stretched if option is not None)
     return Forecast(
         assumed=assumed,
