@@ -40,7 +40,7 @@ class Guarantee(BaseModel):
 
 ADJACENCY: dict[Adjacency, str] = {
     "zero_out": "zero-out: all updates of one user replaced by zero; who was available and how many reported is public",
-    "add_remove": "add or remove: one user takes part or does not, with everything that user would have contributed",
+    "add_remove": "add or remove: one user is present or absent, with everything that user would have contributed",
     "replace_one": "replace one: one user's updates replaced by any other user's; counted as twice the sensitivity",
 }
 
