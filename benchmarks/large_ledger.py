@@ -1,7 +1,7 @@
-"""A large ledger, quickly: one run written by the ledger itself, then copied row by row with a chain of its own.
+"""A large ledger, quickly: the ledger writes one run, which is then copied row by row under a new audit chain.
 
 Every copy has the audit rows, rounds, participations and charge that its original has, under another name and key, and
-the chain over all of them is whole: `fieldfare verify` finds nothing to say about it.
+the chain over all of them is whole: `fieldfare verify` finds no fault in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POPULATION = "large"
 COHORT = 10
 SIGMA = 1000.0
 LOSS = PrivacyLoss(mu_squared=1 / SIGMA**2)
-"""Of a run: independent noise, and every user once."""
+"""The loss of a run: independent noise, and every user once."""
 _RUNS_AT_ONCE = 50
 
 
@@ -67,8 +67,8 @@ def commit(handle: RunHandle) -> None:
     cohort = np.arange(COHORT) + COHORT * t
     digest = hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest()
     score = 0.7 - 0.2 * math.exp(-t / 40)
-    told = {"score": score, "score_name": "accuracy", "noise_std": SIGMA / COHORT, "noise_norm": 0.8}
-    handle.commit_round(handle.open_round(cohort), cohort, LOSS, digest, told, reports=COHORT)
+    statistics = {"score": score, "score_name": "accuracy", "noise_std": SIGMA / COHORT, "noise_norm": 0.8}
+    handle.commit_round(handle.open_round(cohort), cohort, LOSS, digest, statistics, reports=COHORT)
 
 
 def fill(url: str, runs: int, rounds: int) -> None:
@@ -85,7 +85,7 @@ def fill(url: str, runs: int, rounds: int) -> None:
 
 @contextmanager
 def _guards_off(connection: Connection) -> Iterator[None]:
-    """Without the triggers that let the log grow only row by row."""
+    """Drop the triggers that let the log grow only row by row."""
     run = connection.exec_driver_sql
     if connection.dialect.name == "postgresql":
         for table in ("audit", "head"):

@@ -1,7 +1,7 @@
 """What a round costs in the ledger: 1 000 000 users, cohort 1 000, 2 000 rounds (issue: under 25 ms, 100 MB, 10 bytes).
 
 `python benchmarks/ledger_round.py [--users N] [--cohort N] [--rounds N]` prints one JSON object.
-Selection here is a uniform draw among the users that a minimum separation leaves, from the ledger's own state.
+Selection is a uniform draw among the users that the minimum separation allows, from the ledger's state.
 """
 
 from __future__ import annotations

@@ -28,8 +28,10 @@ from fieldfare_server.api.schemas import (
 )
 from fieldfare_server.api.store import Request, TokenRecord, Totals
 from fieldfare_server.evidence.deployments_registry import registry_entry
-from fieldfare_server.evidence.guarantee import guarantee, plan_facts
-from fieldfare_server.evidence.statement import Statement, privacy_statement
+from fieldfare_server.evidence.document import Statement
+from fieldfare_server.evidence.guarantee import guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.ledger import Ledger, notes, views, watch
 
 _CHECKED_AT_ONCE = 20_000

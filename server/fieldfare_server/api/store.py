@@ -22,7 +22,7 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
-from fieldfare_server.evidence.statement import Statement
+from fieldfare_server.evidence.document import Statement
 
 Request = Literal["stop", "pause", "resume"]
 

@@ -13,11 +13,18 @@ import typer
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
-from fieldfare_server.doctor import Finding, machine, network, skipped
-from fieldfare_server.doctor import certificates as tls
-from fieldfare_server.doctor import ledger as books
-from fieldfare_server.doctor import secrets as keys
+from fieldfare_server.doctor import Finding, machine, skipped
+from fieldfare_server.doctor.budget_api import check_api
+from fieldfare_server.doctor.certificates import check_certificates
+from fieldfare_server.doctor.ledger import check_ledger, report_refusal
+from fieldfare_server.doctor.secrets import (
+    check_ledger_password,
+    check_node_identity,
+    check_permissions,
+    check_strength,
+)
 from fieldfare_server.doctor.strangers import strangers
+from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
 
 
@@ -49,17 +56,17 @@ def doctor(
         if root_certificates is not None and not root_certificates.is_file():
             raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         where, found = (None, []) if node else _home(home, ledger)
-        reached = list(network.superlink(superlink, root_certificates, node=node)) if superlink else []
+        reached = list(check_superlink(superlink, root_certificates, node=node)) if superlink else []
         found += [
             *_machine(node, where, against, task or os.environ.get("FIELDFARE_TASK")),
             *_secrets(secrets, node, where),
-            *(books.ledger(where) if where else ()),
+            *(check_ledger(where) if where else ()),
             *(reached or [skipped("SuperLink", "no --superlink was given.")]),
         ]
         if superlink and not node and _states_authentication() and not any(one.state == "fault" for one in reached):
             found.append(strangers(superlink, root_certificates))
         if not node:
-            found += network.api(url, ca_file) if url else [skipped("API", "no --url was given.")]
+            found += check_api(url, ca_file) if url else [skipped("API", "no --url was given.")]
     _tell(found, node, json_)
 
 
@@ -73,20 +80,22 @@ def _home(home: Path | None, ledger: str | None) -> tuple[StateDirectory | None,
         return StateDirectory.of(home, ledger), []
     except BadInput as error:
         return None, [
-            books.refused("ledger", error, "make the secrets (`fieldfare certificates server`) and mount them")
+            report_refusal("ledger", error, "make the secrets (`fieldfare certificates server`) and mount them")
         ]
 
 
 def _machine(node: bool, where: StateDirectory | None, against: Path | None, task: str | None) -> Iterator[Finding]:
-    yield from machine.faults_armed()
+    yield from machine.check_faults()
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
-    yield from machine.disk(*([where.root] if where else []), *volumes)
+    yield from machine.check_disk(*([where.root] if where else []), *volumes)
     if not node:
-        yield machine.node_authentication()
+        yield machine.check_node_authentication()
     else:
-        yield machine.task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
+        yield machine.check_task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
     yield from (
-        machine.against(against, node) if against else [skipped("versions on both sides", "no --against was given.")]
+        machine.compare_versions(against, node)
+        if against
+        else [skipped("versions on both sides", "no --against was given.")]
     )
 
 
@@ -96,15 +105,15 @@ def _secrets(directory: Path | None, node: bool, where: StateDirectory | None) -
     elif not directory.is_dir():
         raise BadInput(f"--secrets {directory}", "there is no such directory.", "/secrets")
     else:
-        yield from tls.certificates(directory)
-        yield from keys.readable(directory)
-        yield from keys.guessable(directory)
+        yield from check_certificates(directory)
+        yield from check_permissions(directory)
+        yield from check_strength(directory)
         if node:
-            yield keys.node_identity(directory)
+            yield check_node_identity(directory)
     if where:
-        yield keys.ledger_password(where.ledger)
+        yield check_ledger_password(where.ledger)
         if where.root.is_dir():
-            yield from keys.readable(where.root)
+            yield from check_permissions(where.root)
 
 
 def _tell(found: list[Finding], node: bool, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
@@ -159,7 +159,7 @@ def audit(
     with refusals(json_):
         where = StateDirectory.of(home, ledger)
         with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            result = audit_run(opened, run, actor=actor())
+            result = run_residual_test(opened, run, actor=actor())
         if json_:
             print_json(result.model_dump(mode="json"))
         else:

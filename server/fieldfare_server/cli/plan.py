@@ -12,7 +12,8 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.planning.forecast import Assumed, Forecast, forecast
+from fieldfare_server.planning.forecast import Forecast, forecast
+from fieldfare_server.planning.search import Assumed
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""

@@ -1,4 +1,4 @@
-"""Whether a SuperLink takes nodes that nobody admitted: what FIELDFARE_NODE_AUTH=required states, put to the test."""
+"""Whether a SuperLink registers nodes that were never admitted: a test of what FIELDFARE_NODE_AUTH=required states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def strangers(address: str, root_certificates: Path | None) -> Finding:
         client.UnregisterNode(UnregisterNodeFleetRequest(node_id=node))
     return fault(
         check,
-        "FIELDFARE_NODE_AUTH=required states that the SuperLink authenticates nodes; it took one that nobody knows. "
+        "FIELDFARE_NODE_AUTH=required states that the SuperLink authenticates nodes; it registered an unknown one. "
         "Participation limits rest on what nodes claim.",
         "run the SuperLink with --enable-supernode-auth, or the coordinator without FIELDFARE_NODE_AUTH",
     )

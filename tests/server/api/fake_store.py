@@ -25,8 +25,8 @@ from fieldfare_server.api.schemas import (
     Verification,
 )
 from fieldfare_server.api.store import Request, TokenRecord, Totals
+from fieldfare_server.evidence.document import Section, Statement
 from fieldfare_server.evidence.guarantee import Fact, Guarantee
-from fieldfare_server.evidence.statement import Section, Statement
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 DELTA = 1e-5

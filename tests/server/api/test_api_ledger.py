@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, watch
 from support.postgres import Cluster
@@ -290,7 +290,7 @@ def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
 def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     assert client.get("/v1/runs/run-1").json()["audit"] is None
-    result = audit_run(ledger, "run-1", actor="test", numbers=2**19)
+    result = run_residual_test(ledger, "run-1", actor="test", numbers=2**19)
     assert result.residual.passed
     assert result.canaries is not None
     shown = client.get("/v1/runs/run-1").json()["audit"]
@@ -298,4 +298,4 @@ def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> Non
     assert shown["scale"] == result.residual.scale
     assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["claimed"]
     with pytest.raises(BadInput):
-        audit_run(ledger, "none", actor="test")
+        run_residual_test(ledger, "none", actor="test")

@@ -14,7 +14,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.api import create_app
 from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.ledger import Ledger
 
@@ -31,7 +31,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 
 def test_the_statement_has_every_item_of_the_guidelines(ledger: Ledger) -> None:
-    audit_run(ledger, "final", actor="test", numbers=2**19)
+    run_residual_test(ledger, "final", actor="test", numbers=2**19)
     text = privacy_statement(ledger, "final").to_markdown()
     for item in (
         "Unit of privacy",

@@ -1,4 +1,4 @@
-"""The audit must pass every honest mechanism and fail every dishonest one: it is the gate of the build."""
+"""The residual test must pass every honest mechanism and fail every dishonest one: it is the gate of the build."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def made(kind: str) -> Mechanism:
     return mechanisms.build({"kind": kind, **FIELDS.get(kind, {})}, rounds=ROUNDS, participation=PARTICIPATION)
 
 
-def audited(mechanism: Mechanism, **options: Any) -> Residual:
+def residual_of(mechanism: Mechanism, **options: Any) -> Residual:
     return whitened_residual(mechanism, SecureNoise(KEY), PARTICIPATION, numbers=NUMBERS, **options)
 
 
 @pytest.mark.parametrize("kind", kinds())
 def test_every_mechanism_passes_and_fails_when_one_percent_off(kind: str) -> None:
     mechanism = made(kind)
-    honest = audited(mechanism)
+    honest = residual_of(mechanism)
     assert honest.passed, honest
     assert honest.resolution < 0.01
     for claimed in (0.99, 1.01):
-        off = audited(mechanism, claimed=claimed)
+        off = residual_of(mechanism, claimed=claimed)
         assert not off.passed
         assert "times what was claimed" in off.message
 
@@ -126,7 +126,7 @@ def test_independent_noise_under_the_name_of_a_correlated_one_fails() -> None:
         def stream(self, numel: int, noise: SecureNoise, **options: Any) -> Stream:
             return made("independent").stream(numel, noise, **options)
 
-    result = audited(Faulty(made("nu")))
+    result = residual_of(Faulty(made("nu")))
     assert not result.passed
     assert result.rows_z > 100
 
@@ -135,7 +135,7 @@ def test_state_lost_at_a_crash_fails() -> None:
     def forget(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
         return mechanism.stream(numel, SecureNoise(bytes(32)))
 
-    result = audited(made("nu"), restore=forget)
+    result = residual_of(made("nu"), restore=forget)
     assert not result.passed
     assert result.rows_z > 3 * result.limit
 
@@ -146,7 +146,7 @@ def test_a_restart_from_row_zero_fails() -> None:
     def again(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
         return mechanism.stream(numel, noise)
 
-    assert not audited(made("independent"), restore=again).passed
+    assert not residual_of(made("independent"), restore=again).passed
 
 
 def test_going_on_by_skip_passes() -> None:
@@ -155,7 +155,7 @@ def test_going_on_by_skip_passes() -> None:
         fresh.skip(lost.round)
         return fresh
 
-    assert audited(made("nu"), restore=skipped).passed
+    assert residual_of(made("nu"), restore=skipped).passed
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_going_on_by_skip_passes() -> None:
     ids=["one row", "a mean", "shared between coordinates", "clipped tails"],
 )
 def test_other_faults_fail(change: Any, message: str) -> None:
-    result = audited(changed(change))
+    result = residual_of(changed(change))
     assert not result.passed
     assert re.search(message, result.message), result.message
 
@@ -179,7 +179,7 @@ def test_a_matrix_of_another_strategy_fails() -> None:
         def strategy_matrix(self, n: int) -> Any:
             return np.eye(n)
 
-    assert "does not belong" in audited(Faulty(made("nu"))).message
+    assert "does not belong" in residual_of(Faulty(made("nu"))).message
 
 
 def test_a_sensitivity_that_is_too_small_fails() -> None:
@@ -187,21 +187,21 @@ def test_a_sensitivity_that_is_too_small_fails() -> None:
         def sensitivity(self, participation: Any, rounds: int | None = None) -> Any:
             return 0.99 * float(self.inner.sensitivity(participation, rounds))
 
-    assert "exceeds the charged sensitivity" in audited(Faulty(made("nu"))).message
+    assert "exceeds the charged sensitivity" in residual_of(Faulty(made("nu"))).message
 
 
 def test_canaries_see_what_the_accountant_says() -> None:
     """mu of the attack is sensitivity / sigma, as the strongest attack on a Gaussian release must be."""
     mechanism, sigma = made("nu"), 4.0
-    taken, left = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 20_000)
+    included, excluded = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 20_000)
     mu = float(mechanism.sensitivity(PARTICIPATION)) / sigma
-    measured = (taken.mean() - left.mean()) / np.sqrt((taken.var() + left.var()) / 2)
+    measured = (included.mean() - excluded.mean()) / np.sqrt((included.var() + excluded.var()) / 2)
     assert measured == pytest.approx(mu, abs=0.04)
     claimed = PrivacyLoss(mu_squared=mu**2).epsilon(1e-5)
-    found = estimates(taken, left, claimed, 1e-5)
-    assert found.gaussian_estimate == pytest.approx(claimed, rel=0.1)
-    assert 0 < found.clopper_pearson_lower_bound <= claimed
-    assert 0 < found.one_run_lower_bound <= claimed
+    result = estimates(included, excluded, claimed, 1e-5)
+    assert result.gaussian_estimate == pytest.approx(claimed, rel=0.1)
+    assert 0 < result.clopper_pearson_lower_bound <= claimed
+    assert 0 < result.one_run_lower_bound <= claimed
 
 
 def test_half_the_noise_is_seen_by_the_gaussian_estimate() -> None:
@@ -218,17 +218,17 @@ def test_bounds_hold_where_the_truth_is_known() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         small = 1e-6 * rng.random((2, 5000))  # ties would be broken by position, which knows the answer
-        taken = (rng.random(5000) < chance) + small[0]
-        left = (rng.random(5000) > chance) + small[1]
+        included = (rng.random(5000) < chance) + small[0]
+        excluded = (rng.random(5000) > chance) + small[1]
         for bound in (clopper_pearson, one_run):
-            assert 0.5 < bound(taken, left, 1e-9, 0.999) <= truth
+            assert 0.5 < bound(included, excluded, 1e-9, 0.999) <= truth
 
 
 def test_nothing_to_see_gives_nothing() -> None:
     rng = np.random.default_rng(1)
-    taken, left = rng.standard_normal((2, 2000))
-    assert clopper_pearson(taken, left, 1e-5) == 0
-    assert one_run(taken, left, 1e-5) < 0.2
+    included, excluded = rng.standard_normal((2, 2000))
+    assert clopper_pearson(included, excluded, 1e-5) == 0
+    assert one_run(included, excluded, 1e-5) < 0.2
 
 
 def test_every_abstract_method_is_forwarded() -> None:

@@ -29,9 +29,12 @@ from fieldfare_server.api.server import beside, config
 from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import make_node, make_server
 from fieldfare_server.deployment.flower import environment, program, stop
-from fieldfare_server.doctor import certificates, machine, network
-from fieldfare_server.doctor import ledger as books
-from fieldfare_server.doctor import secrets as keys
+from fieldfare_server.doctor import machine
+from fieldfare_server.doctor.budget_api import check_api
+from fieldfare_server.doctor.certificates import check_certificates
+from fieldfare_server.doctor.ledger import check_ledger
+from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
+from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, RunHandle
 from support.ledgers import commit, start
@@ -230,7 +233,7 @@ def trust_nodes(side: Side) -> None:
         (break_password, "fault", "grafana.password", "can be guessed"),
         (break_all_secrets, "fault", "certificates in", "there is none"),
         (arm_a_fault, "fault", "environment", "FIELDFARE_FAULT"),
-        (break_authority, "fault", "server.crt", "not signed by ca.crt"),
+        (break_authority, "fault", "server.crt", "not signed by the ca.crt"),
         (break_key, "fault", "server.crt", "key of another certificate"),
         (break_certificate, "fault", "server.crt", "cannot be read"),
         (break_chain, "fault", "chain", "audit 2"),
@@ -239,7 +242,7 @@ def trust_nodes(side: Side) -> None:
         (break_ledger, "fault", "ledger", "there is none"),
         (break_migration, "fault", "ledger", "unheard-of"),
         (roll_back, "fault", "chain", "was seen once"),
-        (lose_lease, "warning", "lease of run", "nobody holds it at round 1 of 4"),
+        (lose_lease, "warning", "lease of run", "no coordinator holds it at round 1 of 4"),
         (trust_nodes, "warning", "identities of run believing", "trust_node_ids"),
     ],
 )
@@ -270,7 +273,7 @@ def test_unstable_identities(value: str, state: str | None, side: Side, monkeypa
 )
 def test_dates_of_certificates(days: int, state: str, words: str, side: Side) -> None:
     now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
-    for finding in certificates.certificates(side.secrets / "superlink", now):
+    for finding in check_certificates(side.secrets / "superlink", now):
         assert finding.state == state
         assert words in finding.said
 
@@ -289,24 +292,24 @@ def test_dates_of_certificates(days: int, state: str, words: str, side: Side) ->
 )
 def test_default_passwords(url: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
-    finding = keys.ledger_password(url)
+    finding = check_ledger_password(url)
     assert finding.state == state
     assert "mV3x" not in finding.said
     monkeypatch.setenv("FIELDFARE_LEDGER", url)
-    assert keys.ledger_password(url).state == ("warning" if state == "ok" and "@" in url else state)
+    assert check_ledger_password(url).state == ("warning" if state == "ok" and "@" in url else state)
 
 
 @pytest.mark.parametrize(("mib", "state"), [(10, "fault"), (500, "warning"), (5000, "ok")])
 def test_a_volume_that_fills_up(mib: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, mib << 20))
-    assert {finding.state for finding in machine.disk(tmp_path / "not/there/yet")} == {state}
+    assert {finding.state for finding in machine.check_disk(tmp_path / "not/there/yet")} == {state}
 
 
 def test_a_volume_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root, as tests may run, can write everywhere.
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert next(machine.disk(tmp_path)).state == "fault"
+    assert next(machine.check_disk(tmp_path)).state == "fault"
 
 
 @pytest.mark.parametrize("behind", [0.0, 100.0])
@@ -316,7 +319,7 @@ def test_a_database_whose_clock_differs(
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="test")
     monkeypatch.setattr("fieldfare_server.doctor.ledger.time", SimpleNamespace(time=lambda: time.time() - behind))
-    found = {finding.check: finding.state for finding in books.ledger(StateDirectory(tmp_path, ledger_url))}
+    found = {finding.check: finding.state for finding in check_ledger(StateDirectory(tmp_path, ledger_url))}
     assert found["clock of the ledger"] == ("warning" if behind else "ok")
     assert found["chain"] == "ok"
 
@@ -347,7 +350,7 @@ def test_a_node_that_would_be_a_stranger(break_it: Callable[[Path], None], words
 
 
 def reach(address: str, ca: Path | None, node: bool = False) -> dict[str, tuple[str, str]]:
-    return {f.check.split()[0]: (f.state, f.said + f.mend) for f in network.superlink(address, ca, node=node)}
+    return {f.check.split()[0]: (f.state, f.said + f.mend) for f in check_superlink(address, ca, node=node)}
 
 
 @pytest.mark.parametrize(
@@ -364,7 +367,7 @@ def reach(address: str, ca: Path | None, node: bool = False) -> dict[str, tuple[
 def test_who_can_read_a_secret(mode: int, owner: int, open_: bool) -> None:
     """Kubernetes' Secrets are another user's files, which our group reads."""
     status = os.stat_result((0o100000 | mode, 0, 0, 1, os.getuid() + owner, 0, 0, 0, 0, 0))
-    assert keys._is_open(status) is open_
+    assert _is_open(status) is open_
 
 
 def test_an_authority_that_is_none(side: Side, tmp_path: Path) -> None:
@@ -399,7 +402,7 @@ def test_the_superlinks_certificate_over_the_wire(side: Side, tmp_path: Path) ->
         assert reach(address, None)["SuperLink"][0] == "fault"
     with stand_in(None) as address:
         assert reach(address, ca)["SuperLink"][0] == "fault"
-        states = [finding.state for finding in network.superlink(address, None, node=False)]
+        states = [finding.state for finding in check_superlink(address, None, node=False)]
         assert states[0] == "warning"
         assert "fault" not in states
     assert "cannot be reached" in reach(address, ca)["SuperLink"][1]
@@ -450,7 +453,7 @@ def real_superlink(side: Side, work: Path, *arguments: str) -> Iterator[str]:
         try:
             deadline = time.monotonic() + 90
             while "fault" in {
-                found.state for found in network.superlink(f"localhost:{port}", link / "ca.crt", node=False)
+                found.state for found in check_superlink(f"localhost:{port}", link / "ca.crt", node=False)
             }:
                 assert process.poll() is None, (work / "superlink.log").read_text()
                 assert time.monotonic() < deadline
@@ -494,21 +497,21 @@ def test_another_flower_on_the_other_side(side: Side) -> None:
 def test_versions_on_both_sides(name: str, state: str, tmp_path: Path) -> None:
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps({"side": "node", "versions": {**machine.versions(), name: "0.0"}}))
-    (finding,) = machine.against(path, node=False)
+    (finding,) = machine.compare_versions(path, node=False)
     assert (finding.state, name in finding.said) == (state, True)
-    (same,) = machine.against(path, node=True)
-    assert (same.state, "said by a node" in same.said) == ("warning", True)
+    (same,) = machine.compare_versions(path, node=True)
+    assert (same.state, "written by a node" in same.said) == ("warning", True)
     path.write_text("[]")
-    assert next(machine.against(path, node=False)).state == "fault"
+    assert next(machine.compare_versions(path, node=False)).state == "fault"
 
 
 def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
     with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
-        assert {f.state for f in network.api(url, None)} == {"ok"}
-    assert [f.state for f in network.api(url, None)] == ["fault"]
+        assert {f.state for f in check_api(url, None)} == {"ok"}
+    assert [f.state for f in check_api(url, None)] == ["fault"]
     break_chain(side)
     with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
-        (finding,) = network.api(url, None)
+        (finding,) = check_api(url, None)
     assert (finding.state, "row 2" in finding.said) == ("fault", True)
 
 
@@ -527,4 +530,4 @@ def test_questions_that_make_no_sense_are_refused(arguments: tuple[str, ...], si
 
 
 def test_a_task_that_is_not_there(tmp_path: Path) -> None:
-    assert machine.task("no.such.package:Task").state == "fault"
+    assert machine.check_task("no.such.package:Task").state == "fault"
