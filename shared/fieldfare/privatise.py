@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.noise.chunks import DEVICE_CHUNK
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
 from fieldfare.streams.base import require_fit
 
@@ -67,8 +68,6 @@ COST: Final = 2.0**-10
 """Share by which the grid may raise the sensitivity, and with it the noise."""
 _CHUNK: Final = 1 << 15
 """Elements worked on at a time: they fit in the cache, and torch starts no threads for so few."""
-_DEVICE_CHUNK: Final = 1 << 24
-"""The same on an accelerator."""
 _CELLS: Final = 2.0**53
 """Grid cells on either side of 0 that float64 adds without error."""
 _EPS: Final = torch.finfo(torch.float64).eps
@@ -103,12 +102,9 @@ class Grid:
         return cls(2.0 ** math.floor(math.log2(clip * cost / math.sqrt(numel))))
 
     def charged_clip(self, clip: float, numel: int, users: int = 0) -> float:
-        """clip (1 + 2^-23 users + 2^-52 users^2) + spacing sqrt(numel), rounded up: one user's reach in a snapped sum.
+        """clip (1 + 2^-23 users + 2^-52 users^2) + spacing sqrt(numel): what one user can change of a snapped sum.
 
-        Args:
-            clip: largest norm of one user's update.
-            numel: elements of the sum.
-            users: most users of one reply, summed in float64 and sent as float32; 0: every reply is one user's.
+        `users`: of one reply, summed in float64 and sent as float32; 0: every reply is one user's. Rounded up.
         """
         sent = clip * (1.0 + users * (2.0**-23 + users * 2.0**-52))
         return (sent + self.spacing * math.sqrt(numel)) * (1.0 + 2.0**-50)
@@ -140,17 +136,16 @@ class Grid:
         return self._add_(total, noise, std, whole=False)
 
     def add_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-        """total <- snapped total + spacing x cells, in place, exactly; return `total`.
+        """total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole float64 numbers.
 
-        `cells`, shape (d,), are whole numbers in float64. Raises `BadInput` as `add_noise_`, and for numbers that are
-        not whole.
+        Raises `BadInput` as `add_noise_`, and for numbers that are not whole.
         """
         return self._add_(total, cells, self.spacing, whole=True)
 
     def _add_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
         if total.shape != noise.shape or total.ndim != 1:
             raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
-        step = _CHUNK if total.device.type == "cpu" else _DEVICE_CHUNK
+        step = _CHUNK if total.device.type == "cpu" else DEVICE_CHUNK
         for lo in range(0, total.numel(), step):
             span, drawn = total[lo : lo + step], noise[lo : lo + step]
             # Everything is counted in cells from here on. The division by a power of two is exact.

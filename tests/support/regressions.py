@@ -19,7 +19,7 @@ from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import Piece, Rule
+from fieldfare.streams.chunked import Rule
 from fieldfare.streams.independent import IndependentStream
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
@@ -100,9 +100,8 @@ class _Weighted(IndependentStream):
     def _rule(self, t: int, age: int) -> Rule:
         weight = float(self.weights[t])
 
-        def apply(piece: Piece) -> None:
-            row = piece.out
-            row *= weight
+        def apply(lo: int, z: Any, out: Any, kept: Any) -> None:
+            out *= weight
 
         return apply
 

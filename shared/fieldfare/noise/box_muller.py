@@ -39,7 +39,7 @@ PLANES: Final = 4
 
 
 def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32] | None, planes: NDArray[Any]) -> None:
-    """Fill `out` with m pairs for each unit: cosines first, then sines.
+    """Fill `out`: cosines first, then sines.
 
     Args:
         out: shape (units, 2, m), contiguous, float32 or float64.
@@ -72,13 +72,9 @@ def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32]
 def _turn_finely(
     square: NDArray[Any], word: NDArray[np.uint32], fine: NDArray[np.uint32], planes: NDArray[Any], spare: NDArray[Any]
 ) -> None:
-    """square <- radius cos d; the first two `planes` <- cosine and sine of theta, over cos d.
+    """square <- radius cos d, from -2 ln U; the first two `planes` <- cosine and sine of theta, over cos d.
 
-    Args:
-        square: -2 ln U, shape (units, m).
-        word: the angle; `fine`: its lower half. Both shape (units, m), overwritten.
-        planes: three planes of that shape; the third is scratch.
-        spare: two planes of scratch.
+    All have shape (units, m). The third plane and the two of `spare` are scratch; the words are overwritten.
     """
     cosine, sine, tan = planes
     index = spare[0].view(np.int64)  # phi: the word rounded to its upper ten bits; 1 024 wraps to 0 in `take`
@@ -111,12 +107,9 @@ def _turn_finely(
 
 
 def circle(points: int) -> NDArray[np.float64]:
-    """Cosines and sines of the multiples of 2 pi / `points`, shape (2, points), right to half an ulp.
+    """Cosines and sines of the multiples of 2 pi / `points`, a power of two, shape (2, points), right to half an ulp.
 
     Computed in whole numbers, in units of 2^-128: half-angle formulas down from a quarter turn, then turn after turn.
-
-    Args:
-        points: a power of two, at least 4.
     """
     one = 1 << 128
     cos, sin = 0, one

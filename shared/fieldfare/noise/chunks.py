@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 CHUNK: Final = 1 << 17
 """Elements worked on at a time: as many as stay in one core's cache."""
+DEVICE_CHUNK: Final = 1 << 24
+"""The same on an accelerator: bounds the scratch."""
 
 
 def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads: int | None = None) -> None:
@@ -24,7 +26,7 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
     any number of threads. What `work` raises is raised here, after every thread has stopped.
 
     Args:
-        work: fills or changes elements [lo, hi); called from several threads at once.
+        work: called from several threads at once.
         n: elements in all.
         offset: cuts lie where offset + position is a multiple of `CHUNK`.
         threads: most threads to use, this one included; None means torch's own number.
@@ -32,8 +34,7 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
     cuts = [0, *range(CHUNK - offset % CHUNK, n, CHUNK), n]
     spans = list(itertools.pairwise(cuts))
     wanted = torch.get_num_threads() if threads is None else threads
-    # A helper that gets fewer than two chunks costs more than it saves.
-    workers = max(1, min(wanted, os.cpu_count() or 1, len(spans) // 2))
+    workers = max(1, min(wanted, os.cpu_count() or 1, len(spans) // 2))  # at least two chunks for each
     if workers == 1:
         for lo, hi in spans:
             work(lo, hi)
@@ -72,13 +73,6 @@ def empty(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.empty(n, dtype=dtype, device=device)
     return torch.from_numpy(np.empty(n, numpy_dtype(dtype)))
-
-
-def zeros(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """`empty`, but zero."""
-    if device.type != "cpu":
-        return torch.zeros(n, dtype=dtype, device=device)
-    return torch.from_numpy(np.zeros(n, numpy_dtype(dtype)))
 
 
 def numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:

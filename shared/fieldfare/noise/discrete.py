@@ -134,12 +134,12 @@ def _draw_block(scale: int, words: _Words) -> Integers:
     while pending.size:
         # k: geometric with ratio exp(-1/2), kept with probability exp(-k (k - 1) / 2), gives exp(-k^2 / 2).
         k = _geometric(pending.size, words)
-        kept = _all_succeed(k * (k - 1), lambda m: _bernoulli_exp_half(m, words))
+        kept = _all_succeed(k * (k - 1), lambda running: _bernoulli_exp_half(running.size, words))
         candidates, k = pending[kept], k[kept]
         negative = words.below(k.size, 2) == 1
         j = words.below(k.size, scale)
         kept = ~(negative & (k == 0) & (j == 0))  # -0 is dropped, so that 0 counts once
-        kept[kept] = _bernoulli_exp_square(j[kept], scale, words)
+        kept[kept] = _bernoulli_exp_power(j[kept], 2, scale, words)
         kept[kept] = _bernoulli_exp_multiple(k[kept], j[kept], scale, words)
         value = k * scale + j
         out[candidates[kept]] = np.where(negative, -value, value)[kept]
@@ -157,24 +157,21 @@ def _geometric(n: int, words: _Words) -> Integers:
     return k
 
 
-def _all_succeed(trials: Integers, trial: Callable[[int], Booleans]) -> Booleans:
-    """Whether trials[i] independent trials all succeed; `trial(m)` makes m of them."""
+def _all_succeed(trials: Integers, trial: Callable[[Integers], Booleans]) -> Booleans:
+    """Whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those i."""
     good = np.ones(len(trials), dtype=np.bool_)
     done = 0
     while (running := np.flatnonzero(good & (trials > done))).size:
-        good[running] = trial(running.size)
+        good[running] = trial(running)
         done += 1
     return good
 
 
 def _bernoulli_exp(n: int, trial: Callable[[Integers, int], Booleans]) -> Booleans:
-    """n draws of Bernoulli(exp(-y)), 0 <= y <= 1 (Canonne, Kamath, Steinke 2020, algorithm 1).
+    """n draws of Bernoulli(exp(-y)), 0 <= y <= 1, where y may differ from draw to draw.
 
-    Trials of probability y / 1, y / 2, ... run to the first failure, the m-th; m is odd with probability exp(-y).
-
-    Args:
-        n: how many; y may differ from draw to draw.
-        trial: `trial(indices, m)` says for each of those draws whether its trial of probability y / m succeeds.
+    Trials of probability y / 1, y / 2, ... run to the first failure, the m-th; m is odd with probability exp(-y)
+    (Canonne, Kamath, Steinke 2020, algorithm 1). `trial(indices, m)` makes those of probability y / m.
     """
     result = np.zeros(n, dtype=np.bool_)
     running, m = np.arange(n), 1
@@ -190,13 +187,17 @@ def _bernoulli_exp_half(n: int, words: _Words) -> Booleans:
     return _bernoulli_exp(n, lambda running, m: words.below(running.size, 2 * m) == 0)
 
 
-def _bernoulli_exp_square(j: Integers, scale: int, words: _Words) -> Booleans:
-    """Bernoulli(exp(-x^2 / 2)), x = j / scale: x^2 / (2m) is the chance of three independent events."""
+def _bernoulli_exp_power(j: Integers, power: int, scale: int, words: _Words) -> Booleans:
+    """Bernoulli(exp(-x^power / power)), x = j / scale, for a power of 1 or 2.
+
+    A trial of probability x^power / (power m) is `power` independent events of probability x and one of 1 / (power m).
+    """
 
     def trial(running: Integers, m: int) -> Booleans:
-        share = j[running]
-        success: Booleans = (words.below(running.size, scale) < share) & (words.below(running.size, scale) < share)
-        success &= words.below(running.size, 2 * m) == 0
+        success = np.ones(running.size, dtype=np.bool_)
+        for _ in range(power):
+            success &= words.below(running.size, scale) < j[running]
+        success &= words.below(running.size, power * m) == 0
         return success
 
     return _bernoulli_exp(len(j), trial)
@@ -204,16 +205,4 @@ def _bernoulli_exp_square(j: Integers, scale: int, words: _Words) -> Booleans:
 
 def _bernoulli_exp_multiple(k: Integers, j: Integers, scale: int, words: _Words) -> Booleans:
     """Bernoulli(exp(-k x)), x = j / scale: k trials of Bernoulli(exp(-x))."""
-    good = np.ones(len(k), dtype=np.bool_)
-    done = 0
-    while (running := np.flatnonzero(good & (k > done))).size:
-        share = j[running]
-
-        def trial(inner: Integers, m: int, share: Integers = share) -> Booleans:
-            success: Booleans = words.below(inner.size, scale) < share[inner]
-            success &= words.below(inner.size, m) == 0
-            return success
-
-        good[running] = _bernoulli_exp(running.size, trial)
-        done += 1
-    return good
+    return _all_succeed(k, lambda running: _bernoulli_exp_power(j[running], 1, scale, words))

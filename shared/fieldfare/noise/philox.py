@@ -23,17 +23,11 @@ _PIECE: Final = 1 << 22
 Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def philox4x32(counter: Words, key: tuple[int, int], rounds: int = 10) -> Words:
-    """Four 32-bit words for each counter.
-
-    Args:
-        counter: int64 tensors of one shape, values in [0, 2^32). The result has the same shape and range.
-        key: two words of 32 bits.
-        rounds: 7 pass BigCrush; 10, the authors' choice, leave a margin.
-    """
+def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
+    """Four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in [0, 2^32)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for _ in range(rounds):
+    for _ in range(10):
         # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the shift.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW

@@ -34,7 +34,7 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.noise.aes import AesDrawer, keystream
-from fieldfare.noise.chunks import empty, in_chunks
+from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
 from fieldfare.noise.philox import PhiloxDrawer
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ Source = Literal["aes-256-ctr", "philox-4x32-10"]
 
 _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
-_DEVICE_CHUNK: Final = 1 << 24
 _MAP: Final = "2"
 """Version of the map from bits to floats. A change that alters any float must change this too."""
 
@@ -144,8 +143,8 @@ class SecureNoise:
             )
         drawer = self.drawer(stream, row, offset, out.numel())
         if out.device.type != "cpu":
-            for lo in range(0, out.numel(), _DEVICE_CHUNK):
-                drawer.to_device(out[lo : lo + _DEVICE_CHUNK], offset + lo)
+            for lo in range(0, out.numel(), DEVICE_CHUNK):
+                drawer.to_device(out[lo : lo + DEVICE_CHUNK], offset + lo)
             return out
         array = out.numpy()
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from fieldfare.errors import BadInput
-from fieldfare.streams.chunked import ChunkedStream, Piece, Rule, Settings, require_vector
+from fieldfare.noise import SecureNoise
+from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
 from fieldfare.streams.kept import RING_WIDTH
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
+from fieldfare.streams.ops import Array, Vector
 
 
 class WindowStream(ChunkedStream):
@@ -23,7 +20,7 @@ class WindowStream(ChunkedStream):
     width = RING_WIDTH
 
     def __init__(
-        self, numel: int, noise: SecureNoise, horizon: int, beta: NDArray[np.float64], **settings: Unpack[Settings]
+        self, numel: int, noise: SecureNoise, horizon: int, beta: Vector, **settings: Unpack[Settings]
     ) -> None:
         self._beta = require_vector("beta", beta, 1)[:horizon]
         super().__init__(
@@ -36,8 +33,7 @@ class WindowStream(ChunkedStream):
     def _rule(self, t: int, age: int) -> Rule:
         ops, slots, first, weights = self._ops, self.slots, float(self._beta[0]), _by_slot(self._beta, t)
 
-        def apply(piece: Piece) -> None:
-            _, z, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             if slots == 0:
                 out[:] = z
                 out *= first
@@ -67,9 +63,9 @@ class InverseBandStream(ChunkedStream):
         numel: int,
         noise: SecureNoise,
         horizon: int,
-        c: NDArray[np.float64],
+        c: Vector,
         *,
-        column_norms: NDArray[np.float64] | None = None,
+        column_norms: Vector | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         self._c = require_vector("c", c, 1)[:horizon]
@@ -84,8 +80,7 @@ class InverseBandStream(ChunkedStream):
         ops, slots, first, weights = self._ops, self.slots, float(self._c[0]), -_by_slot(self._c, t)
         norm = None if self._norms is None else float(self._norms[age])
 
-        def apply(piece: Piece) -> None:
-            _, z, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             if slots:
                 ops.combine(out, z, weights, kept)
             else:
@@ -100,7 +95,7 @@ class InverseBandStream(ChunkedStream):
         return apply
 
 
-def _by_slot(coefficients: NDArray[np.float64], t: int) -> NDArray[np.float64]:
+def _by_slot(coefficients: Vector, t: int) -> Vector:
     """Coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots hold zeros."""
     p = len(coefficients) - 1
     out = np.empty(p)

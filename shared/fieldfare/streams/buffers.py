@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
-
-import numpy as np
+from typing import Unpack
 
 from fieldfare.errors import BadInput
-from fieldfare.streams.chunked import ChunkedStream, Piece, Rule, Settings, require_vector
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
+from fieldfare.noise import SecureNoise
+from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
+from fieldfare.streams.ops import Array, Vector
 
 
 class BufferStream(ChunkedStream):
@@ -29,8 +24,8 @@ class BufferStream(ChunkedStream):
         numel: int,
         noise: SecureNoise,
         horizon: int,
-        omega: NDArray[np.float64],
-        theta: NDArray[np.float64],
+        omega: Vector,
+        theta: Vector,
         **settings: Unpack[Settings],
     ) -> None:
         self._omega, self._theta = require_vector("omega", omega), require_vector("theta", theta)
@@ -42,8 +37,7 @@ class BufferStream(ChunkedStream):
     def _rule(self, t: int, age: int) -> Rule:
         ops, omega, decays = self._ops, self._omega, self._theta.tolist()
 
-        def apply(piece: Piece) -> None:
-            _, z, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             if not decays:
                 out[:] = z
                 return

@@ -9,41 +9,27 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.noise.chunks import CHUNK, empty
+from fieldfare.noise import CHUNK, SecureNoise
+from fieldfare.noise.chunks import DEVICE_CHUNK, empty
 from fieldfare.streams.base import HorizonError, Stream, Take, require_fit
 from fieldfare.streams.kept import KeptVectors
-from fieldfare.streams.ops import DEVICE_CHUNK, Array, ops_on
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
+from fieldfare.streams.ops import Array, Vector, ops_on
 
 _TORN: Final = -1
 """`round` while a round runs, and after an exception ended it half-way: such a state is refused."""
 
+Rule = Callable[[int, Array, Array, Array], None]
+"""`rule(lo, z, out, kept)`: turn the elements from `lo` on of row t of z into those of row t of B z.
 
-class Piece(NamedTuple):
-    """A piece of one round: arrays of shape (blocks, width)."""
-
-    lo: int
-    """Place of the first element in the row."""
-    z: Array
-    """The elements of row t of z. Scratch: overwrite it freely."""
-    out: Array
-    """Where the elements of row t of B z go."""
-    kept: Array
-    """The same elements of the kept vectors, shape (slots, blocks, width): a view of the state."""
-
-
-Rule = Callable[[Piece], None]
-"""Fills `out` from `z` and `kept`, and updates `kept`. Pieces are worked on by several threads at once."""
+The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out` takes the result. `kept`, shape
+(slots, blocks, width), is a view of the same elements of the state, to be updated. Several threads call a rule at once.
+"""
 
 
 class Settings(TypedDict, total=False):
@@ -97,24 +83,17 @@ class ChunkedStream(Stream):
         if dtype not in (torch.float32, torch.float64):
             raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
         self.numel, self.horizon, self.restart_every = numel, horizon, restart_every
-        self.dtype, self.device, self.round = dtype, torch.device(device), 0
+        self.slots, self.dtype, self.device, self.round = slots, dtype, torch.device(device), 0
         self._noise, self._ops = noise, ops_on(self.device)
         width = self.width if self.device.type == "cpu" else DEVICE_CHUNK
         self._kept = KeptVectors(slots, numel, width, dtype, self.device)
         shape = f"{self.name}:{numel}:{horizon}:{restart_every}:{dtype}:{noise.source}:{noise.fingerprint()}:"
         self._identity = hashlib.blake2b(shape.encode() + coefficients, digest_size=16).hexdigest()
 
-    @property
-    def slots(self) -> int:
-        """Vectors of `numel` elements kept from round to round."""
-        return self._kept.slots
-
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Row `round` of B z into `out` (or a new vector), shape (numel,); then advances.
 
-        Raises:
-            HorizonError: the mechanism has no row `round`: its sensitivity covers `horizon` rows only.
-            BadInput: `out` has another shape, dtype or device; or the state is torn.
+        Raises `HorizonError` past the horizon, and `BadInput` where `out` does not fit or the state is torn.
         """
         self._require_row()
         if out is None:
@@ -140,11 +119,7 @@ class ChunkedStream(Stream):
         return {"identity": self._identity, "round": self.round, "buffers": self._kept.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue bit for bit where `state` was taken.
-
-        Raises:
-            BadInput: a field is missing, the state belongs to another key, mechanism or model, or it is torn.
-        """
+        """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or torn."""
         differing = {"identity", "round", "buffers"} ^ set(state)
         if differing:
             raise BadInput(
@@ -227,8 +202,8 @@ class ChunkedStream(Stream):
             ops.draw(drawer, z, lo)
             for start, end, width in kept.parts(lo, hi):
                 inside = slice(start - lo, end - lo)
-                drawn, made = z[inside].reshape(-1, width), row[inside].reshape(-1, width)
-                rule(Piece(start, drawn, made, kept.view(memory, start, end, width)))
+                blocks_of_z, blocks_of_row = z[inside].reshape(-1, width), row[inside].reshape(-1, width)
+                rule(start, blocks_of_z, blocks_of_row, kept.view(memory, start, end, width))
             if take is not None:
                 take(lo, ops.tensor(row))
 
@@ -239,7 +214,7 @@ class ChunkedStream(Stream):
         self.round = t + 1
 
 
-def require_vector(field: str, values: NDArray[np.float64], least: int = 0) -> NDArray[np.float64]:
+def require_vector(field: str, values: Vector, least: int = 0) -> Vector:
     """`values` as a contiguous float64 vector. Raises `BadInput` unless it is finite and has `least` numbers."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < least or not np.isfinite(array).all():

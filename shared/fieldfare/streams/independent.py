@@ -15,4 +15,4 @@ class IndependentStream(ChunkedStream):
         return t
 
     def _rule(self, t: int, age: int) -> Rule:
-        return lambda piece: None  # z is the row
+        return lambda lo, z, out, kept: None  # z is the row

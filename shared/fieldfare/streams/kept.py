@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from fieldfare.noise.chunks import zeros
+from fieldfare.noise.chunks import empty
 from fieldfare.streams.ops import Array
 
 RING_WIDTH: Final = 1 << 11
@@ -24,7 +24,7 @@ class KeptVectors:
 
     def __init__(self, slots: int, numel: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self.slots, self.numel, self.width = slots, numel, width
-        self.memory = zeros(slots * numel, dtype, device)
+        self.memory = empty(slots * numel, dtype, device).zero_()
 
     def parts(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         """(start, end, width) of the whole blocks in [lo, hi), and of what is left; `lo` is a multiple of the width."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fieldfare.noise.chunks import in_chunks, scratch
+from fieldfare.noise import Drawer
+from fieldfare.noise.chunks import DEVICE_CHUNK, in_chunks, scratch
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import Drawer
-
-DEVICE_CHUNK: Final = 1 << 24
-"""Elements worked on at a time on an accelerator."""
-
+Vector = NDArray[np.float64]
 Array = Any
 """A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of `Ops`."""
 
@@ -55,7 +50,7 @@ class Ops(ABC):
         """y *= a, rounded in the same way"""
 
     @abstractmethod
-    def combine(self, y: Array, z: Array, weights: NDArray[np.float64], rows: Array) -> None:
+    def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
         """y = z + sum_i weights_i rows_i; `weights` shape (m,), all of them float32 values, `rows` m arrays like y."""
 
 
@@ -83,7 +78,7 @@ class _Host(Ops):
     def scale(self, y: Array, a: float) -> None:
         np.multiply(y, a, out=y, dtype=np.float64, casting="same_kind")
 
-    def combine(self, y: Array, z: Array, weights: NDArray[np.float64], rows: Array) -> None:
+    def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
         # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
         # rounding depends on its own number of threads.
         np.einsum("i,ibj->bj", weights.astype(y.dtype), rows, out=y)
@@ -113,7 +108,7 @@ class _Device(Ops):
     def scale(self, y: Array, a: float) -> None:
         y.copy_(y.double() * a)
 
-    def combine(self, y: Array, z: Array, weights: NDArray[np.float64], rows: Array) -> None:
+    def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
         y.copy_(z)
         for weight, row in zip(weights.tolist(), rows, strict=True):
             y.add_(row, alpha=weight)

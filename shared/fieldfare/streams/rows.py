@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
-
-import numpy as np
+from typing import ClassVar, Unpack
 
 from fieldfare.errors import BadInput
-from fieldfare.streams.chunked import ChunkedStream, Piece, Rule, Settings, require_vector
+from fieldfare.noise import SecureNoise
+from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
+from fieldfare.streams.ops import Array, Vector
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-Rows = Callable[[int], "NDArray[np.float64]"]
+Rows = Callable[[int], Vector]
 """`rows(t)`: row t's coefficients of z_0 .. z_t, shape (t + 1,), within a block."""
 
 
-class MemoryStream(ChunkedStream):
-    """Any lower-triangular B, from memory: keeps every row of z since the last restart.
+class _RowStream(ChunkedStream):
+    """A stream of B given by `rows`; `identity` tells this B from another."""
 
-    That is min(horizon, restart_every) vectors. `identity`: the bytes that tell this B from another.
-    """
-
-    name = "memory"
-    draws_in_place = True
+    keeps_past: ClassVar[bool]
 
     def __init__(
         self,
@@ -39,15 +30,22 @@ class MemoryStream(ChunkedStream):
         **settings: Unpack[Settings],
     ) -> None:
         self._rows = rows
-        slots = min(horizon, settings.get("restart_every") or horizon)
+        slots = min(horizon, settings.get("restart_every") or horizon) if self.keeps_past else 0
         super().__init__(numel, noise, horizon, slots=slots, coefficients=identity, **settings)
+
+
+class MemoryStream(_RowStream):
+    """Keeps every row of z since the last restart: min(horizon, restart_every) vectors."""
+
+    name = "memory"
+    keeps_past = True
+    draws_in_place = True
 
     def _rule(self, t: int, age: int) -> Rule:
         ops = self._ops
         own, past = _split_row(self._rows, age)
 
-        def apply(piece: Piece) -> None:
-            _, _, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             kept[age] = out
             ops.scale(out, own)
             for i, weight in past:
@@ -56,26 +54,14 @@ class MemoryStream(ChunkedStream):
         return apply
 
 
-class ReplayStream(ChunkedStream):
-    """The same numbers as `MemoryStream`, bit for bit, without its memory: draws past rows of z again from the key.
+class ReplayStream(_RowStream):
+    """The numbers of `MemoryStream`, bit for bit, without its memory: draws past rows of z again from the key.
 
-    Needs O(numel) memory, and a draw for every non-zero coefficient of row t.
+    That is a draw for every non-zero coefficient of row t.
     """
 
     name = "replay"
-
-    def __init__(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        horizon: int,
-        rows: Rows,
-        *,
-        identity: bytes = b"",
-        **settings: Unpack[Settings],
-    ) -> None:
-        self._rows = rows
-        super().__init__(numel, noise, horizon, coefficients=identity, **settings)
+    keeps_past = False
 
     def _replay_from(self, t: int) -> int:
         return t
@@ -83,13 +69,12 @@ class ReplayStream(ChunkedStream):
     def _rule(self, t: int, age: int) -> Rule:
         ops = self._ops
         own, past = _split_row(self._rows, age)
-        drawn = [(weight, self._noise.drawer("z", t - age + i, 0, self.numel)) for i, weight in past]
+        drawers = [(weight, self._noise.drawer("z", t - age + i, 0, self.numel)) for i, weight in past]
 
-        def apply(piece: Piece) -> None:
-            lo, z, out, _ = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             out[:] = z
             ops.scale(out, own)
-            for weight, drawer in drawn:
+            for weight, drawer in drawers:
                 ops.draw(drawer, z, lo)
                 ops.axpy(out, weight, z)
 

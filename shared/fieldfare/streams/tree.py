@@ -7,19 +7,16 @@ difference: no running sum is kept, so nothing drifts. A node that no later roun
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of, node_count
+from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import empty
-from fieldfare.streams.chunked import ChunkedStream, Piece, Rule, Settings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
+from fieldfare.streams.chunked import ChunkedStream, Rule, Settings
+from fieldfare.streams.ops import Array, Vector
 
 
 def stored_heights(rounds: int) -> int:
@@ -47,8 +44,8 @@ class ReadNodesStream(ChunkedStream):
         numel: int,
         noise: SecureNoise,
         horizon: int,
-        scale: NDArray[np.float64],
-        carry: NDArray[np.float64],
+        scale: Vector,
+        carry: Vector,
         *,
         all_rows: bool = False,
         **settings: Unpack[Settings],
@@ -75,8 +72,7 @@ class ReadNodesStream(ChunkedStream):
         ops, height, stored = self._ops, height_of(t + 1), self.slots
         scale, carry = float(self._scale[height]), self._carry[:height].tolist()
 
-        def apply(piece: Piece) -> None:
-            _, _, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             if height < stored:
                 kept[height] = out
             if scale != 1.0:
@@ -113,8 +109,7 @@ class OnlineTreeStream(ChunkedStream):
         ops, height, leaf, stored = self._ops, height_of(t + 1), self._noise_row(t), self.slots
         ancestors = [(own_weight(h), self._noise.drawer("z", leaf + h, 0, self.numel)) for h in range(1, height + 1)]
 
-        def apply(piece: Piece) -> None:
-            lo, z, out, kept = piece
+        def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             out[:] = z
             for below, (weight, drawer) in enumerate(ancestors):
                 # The estimate of a node: its left child's (kept), plus its right child's (out), and its own value.
