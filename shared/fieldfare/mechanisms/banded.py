@@ -28,8 +28,8 @@ from fieldfare.mechanisms import toeplitz
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.streams.banded import InverseBandStream
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import InverseBandStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -38,7 +38,7 @@ from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import block_rounds, stamped
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import MemoryStream, ReplayStream
+from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

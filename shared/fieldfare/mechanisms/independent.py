@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
 from fieldfare.mechanisms.registry import register
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.chunked import IndependentStream
+from fieldfare.streams.independent import IndependentStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

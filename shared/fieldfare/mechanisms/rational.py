@@ -33,7 +33,7 @@ from fieldfare.errors import BadInput
 from fieldfare.mechanisms.toeplitz import MakeStream, evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import BufferStream
+from fieldfare.streams.buffers import BufferStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,8 +33,9 @@ from scipy.signal import fftconvolve, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism, Sensitivity
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation
+from fieldfare.streams.banded import WindowStream
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import MemoryStream, ReplayStream, WindowStream
+from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -28,7 +28,7 @@ from fieldfare.factorization.few_patterns import in_step_patterns
 from fieldfare.mechanisms.base import Mechanism, Sensitivity
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import MemoryStream, ReplayStream
+from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

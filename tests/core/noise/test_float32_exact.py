@@ -15,7 +15,8 @@ from fieldfare.mechanisms import blt, toeplitz
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.participation import MinSeparation
-from fieldfare.streams.chunked import BufferStream, InverseBandStream, WindowStream
+from fieldfare.streams.banded import InverseBandStream, WindowStream
+from fieldfare.streams.buffers import BufferStream
 from fieldfare.streams.tree import own_weight
 
 KEY = b"a fixed key for tests, 32 bytes!"

@@ -61,9 +61,9 @@ def test_a_release_is_the_rounded_exact_sum() -> None:
     snapped = grid.snap_(total.clone())
     cells = [round(float(x) / grid.spacing) for x in snapped]
     exact = [c + round(float(w) * std / grid.spacing) for c, w in zip(cells, noise, strict=True)]
-    released = grid.release_(total.clone(), noise, std)
+    released = grid.add_noise_(total.clone(), noise, std)
     assert released.tolist() == [c * grid.spacing for c in exact]
-    narrow = grid.release_(total.float(), noise, std)
+    narrow = grid.add_noise_(total.float(), noise, std)
     assert narrow.dtype == torch.float32
 
 
@@ -74,7 +74,7 @@ def test_which_sum_it_was_cannot_be_read_from_the_support() -> None:
     a = torch.full((d,), 0.3, dtype=torch.float64)
     b = a + 2.0**-40
     assert not torch.equal(a + noise, b + noise)
-    assert torch.equal(grid.release_(a.clone(), noise, 1.0), grid.release_(b.clone(), noise, 1.0))
+    assert torch.equal(grid.add_noise_(a.clone(), noise, 1.0), grid.add_noise_(b.clone(), noise, 1.0))
 
 
 def test_release_refuses_what_it_cannot_do_exactly() -> None:
@@ -82,17 +82,17 @@ def test_release_refuses_what_it_cannot_do_exactly() -> None:
     d = 8
     fine = torch.ones(d, dtype=torch.float64)
     with pytest.raises(BadInput, match="float64 noise"):
-        grid.release_(torch.zeros(d), torch.ones(d), 1.0)
+        grid.add_noise_(torch.zeros(d), torch.ones(d), 1.0)
     with pytest.raises(BadInput, match="too coarse"):
-        Grid(2.0**-40).release_(torch.zeros(d), fine, 1.0)
+        Grid(2.0**-40).add_noise_(torch.zeros(d), fine, 1.0)
     with pytest.raises(BadInput, match="does not add exactly"):
-        grid.release_(torch.full((d,), 2.0**34, dtype=torch.float64), fine, 1.0)
+        grid.add_noise_(torch.full((d,), 2.0**34, dtype=torch.float64), fine, 1.0)
     with pytest.raises(BadInput, match="does not add exactly"):
-        grid.release_(torch.full((d,), math.nan), fine, 1.0)
+        grid.add_noise_(torch.full((d,), math.nan), fine, 1.0)
     with pytest.raises(BadInput, match="equal vectors"):
-        grid.release_(torch.zeros(3), fine, 1.0)
+        grid.add_noise_(torch.zeros(3), fine, 1.0)
     with pytest.raises(BadInput, match="std"):
-        grid.release_(torch.zeros(d), fine, 0.0)
+        grid.add_noise_(torch.zeros(d), fine, 0.0)
     for spacing in (0.3, 0.0, -1.0, math.inf, math.nan):
         with pytest.raises(BadInput, match="power of two"):
             Grid(spacing)
@@ -129,13 +129,17 @@ def test_the_float32_reply_of_many_users_needs_its_share_of_the_charge() -> None
 @pytest.mark.parametrize("numel", [1, 2000, 10**6, 10**8])
 @pytest.mark.parametrize("multiplier", [0.3, 1.0, 30.0])
 def test_the_noise_is_larger_by_what_the_grid_costs(multiplier: float, numel: int) -> None:
-    made = Privatiser.of("grid", multiplier, 0.3, numel, 1, 1.3)
-    assert made.grid is not None
-    assert made.cells == 0
-    assert made.std == multiplier * made.grid.charged_clip(0.3, numel, 1)
-    assert made.std <= multiplier * 0.3 * (1 + 3 * COST + 2e-7)  # a third of it but for 30 sigma on 1e8 parameters
+    privatiser = Privatiser.of("grid", multiplier, 0.3, numel, 1, 1.3)
+    assert privatiser.grid is not None
+    assert privatiser.cells == 0
+    assert privatiser.std == multiplier * privatiser.grid.charged_clip(0.3, numel, 1)
+    assert privatiser.std <= multiplier * 0.3 * (
+        1 + 3 * COST + 2e-7
+    )  # a third of it but for 30 sigma on 1e8 parameters
     # No row is refused: noise at 16 standard deviations still has 2^20 floats in a cell.
-    made.grid.release_(torch.zeros(1, dtype=torch.float64), torch.tensor([16 * 1.3], dtype=torch.float64), made.std)
+    privatiser.grid.add_noise_(
+        torch.zeros(1, dtype=torch.float64), torch.tensor([16 * 1.3], dtype=torch.float64), privatiser.std
+    )
     whole = Privatiser.of("discrete", multiplier, 0.3, numel, 1, 1.3)
     assert whole.grid is not None
     assert whole.std == whole.cells * whole.grid.spacing >= multiplier * whole.grid.charged_clip(0.3, numel, 1)
@@ -143,10 +147,10 @@ def test_the_noise_is_larger_by_what_the_grid_costs(multiplier: float, numel: in
 
 
 def test_loud_noise_on_many_parameters_takes_a_coarser_grid_and_pays_for_it() -> None:
-    made = Privatiser.of("grid", 1000.0, 1.0, 10**8, 1, 1.0)
-    assert made.grid is not None
-    assert made.grid.spacing > Grid.fit(1.0, 10**8).spacing
-    assert made.std == 1000.0 * made.grid.charged_clip(1.0, 10**8, 1)
+    privatiser = Privatiser.of("grid", 1000.0, 1.0, 10**8, 1, 1.0)
+    assert privatiser.grid is not None
+    assert privatiser.grid.spacing > Grid.fit(1.0, 10**8).spacing
+    assert privatiser.std == 1000.0 * privatiser.grid.charged_clip(1.0, 10**8, 1)
     with pytest.raises(BadInput, match=r"privacy\.rounding = 'grid'"):
         Privatiser.of("grid", 1e6, 1.0, 10**8, 1, 1.0)
 
@@ -154,17 +158,17 @@ def test_loud_noise_on_many_parameters_takes_a_coarser_grid_and_pays_for_it() ->
 @pytest.mark.parametrize("rounding", ["grid", "discrete"])
 def test_releases_are_grid_points_and_a_resumed_stream_releases_the_same(rounding: str) -> None:
     mechanism, d = mechanisms.build({"kind": "tree", "estimator": "plain"}, 6), 500
-    made = Privatiser.of(rounding, 2.0, 1.0, d, 3, 2.0)  # type: ignore[arg-type]
-    assert made.grid is not None
-    total = made.grid.snap_(torch.linspace(-1, 1, d, dtype=torch.float64))
-    stream = made.stream(mechanism, d, SecureNoise(KEY))
-    released = [made.privatise(total.clone(), stream) for _ in range(6)]
+    privatiser = Privatiser.of(rounding, 2.0, 1.0, d, 3, 2.0)  # type: ignore[arg-type]
+    assert privatiser.grid is not None
+    total = privatiser.grid.snap_(torch.linspace(-1, 1, d, dtype=torch.float64))
+    stream = privatiser.stream(mechanism, d, SecureNoise(KEY))
+    released = [privatiser.privatise(total.clone(), stream) for _ in range(6)]
     for row in released:
-        assert torch.equal(made.grid.snap_(row.clone()), row)
-    again = made.stream(mechanism, d, SecureNoise(KEY))
+        assert torch.equal(privatiser.grid.snap_(row.clone()), row)
+    again = privatiser.stream(mechanism, d, SecureNoise(KEY))
     again.skip(4)
-    assert torch.equal(made.privatise(total.clone(), again), released[4])
-    scale = float((released[0] - total).std()) / made.std
+    assert torch.equal(privatiser.privatise(total.clone(), again), released[4])
+    scale = float((released[0] - total).std()) / privatiser.std
     assert abs(scale - 1) < 6 / np.sqrt(2 * d)
 
 
@@ -172,11 +176,11 @@ def test_releases_are_grid_points_and_a_resumed_stream_releases_the_same(roundin
 def test_a_sum_of_another_length_or_dtype_is_refused_and_nothing_is_drawn(rounding: str) -> None:
     """The noise comes in pieces: an element that none of them covers would be released as it is."""
     mechanism = mechanisms.build({"kind": "independent"}, 2)
-    made = Privatiser.of(rounding, 2.0, 1.0, 5, 1, 1.0)  # type: ignore[arg-type]
-    stream = made.stream(mechanism, 5, SecureNoise(KEY))
+    privatiser = Privatiser.of(rounding, 2.0, 1.0, 5, 1, 1.0)  # type: ignore[arg-type]
+    stream = privatiser.stream(mechanism, 5, SecureNoise(KEY))
     for total in (torch.zeros(6, dtype=torch.float64), torch.zeros(4, dtype=torch.float64), torch.zeros(5)):
         with pytest.raises(BadInput, match="does not fit"):
-            made.privatise(total, stream)
+            privatiser.privatise(total, stream)
         assert not total.any()
     assert stream.round == 0
 
@@ -184,9 +188,9 @@ def test_a_sum_of_another_length_or_dtype_is_refused_and_nothing_is_drawn(roundi
 def test_whole_cells_are_added_exactly_or_refused() -> None:
     grid = Grid(2.0**-10)
     total = torch.tensor([0.3, -0.3], dtype=torch.float64)
-    released = grid.release_cells_(total.clone(), torch.tensor([3.0, -5.0], dtype=torch.float64))
+    released = grid.add_cells_(total.clone(), torch.tensor([3.0, -5.0], dtype=torch.float64))
     assert ((released - grid.snap_(total.clone())) / grid.spacing).tolist() == [3.0, -5.0]
     with pytest.raises(BadInput, match="whole"):
-        grid.release_cells_(total, torch.tensor([0.5, 1.0], dtype=torch.float64))
+        grid.add_cells_(total, torch.tensor([0.5, 1.0], dtype=torch.float64))
     with pytest.raises(BadInput, match="does not add exactly"):
-        grid.release_cells_(total, torch.tensor([2.0**53, 1.0], dtype=torch.float64))
+        grid.add_cells_(total, torch.tensor([2.0**53, 1.0], dtype=torch.float64))
