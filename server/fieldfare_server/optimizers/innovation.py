@@ -34,7 +34,7 @@ PRIOR = 0.49 / 0.3
 """Before anything was seen, worth one round: what makes 0.7, the published gain, right for white noise."""
 
 LAGS = 128
-"""Past rounds whose noise is followed: as many as `noise_profile.autocovariance` tells of."""
+"""Past rounds whose noise is followed: as many as `Mechanism.autocovariance` tells of."""
 
 
 class Innovation(NamedTuple):

@@ -26,7 +26,6 @@ from fieldfare.theory.clipped_regression import ClippedRegression, clipping_fact
 from fieldfare.theory.linear_regression import Regression
 from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
-from fieldfare_server.optimizers.noise_profile import autocovariance
 
 MOST_ROUNDS = 4096
 """Longest plan that is forecast: the noise of a round is looked at as a row of B."""
@@ -257,7 +256,7 @@ def _suggestions(
 
 
 def _kappa(mechanism: Mechanism) -> tuple[float, tuple[float, ...]]:
-    lags = autocovariance(mechanism)
+    lags = mechanism.autocovariance()
     return best_gain(PRIOR, lags), lags
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms.nu import noising_coefficients, strategy_coefficients
-from fieldfare.mechanisms.toeplitz import inverse
 from fieldfare.theory import spectra
 from fieldfare.theory.linear_regression import Regression, quadratic_form
 from oracles import integrals, mean_estimation, norms

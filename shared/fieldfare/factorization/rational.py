@@ -23,24 +23,15 @@ Toeplitz), whose parameters are optimised for an error where these are fitted to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import least_squares
 
+from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.toeplitz import MakeStream, evenly_spaced_norm, prefix_row_norms
+from fieldfare.factorization.toeplitz import evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
-from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import BufferStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Vector = NDArray[np.float64]
 
 MOST_BUFFERS = 16
 """More buffers are never needed in double precision for up to 1e6 rounds at the tolerances that are offered."""
@@ -50,23 +41,15 @@ MOST_BUFFERS = 16
 class Exponentials:
     """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32 values."""
 
-    omega: Vector
-    theta: Vector
+    omega: Floats
+    theta: Floats
 
-    def coefficients(self, n: int) -> Vector:
+    def coefficients(self, n: int) -> Floats:
         """beta_0, ..., beta_{n-1}, shape (n,)."""
         powers = np.power(self.theta[:, None], np.arange(max(n - 1, 0)))
         return np.concatenate([[1.0], self.omega @ powers])[:n]
 
-    def stream(self, horizon: int) -> MakeStream:
-        """Streams that apply exactly these numbers: one vector a buffer."""
-
-        def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-            return BufferStream(numel, noise, horizon, self.omega, self.theta, dtype=dtype, device=device)
-
-        return make
-
-    def strategy(self, n: int) -> Vector:
+    def strategy(self, n: int) -> Floats:
         """Coefficients of C = B^-1, shape (n,): c_0 = 1, c_t = sum_j rho_j eta_j^(t-1) with every rho_j >= 0.
 
         With u = sqrt(-omega), B C = I reads c_t = u^T M^(t-1) u for the symmetric M = diag(theta) + u u^T, so eta and
@@ -79,7 +62,7 @@ class Exponentials:
         return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 
-def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
+def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
     """The m = `buffers` exponentials nearest to `noising_coefs` (beta_0 = 1, then beta_t <= 0, sum >= 0) in sense (1).
 
     Least squares from a fixed start (deterministic). Raises `BadInput` for coefficients of another sign or fewer
@@ -94,10 +77,10 @@ def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
     target = np.log(prefix[times])
     weight = np.sqrt(np.gradient(np.log(times + 0.5))) if len(times) > 1 else np.ones(1)
 
-    def residual(rate: Vector, logits: Vector) -> Vector:
+    def residual(rate: Floats, logits: Floats) -> Floats:
         return np.asarray(weight * (np.log(_basis(times, rate) @ _softmax(logits)) - target))
 
-    def jacobian(rate: Vector, logits: Vector) -> tuple[Vector, Vector]:
+    def jacobian(rate: Floats, logits: Floats) -> tuple[Floats, Floats]:
         columns, mixture = _basis(times, rate), _softmax(logits)
         value = (columns @ mixture)[:, None]
         by_rate = -times[:, None] * rate * columns[:, 1:] * mixture[1:] / value
@@ -126,34 +109,34 @@ def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
 _TIGHT: dict[str, Any] = {"x_scale": "jac", "max_nfev": 300, "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
-def _softmax(logits: Vector) -> Vector:
+def _softmax(logits: Floats) -> Floats:
     mixture = np.exp(logits - logits.max())
     return np.asarray(mixture / mixture.sum())
 
 
-def _basis(times: NDArray[np.int64], rate: Vector) -> Vector:
+def _basis(times: Indices, rate: Floats) -> Floats:
     """Column 0 is the constant, column i is exp(-rate_i t): shape (len(times), m + 1)."""
     return np.asarray(np.exp(-times[:, None] * np.concatenate([[0.0], rate])))
 
 
-def towards_zero(x: Vector) -> Vector:
+def towards_zero(x: Floats) -> Floats:
     """x rounded to float32 values of no larger size, as float64; a decay below 1 stays below 1."""
     near = x.astype(np.float32)
     low = np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near)
     return low.astype(np.float64)
 
 
-def _float32(x: Vector) -> Vector:
+def _float32(x: Floats) -> Floats:
     return x.astype(np.float32).astype(np.float64)
 
 
-def _octave_grid(n: int) -> NDArray[np.int64]:
+def _octave_grid(n: int) -> Indices:
     """Rounds 1, ..., 8, then about 12 to a factor e, up to n - 1."""
     spaced = np.geomspace(1, n - 1, int(12 * np.log(n)) + 2)
     return np.unique(np.concatenate([np.arange(1, min(n, 9)), np.rint(spaced).astype(np.int64)]))
 
 
-def _start(prefix: Vector, buffers: int) -> tuple[Vector, Vector]:
+def _start(prefix: Floats, buffers: int) -> tuple[Floats, Floats]:
     """Rates evenly spaced in log between the horizon's and 3, weighted like the square-root law."""
     floor = max(prefix[-1] * 0.3, 1e-12)
     slowest = max(0.5 / len(prefix), 0.5 * prefix[-1] ** 2)
@@ -164,7 +147,7 @@ def _start(prefix: Vector, buffers: int) -> tuple[Vector, Vector]:
     return log_rate, np.log(mixture)
 
 
-def nearest(c: Vector, beta: Vector, participation: Participation, tolerance: float) -> Exponentials:
+def nearest(c: Floats, beta: Floats, participation: Participation, tolerance: float) -> Exponentials:
     """The fewest buffers whose mean and max error are both within `tolerance`, relatively, of the exact (c, beta)'s.
 
     (sensitivity times root mean square and largest row norm of A B; asking for both keeps the shape, where one number
@@ -173,7 +156,7 @@ def nearest(c: Vector, beta: Vector, participation: Participation, tolerance: fl
     n = len(c)
     b, k = participation.separation_and_count(n)
 
-    def errors(c: Vector, beta: Vector) -> Vector:
+    def errors(c: Floats, beta: Floats) -> Floats:
         norms = prefix_row_norms(beta)
         return evenly_spaced_norm(c, b, k) * np.array([np.sqrt(np.mean(norms**2)), norms[-1]])
 
