@@ -1,20 +1,19 @@
-"""Noising coefficients by a few exponentials: the fast engine of `nu` and `optimal-cc`.
+"""Noising coefficients by a few exponentials: the fast engine of `nu`, `optimal-cc` and `spectral`.
 
 For B(z) = sqrt(1 - (1 - nu) z) the prefix sums a_t = sum_{s <= t} beta_s are a positive mixture of exponentials,
-a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and no finite mixture is
-equal to it. We fit
+a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and no finite mixture
+equals it. The fit is
 
     a^_t = v_0 + sum_{i=1..m} v_i theta_i^t,     v_i > 0,  sum_i v_i = 1,  0 < theta_i < 1,                      (1)
 
 by least squares on log(a^_t / a_t) with equal weight on every octave of t in [1, T). Differences of (1) are
 beta^_0 = 1, beta^_t = -sum_i omega_i theta_i^(t-1) with omega_i = v_i (1 - theta_i): m buffers; v_0 costs none.
 
-**Guarantee.** The approximation is a mechanism of its own: its C = B^-1 is computed from beta^ by the exact
-recursion, charged and applied. Positivity in (1) makes B^(z)/(1 - z) a Stieltjes function whose zeros interlace its
-poles, so c^_t is a positive mixture of exponentials as well: non-negative and decreasing, the condition of the exact
-sensitivity formula (`toeplitz.sensitivity` checks the numbers again). theta and omega are rounded to float32 before
-they are charged: a float32 stream multiplies by exactly these values, and 1 - theta ~ 1/T would otherwise be wrong
-by up to 6e-8 T.
+Formal guarantee: the approximation is a mechanism, and its C = B^-1 is what is charged. Positivity in (1) makes
+B^(z)/(1 - z) a Stieltjes function whose zeros interlace its poles, so c^_t is a positive mixture of exponentials too:
+non-negative and decreasing, the condition of the exact sensitivity formula (`toeplitz.sensitivity` checks the numbers
+again). theta and omega are rounded to float32 before they are charged, because a float32 stream multiplies by exactly
+these values; unrounded, 1 - theta ~ 1/T would be wrong by up to 6e-8 T.
 
 Source: the integral is Beta(t + 1/2, 1/2); few-buffer streaming follows Dvijotham et al. 2024 (buffered linear
 Toeplitz), whose parameters are optimised for an error where these are fitted to the nu coefficients.
@@ -65,8 +64,10 @@ class Exponentials:
 def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
     """The m = `buffers` exponentials nearest to `noising_coefs` (beta_0 = 1, then beta_t <= 0, sum >= 0) in sense (1).
 
-    Least squares from a fixed start (deterministic). Raises `BadInput` for coefficients of another sign or fewer
-    than two of them, or `buffers` outside [1, 16].
+    Least squares from a fixed start, so the result is deterministic.
+
+    Raises:
+        BadInput: coefficients of another sign, fewer than two of them, or `buffers` outside [1, 16].
     """
     if not 1 <= buffers <= MOST_BUFFERS:
         raise BadInput(f"buffers = {buffers}", f"must be in [1, {MOST_BUFFERS}].", str(MOST_BUFFERS))
@@ -94,8 +95,8 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
         lambda x: np.hstack(jacobian(np.exp(x[:m]), x[m:])),
         **_TIGHT,
     )
-    # A rate that rounds to theta = 1 is part of the constant v_0; one that rounds to theta = 0 would be the term of
-    # t = 0 alone. Both are kept representable, then the weights answer for the rounding.
+    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the term of
+    # t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the rounded ones.
     theta = _float32(np.exp(-np.exp(free.x[:m])))
     theta = np.unique(np.clip(theta, 2.0**-40, np.nextafter(np.float32(1), np.float32(0)).astype(np.float64)))[::-1]
     rate = -np.log(theta)
@@ -148,10 +149,19 @@ def _start(prefix: Floats, buffers: int) -> tuple[Floats, Floats]:
 
 
 def nearest(c: Floats, beta: Floats, participation: Participation, tolerance: float) -> Exponentials:
-    """The fewest buffers whose mean and max error are both within `tolerance`, relatively, of the exact (c, beta)'s.
+    """The fit with the fewest buffers whose mean and max error are both within `tolerance` of the exact ones.
 
-    (sensitivity times root mean square and largest row norm of A B; asking for both keeps the shape, where one number
-    can agree by cancellation.) Raises `BadInput` if 16 buffers do not reach it.
+    The errors are the sensitivity times the root mean square, and the largest, row norm of A B. One of them alone can
+    agree by cancellation.
+
+    Args:
+        c: exact coefficients of C, shape (n,).
+        beta: exact coefficients of B, shape (n,).
+        participation: whose sensitivity the errors use.
+        tolerance: largest relative deviation of either error.
+
+    Raises:
+        BadInput: 16 buffers do not reach the tolerance.
     """
     n = len(c)
     b, k = participation.separation_and_count(n)

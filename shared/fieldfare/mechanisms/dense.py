@@ -28,6 +28,7 @@ from pydantic import Field
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization import gram
+from fieldfare.factorization.objective import Objective
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import factor
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
@@ -54,7 +55,7 @@ class DenseSpec(MechanismSpec):
         example={"kind": "dense"},
     )
     kind: Literal["dense"] = "dense"
-    objective: gram.Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
+    objective: Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
@@ -70,7 +71,7 @@ class DenseSpec(MechanismSpec):
 
 
 def optimal_strategy(
-    rounds: int, participation: Participation, objective: gram.Objective, cache: MutableMapping[str, bytes]
+    rounds: int, participation: Participation, objective: Objective, cache: MutableMapping[str, bytes]
 ) -> Floats:
     """The optimal C, lower-triangular, from `cache` or else optimised and put there.
 
@@ -99,7 +100,7 @@ def optimal_strategy(
     return strategy
 
 
-def cache_key(rounds: int, participation: Participation, objective: gram.Objective) -> str:
+def cache_key(rounds: int, participation: Participation, objective: Objective) -> str:
     """What the optimum depends on, as a name of 32 hex digits."""
     b, k = _shape(rounds, participation)
     name = f"dense:1:{rounds}:{b}:{k}:{_whole_classes(rounds, participation)}:{objective}"
@@ -148,7 +149,7 @@ def _whole_classes(rounds: int, participation: Participation) -> bool:
     return k > 1 and isinstance(participation, FixedOrder) and k == -(-rounds // b)
 
 
-def _optimise(rounds: int, participation: Participation, objective: gram.Objective) -> Floats:
+def _optimise(rounds: int, participation: Participation, objective: Objective) -> Floats:
     b, k = _shape(rounds, participation)
     diagonal = np.ones(rounds)
     if k == 1:

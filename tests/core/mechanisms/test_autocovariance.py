@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fieldfare.mechanisms import build
-from fieldfare_server.optimizers.kalman import smoothed_variance
 
 
 def test_independent_noise_has_none() -> None:
@@ -33,10 +32,3 @@ def test_tree_noise_is_averaged_over_rounds() -> None:
     found = mechanism.autocovariance(lags=6)
     assert len(found) <= 6
     np.testing.assert_allclose(found, (direct / direct[0])[: len(found)], atol=1e-12)
-
-
-@pytest.mark.parametrize(("kappa", "ratio"), [(0.3, 0.0870), (0.5, 0.2263), (0.7, 0.4449), (0.9, 0.7752)])
-def test_tree_noise_behind_the_filter_is_forecast_from_its_profile(kappa: float, ratio: float) -> None:
-    """disk.md section 5, T = 1024."""
-    found = build({"kind": "tree", "estimator": "plain"}, 1024).autocovariance()
-    assert smoothed_variance(kappa, found) == pytest.approx(ratio, abs=2e-3)
