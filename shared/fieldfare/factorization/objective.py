@@ -10,14 +10,13 @@ A B is its largest, so the maximum is as smooth as the mean. Everything costs O(
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from fieldfare.arrays import Floats
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
+from fieldfare.factorization.toeplitz import spaced_sum
+from fieldfare.participation import Participation
 
 Objective = Literal["mean", "max"]
 
@@ -40,10 +39,10 @@ class PrefixLoss:
 
     def log_sensitivity_squared(self, c: Floats) -> tuple[float, Floats]:
         """log ||sum_j C_{jb}||^2 and its gradient in the n coefficients of C."""
-        summed = _spaced_sum(c, self.separation, self.count)
+        summed = spaced_sum(c, self.separation, self.count)
         squared = float(summed @ summed)
         # The adjoint of "add shifts down" is "add shifts up": the same sum on the reversed vector.
-        gradient = _spaced_sum(2.0 / squared * summed[::-1], self.separation, self.count)[::-1]
+        gradient = spaced_sum(2.0 / squared * summed[::-1], self.separation, self.count)[::-1]
         return float(np.log(squared)), gradient
 
     def log_error_squared(self, b: Floats) -> tuple[float, Floats]:
@@ -58,17 +57,3 @@ class PrefixLoss:
     def value(self, c: Floats, b: Floats) -> float:
         """The loss itself, for given coefficients of C and B."""
         return float(np.exp(self.log_sensitivity_squared(c)[0] + self.log_error_squared(b)[0]))
-
-
-def _spaced_sum(c: Floats, separation: int, count: int) -> Floats:
-    """sum_{j < count} of c shifted down by j separation, cut at len(c); O(n) whatever `count`."""
-    if count == 1:
-        return c
-    n = len(c)
-    rows = -(-n // separation)
-    padded = np.zeros(rows * separation)
-    padded[:n] = c
-    summed = np.cumsum(padded.reshape(rows, separation), axis=0)
-    if count < rows:
-        summed[count:] -= summed[:-count].copy()
-    return summed.reshape(-1)[:n]

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import toeplitz as _toeplitz
 from scipy.signal import fftconvolve, lfilter
 
@@ -33,9 +34,6 @@ from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 ColumnProducts: TypeAlias = Callable[[int], tuple[float, Floats]]
 """t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero."""
@@ -115,23 +113,27 @@ def is_monotone(c: Floats) -> bool:
     return bool(np.all(c >= 0) and np.all(np.diff(c) <= 0))
 
 
-def evenly_spaced_norm(c: Floats, separation: int, count: int) -> float:
-    """||sum_{j < count} C_{j separation}|| for the len(c)-round matrix: column shifts added, O(n) whatever `count`."""
+def spaced_sum(c: Floats, separation: int, count: int) -> Floats:
+    """sum_{j < count} of c shifted down by j `separation`, cut at len(c): shape (len(c),), O(n) whatever `count`."""
     n, b = len(c), min(separation, len(c))
     rows = -(-n // b)
     padded = np.zeros(rows * b)
     padded[:n] = c
     summed = np.cumsum(padded.reshape(rows, b), axis=0)
     if count < rows:
-        if is_monotone(c):
-            # Differences of long running sums lose digits only where the window has almost cancelled; sums of
-            # non-negative terms of similar size do not.
-            summed[count:] -= summed[:-count].copy()
-        else:
-            summed = np.zeros((rows, b))
-            for j in range(count):
-                summed[j:] += padded.reshape(rows, b)[: rows - j]
-    return float(np.sqrt(np.sum(np.square(summed.reshape(-1)[:n]))))
+        summed[count:] -= summed[:-count].copy()
+    return summed.reshape(-1)[:n]
+
+
+def evenly_spaced_norm(c: Floats, separation: int, count: int) -> float:
+    """||sum_{j < count} C_{j separation}|| for the len(c)-round matrix."""
+    if is_monotone(c) or count * separation >= len(c):
+        return float(np.sqrt(np.sum(np.square(spaced_sum(c, separation, count)))))
+    # `spaced_sum` subtracts long running sums, which loses digits where terms of either sign cancel.
+    summed = np.zeros(len(c))
+    for first in range(0, count * separation, separation):
+        summed[first:] += c[: len(c) - first]
+    return float(np.sqrt(np.sum(np.square(summed))))
 
 
 def sensitivity(c: Floats, participation: Participation) -> Sensitivity:

@@ -10,7 +10,7 @@ which is why the undamped form does not suit long runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,9 +21,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
+from fieldfare.participation import Participation
 
 
 @register

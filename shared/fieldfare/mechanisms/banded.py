@@ -15,7 +15,7 @@ factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,13 +35,10 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.noise import SecureNoise
+from fieldfare.participation import Participation
 from fieldfare.streams.base import Stream
 from fieldfare.streams.chunked import InverseBandStream
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
-    from fieldfare.participation import Participation
-
 
 _REFUSED_STEP = 1e10
 """The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
@@ -209,12 +206,7 @@ class ColumnNormalisedBanded(Mechanism):
         return out
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
             numel,

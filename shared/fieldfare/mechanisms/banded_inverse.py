@@ -14,7 +14,7 @@ bands - 1 rows again instead of replaying all rounds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -31,11 +31,7 @@ from fieldfare.mechanisms.nu import noising_coefficients
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
-from fieldfare.participation import MinSeparation
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
-
+from fieldfare.participation import MinSeparation, Participation
 
 _REFUSED_STEP = 1e10
 """The log-loss of coefficients whose inverse overflows: the line search turns back from it."""

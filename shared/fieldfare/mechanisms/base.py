@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,12 +22,10 @@ from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
+from fieldfare.noise import SecureNoise
+from fieldfare.participation import Participation
 from fieldfare.registry import Table
 from fieldfare.streams.base import Stream
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
-    from fieldfare.participation import Participation
 
 _LARGEST_MATRIX = 2048
 """Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands."""
@@ -120,12 +118,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         """A fresh stream of B z at row 0, for vectors of `numel` elements."""
 

@@ -28,7 +28,7 @@ double precision and applied in single precision is another mechanism: (1 - 6e-8
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -45,10 +45,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
-
+from fieldfare.participation import Participation
 
 MOST_BUFFERS: Final = 8
 _ENOUGH: Final = 1e-3

@@ -26,10 +26,9 @@ B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
@@ -40,13 +39,8 @@ from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.triangular import Engine, MatrixMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
-from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import MemoryStream, ReplayStream
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
-
 
 MOST_ROUNDS = 4096
 _CLOSE = 1e-12
@@ -93,7 +87,7 @@ def sensitivity(x: Floats, participation: Participation, rounds: int) -> Sensiti
     return Sensitivity(float(np.sqrt(bound)), "exact" if exact else "upper bound", how)
 
 
-class FftMechanism(Mechanism):
+class FftMechanism(MatrixMechanism):
     """C lower-triangular with C^T C = X, dense; see the module.
 
     Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
@@ -101,14 +95,12 @@ class FftMechanism(Mechanism):
     otherwise it is an upper bound. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
-    kind = "fft"
-
-    def __init__(self, rounds: int, ones: int, engine: Literal["replay", "memory"] = "replay") -> None:
+    def __init__(self, rounds: int, ones: int, engine: Engine = "replay") -> None:
         """
         Args:
             rounds: the horizon T <= 4096.
             ones: L >= T, half the size of the circulant matrix.
-            engine: draw past noise again ("replay") or keep it ("memory"); both give the same numbers.
+            engine: what the stream does, see `MatrixMechanism`.
 
         Raises:
             BadInput: more than 4096 rounds, or ones < rounds.
@@ -119,24 +111,14 @@ class FftMechanism(Mechanism):
             )
         if ones < rounds:
             raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
-        self.rounds, self.ones, self.engine = rounds, ones, engine
+        self.ones = ones
         self._x = gram_coefficients(rounds, ones)
-        factor = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
-        self._c = np.ascontiguousarray(factor[::-1, ::-1].T)
-        self._b = np.asarray(solve_triangular(self._c, np.eye(rounds), lower=True))
+        cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
+        c = np.ascontiguousarray(cholesky[::-1, ::-1].T)
+        super().__init__("fft", c, np.asarray(solve_triangular(c, np.eye(rounds), lower=True)), engine)
 
     def __repr__(self) -> str:
         return f"FftMechanism(rounds={self.rounds}, ones={self.ones})"
-
-    @property
-    def buffers(self) -> int:
-        return self.rounds if self.engine == "memory" else 0
-
-    def strategy_matrix(self, n: int) -> Floats:
-        return self._c[: self._released(n), :n].copy()
-
-    def noising_matrix(self, n: int) -> Floats:
-        return self._b[: self._released(n), :n].copy()
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
         n = self._released(rounds)
@@ -159,27 +141,8 @@ class FftMechanism(Mechanism):
         squared = [gram[np.ix_(at, at)].sum() for at in ([place[t] for t in pattern] for pattern in inside)]
         return np.asarray(np.sqrt(np.array(squared, dtype=np.float64)))
 
-    def row_norms(self, n: int | None = None) -> Floats:
-        return np.asarray(np.linalg.norm(self._b[: self._released(n)], axis=1))
-
-    def prefix_row_norms(self, n: int | None = None) -> Floats:
-        return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
-
-    def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
-    ) -> Stream:
-        kind = MemoryStream if self.engine == "memory" else ReplayStream
-        identity = f"fft:{self.ones}".encode()
-
-        def row(t: int) -> Floats:
-            return self._b[t, : t + 1]
-
-        return kind(numel, noise, self.rounds, row, identity=identity, dtype=dtype, device=device)
+    def _identity(self) -> bytes:
+        return f"fft:{self.ones}".encode()
 
 
 @register
@@ -195,7 +158,7 @@ class FftSpec(MechanismSpec):
         example={"kind": "fft"},
     )
     kind: Literal["fft"] = "fft"
-    engine: Literal["replay", "memory"] = "replay"
+    engine: Engine = "replay"
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)

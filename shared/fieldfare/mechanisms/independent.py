@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.toeplitz import ColumnProducts
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.chunked import IndependentStream
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
 
 
 class Independent(Mechanism):
@@ -67,12 +65,7 @@ class Independent(Mechanism):
         return np.asarray(np.sqrt(np.arange(1.0, self._released(n) + 1)))
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> IndependentStream:
         return IndependentStream(
             numel, noise, self.rounds, dtype=dtype, device=device, restart_every=self.restart_every

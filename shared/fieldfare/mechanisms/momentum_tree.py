@@ -28,7 +28,7 @@ s_h = sum_{j < ceil(2^h / N)} (1 - a)^(j N). (The paper's sum stops one term ear
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,12 +44,10 @@ from fieldfare.factorization.tree_patterns import column_norms, largest_discount
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.tree import ReadNodesStream, stored_heights
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
 
 
 @register
@@ -213,11 +211,6 @@ class MomentumTree(Mechanism):
         return np.asarray((1 - self.momentum) * np.sqrt(variance), dtype=np.float64)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, dtype=dtype, device=device)

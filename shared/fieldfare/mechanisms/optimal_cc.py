@@ -10,15 +10,12 @@ Formal guarantee: that of `nu` at nu = 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from fieldfare.mechanisms.base import About
+from fieldfare.mechanisms.base import About, Mechanism
 from fieldfare.mechanisms.nu import SquareRootSpec
 from fieldfare.mechanisms.registry import register
-
-if TYPE_CHECKING:
-    from fieldfare.mechanisms.base import Mechanism
-    from fieldfare.participation import Participation
+from fieldfare.participation import Participation
 
 
 @register

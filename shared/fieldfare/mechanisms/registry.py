@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.participation import Participation
 from fieldfare.registry import Registry
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
 
 S = TypeVar("S", bound=MechanismSpec)
 

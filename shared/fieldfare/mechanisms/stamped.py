@@ -7,7 +7,7 @@ of the running one. The programs that maximise over patterns are in `factorizati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +19,9 @@ from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import best_split, block_lengths, block_rounds, tight_patterns
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError, Stream, Take
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
 
 
 def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
@@ -119,12 +117,7 @@ class Stamped(Mechanism):
         return self._split(lengths, b, k, joint=joint)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return StampedStream(self, numel, noise, dtype=dtype, device=device)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy.signal import fftconvolve
 
 from fieldfare.arrays import Floats
@@ -15,14 +16,10 @@ from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.mechanisms.base import Mechanism
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.base import Stream
 from fieldfare.streams.chunked import BufferStream, MemoryStream, ReplayStream, WindowStream
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from fieldfare.noise import SecureNoise
 
 
 class MakeStream(Protocol):
@@ -162,11 +159,6 @@ class ToeplitzMechanism(Mechanism):
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return self._make_stream(numel, noise, dtype=dtype, device=device)

@@ -26,7 +26,7 @@ draws a round: for research only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,12 +44,10 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
-
-if TYPE_CHECKING:
-    from fieldfare.noise import SecureNoise
 
 
 @register
@@ -190,12 +188,7 @@ class PlainTree(_Tree):
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         ones = np.ones(self.rounds.bit_length())
         return ReadNodesStream(
@@ -245,12 +238,7 @@ class OnlineTree(_Tree):
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
 

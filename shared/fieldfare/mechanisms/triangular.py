@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from fieldfare.arrays import Floats
@@ -27,14 +28,10 @@ from fieldfare.factorization.triangular import (
     triangle_bound,
 )
 from fieldfare.mechanisms.base import Mechanism
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.chunked import MemoryStream, ReplayStream
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from fieldfare.noise import SecureNoise
 
 Engine = Literal["memory", "replay"]
 MOST_ROUNDS = 2048
@@ -44,7 +41,51 @@ _WIDE = 64
 """Fixed orders with more participations than this use bound (1) of `factorization/triangular.py`."""
 
 
-class TriangularMechanism(Mechanism):
+class MatrixMechanism(Mechanism):
+    """What mechanisms with whole matrices share: C and B = C^-1 of shape (T, T), and streams that apply B's rows.
+
+    The stream keeps every row of z (`engine = "memory"`, T vectors) or draws them again ("replay", no vectors, up to T
+    draws a round). Both give the same numbers.
+    """
+
+    def __init__(self, kind: str, strategy: Floats, noising: Floats, engine: Engine) -> None:
+        self.kind, self.rounds, self.engine = kind, len(strategy), engine
+        self._c, self._b = strategy, noising
+        for matrix in (self._c, self._b):
+            matrix.setflags(write=False)
+
+    @property
+    def buffers(self) -> int:
+        return self.rounds if self.engine == "memory" else 0
+
+    def strategy_matrix(self, n: int) -> Floats:
+        return np.array(self._c[: self._released(n), :n], order="C")
+
+    def noising_matrix(self, n: int) -> Floats:
+        return np.array(self._b[: self._released(n), :n], order="C")
+
+    def row_norms(self, n: int | None = None) -> Floats:
+        return np.asarray(np.linalg.norm(self._b[: self._released(n)], axis=1))
+
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
+        return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
+
+    def stream(
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> Stream:
+        make = MemoryStream if self.engine == "memory" else ReplayStream
+        return make(numel, noise, self.rounds, self._row, identity=self._identity(), dtype=dtype, device=device)
+
+    def _row(self, t: int) -> Floats:
+        row: Floats = self._b[t, : t + 1]
+        return row
+
+    def _identity(self) -> bytes:
+        """What a stored stream state names its coefficients by."""
+        return hashlib.blake2b(self._b.tobytes(), digest_size=16).digest()
+
+
+class TriangularMechanism(MatrixMechanism):
     """C is lower-triangular with a positive diagonal, B its inverse.
 
     Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
@@ -66,8 +107,7 @@ class TriangularMechanism(Mechanism):
         Args:
             kind: the plan's name of the mechanism.
             strategy: C, shape (T, T), lower-triangular with a positive diagonal, T <= 2 048.
-            engine: the stream keeps every row of z ("memory", T vectors) or draws them again ("replay", no vectors, up
-                to T draws a round). Both give the same numbers.
+            engine: what the stream does, see `MatrixMechanism`.
             horizon_sensitivity: a sharper sensitivity of the whole horizon, if one is known.
 
         Raises:
@@ -79,13 +119,7 @@ class TriangularMechanism(Mechanism):
             raise BadInput(f"strategy matrix of shape {c.shape}", "must be square and finite.")
         if np.triu(c, 1).any() or not (np.diag(c) > 0).all():
             raise BadInput("strategy matrix", "must be lower-triangular with a positive diagonal.")
-        self.kind = kind
-        self.rounds = len(c)
-        self.engine = engine
-        self._c = c
-        self._b = np.tril(solve_triangular(c, np.eye(len(c)), lower=True))
-        for matrix in (self._c, self._b):
-            matrix.setflags(write=False)
+        super().__init__(kind, c, np.tril(solve_triangular(c, np.eye(len(c)), lower=True)), engine)
         below, column = np.nonzero(c)
         self._bands = int((below - column).max()) + 1
         self._horizon_sensitivity = horizon_sensitivity
@@ -94,22 +128,6 @@ class TriangularMechanism(Mechanism):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(kind={self.kind!r}, rounds={self.rounds}, engine={self.engine!r})"
-
-    @property
-    def buffers(self) -> int:
-        return self.rounds if self.engine == "memory" else 0
-
-    def strategy_matrix(self, n: int) -> Floats:
-        return np.array(self._c[: self._released(n), :n])
-
-    def noising_matrix(self, n: int) -> Floats:
-        return np.array(self._b[: self._released(n), :n])
-
-    def row_norms(self, n: int | None = None) -> Floats:
-        return np.asarray(np.linalg.norm(self._b[: self._released(n)], axis=1))
-
-    def prefix_row_norms(self, n: int | None = None) -> Floats:
-        return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
         n = self._released(rounds)
@@ -146,22 +164,6 @@ class TriangularMechanism(Mechanism):
         n = self._released(rounds)
         released = [[t for t in pattern if t < n] for pattern in patterns]
         return np.asarray(np.sqrt(pattern_sums([self._products(m) for m in {n, self.rounds}], released)))
-
-    def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
-    ) -> Stream:
-        kind = MemoryStream if self.engine == "memory" else ReplayStream
-        identity = hashlib.blake2b(self._b.tobytes(), digest_size=16).digest()
-        return kind(numel, noise, self.rounds, self._row, identity=identity, dtype=dtype, device=device)
-
-    def _row(self, t: int) -> Floats:
-        row: Floats = self._b[t, : t + 1]
-        return row
 
     def _products(self, n: int) -> Floats:
         """|X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""

@@ -6,15 +6,11 @@ the factorisation is the classical cepstral one (Kolmogorov).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 _LARGEST_GRID = 1 << 22
 
