@@ -10,7 +10,7 @@ from fieldfare_server.files.atomic import replace_file
 
 
 class StrategyFiles(MutableMapping[str, bytes]):
-    """One file a strategy, named by the hash of its key. What is read is checked by whoever asked for it."""
+    """One file a strategy, named by the hash of its key. The reader checks what it reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
