@@ -35,7 +35,7 @@ PRIOR = 0.49 / 0.3
 """q before the first residual, worth one round: it makes 0.7, the published gain, right for white noise."""
 
 LAGS = 128
-"""Past rounds whose noise is followed: as many lags as a mechanism's autocovariance has at most."""
+"""Past rounds whose noise is followed: as many lags as `Mechanism.autocovariance` has at most."""
 
 
 class Innovation(NamedTuple):

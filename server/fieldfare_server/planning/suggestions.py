@@ -13,7 +13,6 @@ from fieldfare.theory.clipped_regression import ClippedRegression, clipping_fact
 from fieldfare.theory.linear_regression import Regression
 from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
-from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.planning.search import CohortOption, Setting
 
 REGRESSION = "Gaussian linear regression with fresh data at every visit; one round moves the model a little"
@@ -96,7 +95,7 @@ def _clipping(problem: ClippedRegression, best: Setting) -> tuple[Suggestion, Su
 
 
 def _kappa(mechanism: Mechanism) -> Suggestion:
-    lags = autocovariance(mechanism)
+    lags = mechanism.autocovariance()
     kappa = best_gain(PRIOR, lags)
     return Suggestion(
         "server_optimizer.kappa",

@@ -38,10 +38,9 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.matrix_cache import keep_strategies
+from fieldfare_server.files.matrix_cache import StrategyFiles
 from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
-from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.lease_keeper import LeaseKeeper
@@ -115,7 +114,7 @@ class Session:
                 float(self._row_norms.max()),
             )
             self._stream = self._release.stream(cost.mechanism, numel, self.noise)
-            self._autocovariance = autocovariance(cost.mechanism)
+            self._autocovariance = cost.mechanism.autocovariance()
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -130,8 +129,7 @@ class Session:
     ) -> Self:
         """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused`, `LedgerError`, and leaves nothing."""
         require_identity(plan, identity_is_stable)
-        keep_strategies(home.root / "strategies")
-        cost = cost_of(plan)
+        cost = cost_of(plan, StrategyFiles(home.root / "strategies"))
         load_task(plan.run.task)
         home.prepare()
         fixed = plan.run.noise_seed is not None
@@ -186,7 +184,6 @@ class Session:
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
         plan = Plan.stored(ledger.run(run_id).plan)
         require_identity(plan, identity_is_stable)
-        keep_strategies(home.root / "strategies")
         store = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = store.key()
         handle = ledger.resume_run(
@@ -196,7 +193,8 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost_of(plan), handle, store, key)
+            cost = cost_of(plan, StrategyFiles(home.root / "strategies"))
+            session = cls(plan, cost, handle, store, key)
             with logs.about(run_id, handle.next_round):
                 session._settle_open_round(handle.open_round_pending())
             if handle.checkpoint is not None:

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare import mechanisms
+from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import PrefixLoss
-from fieldfare.mechanisms import blt, toeplitz
+from fieldfare.mechanisms import blt
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.participation import MinSeparation

@@ -1,20 +1,19 @@
-"""Noising coefficients by a few exponentials: the fast engine of `nu` and `optimal-cc`.
+"""Noising coefficients by a few exponentials: the fast engine of `nu`, `optimal-cc` and `spectral`.
 
 For B(z) = sqrt(1 - (1 - nu) z) the prefix sums a_t = sum_{s <= t} beta_s are a positive mixture of exponentials,
-a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and no finite mixture is
-equal to it. We fit
+a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and no finite mixture
+equals it. The fit is
 
     a^_t = v_0 + sum_{i=1..m} v_i theta_i^t,     v_i > 0,  sum_i v_i = 1,  0 < theta_i < 1,                      (1)
 
 by least squares on log(a^_t / a_t) with equal weight on every octave of t in [1, T). Differences of (1) are
 beta^_0 = 1, beta^_t = -sum_i omega_i theta_i^(t-1) with omega_i = v_i (1 - theta_i): m buffers; v_0 costs none.
 
-**Guarantee.** The approximation is a mechanism of its own: its C = B^-1 is computed from beta^ by the exact
-recursion, charged and applied. Positivity in (1) makes B^(z)/(1 - z) a Stieltjes function whose zeros interlace its
-poles, so c^_t is a positive mixture of exponentials as well: non-negative and decreasing, the condition of the exact
-sensitivity formula (`toeplitz.sensitivity` checks the numbers again). theta and omega are rounded to float32 before
-they are charged: a float32 stream multiplies by exactly these values, and 1 - theta ~ 1/T would otherwise be wrong
-by up to 6e-8 T.
+Formal guarantee: the approximation is a mechanism, and its C = B^-1 is what is charged. Positivity in (1) makes
+B^(z)/(1 - z) a Stieltjes function whose zeros interlace its poles, so c^_t is a positive mixture of exponentials too:
+non-negative and decreasing, the condition of the exact sensitivity formula (`toeplitz.sensitivity` checks the numbers
+again). theta and omega are rounded to float32 before they are charged, because a float32 stream multiplies by exactly
+these values; unrounded, 1 - theta ~ 1/T would be wrong by up to 6e-8 T.
 
 Source: the integral is Beta(t + 1/2, 1/2); few-buffer streaming follows Dvijotham et al. 2024 (buffered linear
 Toeplitz), whose parameters are optimised for an error where these are fitted to the nu coefficients.
@@ -23,24 +22,15 @@ Toeplitz), whose parameters are optimised for an error where these are fitted to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import least_squares
 
+from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.toeplitz import MakeStream, evenly_spaced_norm, prefix_row_norms
+from fieldfare.factorization.toeplitz import evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
-from fieldfare.streams.base import Stream
-from fieldfare.streams.buffers import BufferStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Vector = NDArray[np.float64]
 
 MOST_BUFFERS = 16
 """More buffers are never needed in double precision for up to 1e6 rounds at the tolerances that are offered."""
@@ -50,23 +40,15 @@ MOST_BUFFERS = 16
 class Exponentials:
     """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32 values."""
 
-    omega: Vector
-    theta: Vector
+    omega: Floats
+    theta: Floats
 
-    def coefficients(self, n: int) -> Vector:
+    def coefficients(self, n: int) -> Floats:
         """beta_0, ..., beta_{n-1}, shape (n,)."""
         powers = np.power(self.theta[:, None], np.arange(max(n - 1, 0)))
         return np.concatenate([[1.0], self.omega @ powers])[:n]
 
-    def stream(self, horizon: int) -> MakeStream:
-        """Streams that apply exactly these numbers: one vector a buffer."""
-
-        def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-            return BufferStream(numel, noise, horizon, self.omega, self.theta, dtype=dtype, device=device)
-
-        return make
-
-    def strategy(self, n: int) -> Vector:
+    def strategy(self, n: int) -> Floats:
         """Coefficients of C = B^-1, shape (n,): c_0 = 1, c_t = sum_j rho_j eta_j^(t-1) with every rho_j >= 0.
 
         With u = sqrt(-omega), B C = I reads c_t = u^T M^(t-1) u for the symmetric M = diag(theta) + u u^T, so eta and
@@ -79,11 +61,13 @@ class Exponentials:
         return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 
-def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
+def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
     """The m = `buffers` exponentials nearest to `noising_coefs` (beta_0 = 1, then beta_t <= 0, sum >= 0) in sense (1).
 
-    Least squares from a fixed start (deterministic). Raises `BadInput` for coefficients of another sign or fewer
-    than two of them, or `buffers` outside [1, 16].
+    Least squares from a fixed start, so the result is deterministic.
+
+    Raises:
+        BadInput: coefficients of another sign, fewer than two of them, or `buffers` outside [1, 16].
     """
     if not 1 <= buffers <= MOST_BUFFERS:
         raise BadInput(f"buffers = {buffers}", f"must be in [1, {MOST_BUFFERS}].", str(MOST_BUFFERS))
@@ -94,10 +78,10 @@ def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
     target = np.log(prefix[times])
     weight = np.sqrt(np.gradient(np.log(times + 0.5))) if len(times) > 1 else np.ones(1)
 
-    def residual(rate: Vector, logits: Vector) -> Vector:
+    def residual(rate: Floats, logits: Floats) -> Floats:
         return np.asarray(weight * (np.log(_basis(times, rate) @ _softmax(logits)) - target))
 
-    def jacobian(rate: Vector, logits: Vector) -> tuple[Vector, Vector]:
+    def jacobian(rate: Floats, logits: Floats) -> tuple[Floats, Floats]:
         columns, mixture = _basis(times, rate), _softmax(logits)
         value = (columns @ mixture)[:, None]
         by_rate = -times[:, None] * rate * columns[:, 1:] * mixture[1:] / value
@@ -111,8 +95,8 @@ def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
         lambda x: np.hstack(jacobian(np.exp(x[:m]), x[m:])),
         **_TIGHT,
     )
-    # A rate that rounds to theta = 1 is part of the constant v_0; one that rounds to theta = 0 would be the term of
-    # t = 0 alone. Both are kept representable, then the weights answer for the rounding.
+    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the term of
+    # t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the rounded ones.
     theta = _float32(np.exp(-np.exp(free.x[:m])))
     theta = np.unique(np.clip(theta, 2.0**-40, np.nextafter(np.float32(1), np.float32(0)).astype(np.float64)))[::-1]
     rate = -np.log(theta)
@@ -126,34 +110,34 @@ def fit(noising_coefs: Vector, buffers: int) -> Exponentials:
 _TIGHT: dict[str, Any] = {"x_scale": "jac", "max_nfev": 300, "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
-def _softmax(logits: Vector) -> Vector:
+def _softmax(logits: Floats) -> Floats:
     mixture = np.exp(logits - logits.max())
     return np.asarray(mixture / mixture.sum())
 
 
-def _basis(times: NDArray[np.int64], rate: Vector) -> Vector:
+def _basis(times: Indices, rate: Floats) -> Floats:
     """Column 0 is the constant, column i is exp(-rate_i t): shape (len(times), m + 1)."""
     return np.asarray(np.exp(-times[:, None] * np.concatenate([[0.0], rate])))
 
 
-def towards_zero(x: Vector) -> Vector:
+def towards_zero(x: Floats) -> Floats:
     """x rounded to float32 values of no larger size, as float64; a decay below 1 stays below 1."""
     near = x.astype(np.float32)
     low = np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near)
     return low.astype(np.float64)
 
 
-def _float32(x: Vector) -> Vector:
+def _float32(x: Floats) -> Floats:
     return x.astype(np.float32).astype(np.float64)
 
 
-def _octave_grid(n: int) -> NDArray[np.int64]:
+def _octave_grid(n: int) -> Indices:
     """Rounds 1, ..., 8, then about 12 to a factor e, up to n - 1."""
     spaced = np.geomspace(1, n - 1, int(12 * np.log(n)) + 2)
     return np.unique(np.concatenate([np.arange(1, min(n, 9)), np.rint(spaced).astype(np.int64)]))
 
 
-def _start(prefix: Vector, buffers: int) -> tuple[Vector, Vector]:
+def _start(prefix: Floats, buffers: int) -> tuple[Floats, Floats]:
     """Rates evenly spaced in log between the horizon's and 3, weighted like the square-root law."""
     floor = max(prefix[-1] * 0.3, 1e-12)
     slowest = max(0.5 / len(prefix), 0.5 * prefix[-1] ** 2)
@@ -164,16 +148,25 @@ def _start(prefix: Vector, buffers: int) -> tuple[Vector, Vector]:
     return log_rate, np.log(mixture)
 
 
-def nearest(c: Vector, beta: Vector, participation: Participation, tolerance: float) -> Exponentials:
-    """The fewest buffers whose mean and max error are both within `tolerance`, relatively, of the exact (c, beta)'s.
+def nearest(c: Floats, beta: Floats, participation: Participation, tolerance: float) -> Exponentials:
+    """The fit with the fewest buffers whose mean and max error are both within `tolerance` of the exact ones.
 
-    (sensitivity times root mean square and largest row norm of A B; asking for both keeps the shape, where one number
-    can agree by cancellation.) Raises `BadInput` if 16 buffers do not reach it.
+    The errors are the sensitivity times the root mean square, and the largest, row norm of A B. One of them alone can
+    agree by cancellation.
+
+    Args:
+        c: exact coefficients of C, shape (n,).
+        beta: exact coefficients of B, shape (n,).
+        participation: whose sensitivity the errors use.
+        tolerance: largest relative deviation of either error.
+
+    Raises:
+        BadInput: 16 buffers do not reach the tolerance.
     """
     n = len(c)
     b, k = participation.separation_and_count(n)
 
-    def errors(c: Vector, beta: Vector) -> Vector:
+    def errors(c: Floats, beta: Floats) -> Floats:
         norms = prefix_row_norms(beta)
         return evenly_spaced_norm(c, b, k) * np.array([np.sqrt(np.mean(norms**2)), norms[-1]])
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from fieldfare.mechanisms import build
-from fieldfare_server.optimizers.kalman import smoothed_variance
-from fieldfare_server.optimizers.noise_profile import autocovariance
 
 
 def test_independent_noise_has_none() -> None:
-    assert autocovariance(build({"kind": "independent"}, 50)) == (1.0,)
+    assert build({"kind": "independent"}, 50).autocovariance() == (1.0,)
 
 
 @pytest.mark.parametrize(
@@ -23,21 +21,14 @@ def test_toeplitz_noise_at_the_end_of_the_horizon(table: dict[str, Any]) -> None
     b = build(table, 60).noising_matrix(60)
     direct = np.array([b[-1] @ b[-1 - j] for j in range(5)])
     # The last rows have seen 60 and 60 - j coefficients; the tail that differs is below 1e-3 here.
-    np.testing.assert_allclose(autocovariance(build(table, 60))[:2], (direct / direct[0])[:2], atol=5e-3)
-    assert autocovariance(build(table, 60))[1] < 0
+    np.testing.assert_allclose(build(table, 60).autocovariance()[:2], (direct / direct[0])[:2], atol=5e-3)
+    assert build(table, 60).autocovariance()[1] < 0
 
 
 def test_tree_noise_is_averaged_over_rounds() -> None:
     mechanism = build({"kind": "tree"}, 40)
     b = mechanism.noising_matrix(40)
     direct = np.array([sum(b[t] @ b[t - j] for t in range(j, 40)) for j in range(40)])
-    found = autocovariance(mechanism, lags=6)
+    found = mechanism.autocovariance(lags=6)
     assert len(found) <= 6
     np.testing.assert_allclose(found, (direct / direct[0])[: len(found)], atol=1e-12)
-
-
-@pytest.mark.parametrize(("kappa", "ratio"), [(0.3, 0.0870), (0.5, 0.2263), (0.7, 0.4449), (0.9, 0.7752)])
-def test_tree_noise_behind_the_filter_is_forecast_from_its_profile(kappa: float, ratio: float) -> None:
-    """disk.md section 5, T = 1024."""
-    found = autocovariance(build({"kind": "tree", "estimator": "plain"}, 1024))
-    assert smoothed_variance(kappa, found) == pytest.approx(ratio, abs=2e-3)
