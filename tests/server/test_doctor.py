@@ -25,7 +25,7 @@ from flwr.supercore.control import ControlHttpClient
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import make_node, make_server
 from fieldfare_server.deployment.flower import environment, program, stop
@@ -119,7 +119,7 @@ def stand_in(secrets: Path | None, ahead: float = 0.0, version: str = "") -> Ite
 
 
 def test_a_sound_deployment_has_no_fault(side: Side) -> None:
-    service = beside(config(create_app(side.home.ledger, Settings()), port=0))
+    service = serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0))
     version = str(machine.versions()["flwr"])
     with service as url, stand_in(side.secrets, version=version) as superlink:
         more = ("--superlink", superlink, "--root-certificates", side.exchange / "ca.crt", "--url", url)
@@ -503,11 +503,11 @@ def test_versions_on_both_sides(name: str, state: str, tmp_path: Path) -> None:
 
 
 def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
-    with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
+    with serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0)) as url:
         assert {f.state for f in network.api(url, None)} == {"ok"}
     assert [f.state for f in network.api(url, None)] == ["fault"]
     break_chain(side)
-    with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
+    with serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0)) as url:
         (finding,) = network.api(url, None)
     assert (finding.state, "row 2" in finding.said) == ("fault", True)
 

@@ -77,7 +77,7 @@ def serve(settings: uvicorn.Config) -> None:
 
 
 @contextmanager
-def beside(settings: uvicorn.Config) -> Iterator[str]:
+def serve_in_thread(settings: uvicorn.Config) -> Iterator[str]:
     """Serve in a thread for as long as the block runs; gives the URL. Raises `BadInput` if the port is taken."""
     server = Server(settings)
     thread = threading.Thread(target=_quietly, args=(server,), daemon=True, name="fieldfare-service")
@@ -98,5 +98,5 @@ def _quietly(server: uvicorn.Server) -> None:
     try:
         server.run()
     except SystemExit:
-        # Uvicorn's way to say that it could not bind; `beside` sees that the thread has ended and says why.
+        # Uvicorn's way to say that it could not bind; `serve_in_thread` sees that the thread has ended and says why.
         return

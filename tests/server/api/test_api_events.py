@@ -14,13 +14,13 @@ from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, build, create_app
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.http_client import Client, ServiceError
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from support.postgres import Cluster
 
 
 @pytest.fixture
 def client(store: FakeStore, settings: Settings) -> Iterator[Client]:
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+    with serve_in_thread(config(build(store, settings), port=0)) as url, Client(url) as client:
         yield client
 
 
@@ -51,7 +51,7 @@ def test_commits_in_a_ledger_reach_a_client_and_a_reconnecting_one_misses_none(l
     settings = Settings(event_poll_seconds=0.02)
     with ledger_data.new_ledger(ledger_url) as ledger:
         run = ledger_data.start(ledger, "run-1")
-        with beside(config(create_app(ledger_url, settings), port=0)) as url, Client(url) as client:
+        with serve_in_thread(config(create_app(ledger_url, settings), port=0)) as url, Client(url) as client:
             stream = client.events()
             hello = next(stream)
             assert (hello.kind, hello.id) == ("hello", ledger.head().count)
@@ -72,7 +72,7 @@ def test_streams_survive_a_database_that_is_started_anew(postgres: Cluster) -> N
     with ledger_data.new_ledger(address) as ledger:
         run = ledger_data.start(ledger, "run-1")
         app = create_app(address, Settings(event_poll_seconds=0.02))
-        with beside(config(app, port=0)) as url, Client(url) as client:
+        with serve_in_thread(config(app, port=0)) as url, Client(url) as client:
             stream = client.events()
             next(stream)
             postgres.stop()
@@ -89,14 +89,14 @@ def test_streams_survive_a_database_that_is_started_anew(postgres: Cluster) -> N
 @pytest.mark.parametrize("last", [10**6, 0])
 def test_too_far_behind_or_from_another_ledger_means_load_anew(store: FakeStore, last: int) -> None:
     settings = Settings(event_replay=10, event_poll_seconds=0.02)
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+    with serve_in_thread(config(build(store, settings), port=0)) as url, Client(url) as client:
         first = next(client.events(last))
         assert (first.kind, first.id) == ("reset", len(store.rows))
 
 
 def test_no_more_streams_than_allowed(store: FakeStore) -> None:
     settings = Settings(event_clients=1, event_poll_seconds=0.02)
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+    with serve_in_thread(config(build(store, settings), port=0)) as url, Client(url) as client:
         held = client.events()
         next(held)
         with pytest.raises(ServiceError) as refused:
@@ -213,7 +213,10 @@ def test_a_token_is_not_sent_in_the_clear() -> None:
 
 
 def test_the_client_stops_a_run(store: FakeStore, settings: Settings) -> None:
-    with beside(config(build(store, settings), port=0)) as url, Client(url, token=store.add_token({"admin"})) as client:
+    with (
+        serve_in_thread(config(build(store, settings), port=0)) as url,
+        Client(url, token=store.add_token({"admin"})) as client,
+    ):
         assert client.pause("run-3").request == "pause"
         assert client.resume("run-3").request == "resume"
         assert client.stop("run-3").state == "running"
@@ -226,9 +229,9 @@ def test_a_service_that_is_not_there(store: FakeStore) -> None:
 
 
 def test_a_port_that_is_taken_is_said(store: FakeStore, settings: Settings) -> None:
-    with beside(config(build(store, settings), port=0)) as url:
+    with serve_in_thread(config(build(store, settings), port=0)) as url:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(BadInput, match="taken"), beside(config(build(store, settings), port=port)):
+        with pytest.raises(BadInput, match="taken"), serve_in_thread(config(build(store, settings), port=port)):
             pass
 
 
@@ -243,7 +246,7 @@ def test_the_network_needs_tls(store: FakeStore) -> None:
 
 def test_an_open_stream_does_not_hold_a_shutdown_up(store: FakeStore, settings: Settings) -> None:
     with contextlib.ExitStack() as stack:
-        with beside(config(build(store, settings), port=0)) as url:
+        with serve_in_thread(config(build(store, settings), port=0)) as url:
             stream = stack.enter_context(Client(url)).events()
             next(stream)
         # The service has ended the stream properly, not cut it: a cut raises `ServiceError`.

@@ -11,7 +11,7 @@ import pytest
 from fake_store import FakeStore
 
 from fieldfare_server.api import LedgerStore, Settings, build
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.api.store import Store
 from fieldfare_server.ledger import Ledger
 
@@ -35,7 +35,7 @@ def fuzz(store: Store, caller: str, secret: str) -> None:
     app = build(store, Settings(anonymous_read=caller != "stranger", **LIMITLESS))
     seen: Counter[int] = Counter()
     before = store.head()
-    with beside(config(app, port=0)) as url:
+    with serve_in_thread(config(app, port=0)) as url:
         schema = schemathesis.openapi.from_dict(app.openapi())
         for operation in (result.ok() for result in schema.get_all_operations()):
             if operation.path in STREAMS:
