@@ -36,6 +36,7 @@ class Ledger(reads.Reader):
 
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock)
+        self.database = database
         self._journal, self._lease_seconds = journal, lease_seconds
 
     @classmethod

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Set
-from typing import Any
+from collections.abc import Iterator, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
@@ -13,7 +15,6 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.ledger import blobs, budget, models, views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.journal import Clock, read_head
 from fieldfare_server.ledger.participation import ParticipationState
 
@@ -25,26 +26,57 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of populations and runs."""
 
 
+class Source(Protocol):
+    """What opens read transactions: a `Database`, a `Reader`, or a transaction that is open already."""
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """A read-only transaction on one consistent snapshot."""
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A `Source` whose every read sees the same open transaction."""
+
+    connection: Connection
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """The open transaction, which stays open."""
+        return nullcontext(self.connection)
+
+
 class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self.database, self._clock = database, clock
+    def __init__(self, source: Source, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """A read-only transaction on one consistent snapshot."""
+        return self._source.read()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Reader]:
+        """A reader whose answers all come from one transaction, for an answer that is made of several.
+
+        Its transaction ends with the `with` block. The functions of `watch` accept it too.
+        """
+        with self.read() as connection:
+            yield Reader(OpenTransaction(connection), self._clock)
 
     def populations(self) -> tuple[views.PopulationView, ...]:
         """All populations, by name."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             rows = connection.execute(select(models.populations).order_by(models.populations.c.name)).all()
             return tuple(self._population(connection, row) for row in rows)
 
     def population(self, name: str) -> views.PopulationView:
         """One population. Raises `BadInput` if there is none of that name."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             return self._population(connection, population_row(connection, name))
 
     def runs(self, cursor: int | None = None, limit: int = 50, population: str | None = None) -> views.RunPage:
         """Runs, newest first; of one population if given."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             query = _runs().order_by(models.runs.c.seq.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.runs.c.seq < cursor)
@@ -56,14 +88,14 @@ class Reader:
 
     def run(self, run_id: str) -> views.RunView:
         """One run. Raises `BadInput` if there is none of that id."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             run_row(connection, run_id)
             row = connection.execute(_runs().where(models.runs.c.id == run_id)).one()
         return self._run(row)
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             run = run_row(connection, run_id)
             seq, hide = run.seq, run.population_id in _secretive(connection)
             query = select(models.rounds).where(models.rounds.c.run_seq == seq, models.rounds.c.id > (cursor or 0))
@@ -76,7 +108,7 @@ class Reader:
         if points < 2:
             raise BadInput(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
-        with self.database.read() as connection:
+        with self.read() as connection:
             run = run_row(connection, run_id)
             last = run.next_round - 1
             step = max(1, -(-run.next_round // (points - 1)))
@@ -95,7 +127,7 @@ class Reader:
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.EventView, ...]:
         """What happened after event `after_id`, oldest first."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             query = select(models.audit).where(models.audit.c.id > after_id).order_by(models.audit.c.id)
             rows = connection.execute(query.limit(_limit(limit))).mappings().all()
             hide = secretive_names(connection)
@@ -105,7 +137,7 @@ class Reader:
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
     ) -> views.AuditPage:
         """Audit rows, newest first, with their hashes; of one run or population if given."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             query = select(models.audit).order_by(models.audit.c.id.desc()).limit(_limit(limit) + 1)
             if cursor is not None:
                 query = query.where(models.audit.c.id < cursor)
@@ -120,7 +152,7 @@ class Reader:
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
         """How many users took part how many times in this run, from once up; {} under `add_remove`."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             run = run_row(connection, run_id)
             if run.population_id in _secretive(connection):
                 return {}
@@ -128,13 +160,13 @@ class Reader:
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             rows = connection.execute(select(models.tokens).order_by(models.tokens.c.created_at)).mappings().all()
         return tuple(token_view(row) for row in rows)
 
     def head(self) -> Head:
         """Where the audit log ends: keep it elsewhere to notice an old copy put back."""
-        with self.database.read() as connection:
+        with self.read() as connection:
             return read_head(connection)
 
     def _population(self, connection: Connection, row: Any) -> views.PopulationView:

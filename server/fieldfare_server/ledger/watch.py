@@ -38,19 +38,19 @@ def _latest() -> str:
     return migrate.latest()
 
 
-def audit_after(database: Database, after: int, limit: int) -> tuple[views.AuditView, ...]:
+def audit_after(source: reads.Source, after: int, limit: int) -> tuple[views.AuditView, ...]:
     """Audit rows after row `after`, oldest first, with their hashes."""
-    with database.read() as connection:
+    with source.read() as connection:
         rows = _audit_rows(connection, after, limit)
         hide = secretive_names(connection)
     return tuple(views.AuditView(**event_values(row, hide)) for row in rows)
 
 
-def newest_row(database: Database, run_id: str, action: str) -> views.EventView | None:
+def newest_row(source: reads.Source, run_id: str, action: str) -> views.EventView | None:
     """The newest audit row of a run with that action."""
     c = models.audit.c
     query = select(models.audit).where(c.run == run_id, c.action == action).order_by(c.id.desc()).limit(1)
-    with database.read() as connection:
+    with source.read() as connection:
         row = connection.execute(query).mappings().first()
     return None if row is None else views.EventView(**{**row, "body": json.loads(row["body"])})
 
@@ -68,12 +68,12 @@ class Latest:
     statistics: dict[str, Any]
 
 
-def latest_rounds(database: Database, run_ids: Collection[str]) -> dict[str, Latest]:
+def latest_rounds(source: reads.Source, run_ids: Collection[str]) -> dict[str, Latest]:
     """The newest committed round of each run that has one."""
     r, run = models.rounds.c, models.runs.c
     join = and_(r.run_seq == run.seq, r.index == run.next_round - 1, r.state == "committed")
     query = select(run.id, r.closed_at, r.statistics).join_from(models.runs, models.rounds, join)
-    with database.read() as connection:
+    with source.read() as connection:
         rows = connection.execute(query.where(run.id.in_(list(run_ids)))).all()
     return {row.id: Latest(row.closed_at, json.loads(row.statistics)) for row in rows}
 
@@ -88,10 +88,10 @@ class Activity:
     seconds_per_round: float | None
 
 
-def activity(database: Database, population: str, recent: int = 20) -> Activity | None:
+def activity(source: reads.Source, population: str, recent: int = 20) -> Activity | None:
     """The newest run under way of `population`, with the mean pace of its last `recent` rounds; None without one."""
     run, r = models.runs.c, models.rounds.c
-    with database.read() as connection:
+    with source.read() as connection:
         query = select(run.seq, run.id, run.rounds, run.next_round).join_from(models.runs, models.populations)
         active = query.where(models.populations.c.name == population, run.state.in_(models.ACTIVE))
         row = connection.execute(active.order_by(run.seq.desc()).limit(1)).first()
@@ -105,7 +105,7 @@ def activity(database: Database, population: str, recent: int = 20) -> Activity 
     return Activity(row.id, row.rounds - row.next_round, last, pace)
 
 
-def run_states(database: Database, now: float) -> tuple[dict[str, int], int]:
+def run_states(source: reads.Source, now: float) -> tuple[dict[str, int], int]:
     """(how many runs are in each state, how many rounds all of them have committed).
 
     A run whose holder fell silent before `now` is interrupted, as `reads` shows it, whatever its row says.
@@ -114,16 +114,16 @@ def run_states(database: Database, now: float) -> tuple[dict[str, int], int]:
     silent = and_(c.state.in_(reads.HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))
     state = case((silent, "interrupted"), else_=c.state)
     query = select(state, func.count(), func.sum(c.next_round)).join(models.leases, lease.run_seq == c.seq)
-    with database.read() as connection:
+    with source.read() as connection:
         rows = connection.execute(query.group_by(state)).all()
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
 
 
-def failed_self_tests(database: Database) -> int:
+def failed_self_tests(source: reads.Source) -> int:
     """How many runs' newest empirical audit found another noise than was charged."""
     c = models.audit.c
     newest = select(func.max(c.id)).where(c.action == RUN_AUDIT).group_by(c.run)
-    with database.read() as connection:
+    with source.read() as connection:
         bodies = connection.execute(select(c.body).where(c.id.in_(newest))).scalars().all()
     return sum(not json.loads(body).get("passed") for body in bodies)
 
@@ -138,28 +138,36 @@ class _Counted:
 class RoundCounts:
     """Void rounds and refused replies, of one run or of all, each closed round read once. Thread-safe."""
 
-    def __init__(self, database: Database, runs: int = 256) -> None:
-        self._database, self._most = database, runs
+    def __init__(self, source: reads.Source, runs: int = 256) -> None:
+        self._source, self._most = source, runs
         self._counted: dict[str | None, _Counted] = {}
         self._lock = threading.Lock()
 
-    def of(self, run_id: str | None = None) -> tuple[int, dict[str, int]]:
-        """(void rounds, refused replies by reason) of a run, or of the whole ledger. Raises `BadInput` on no run."""
-        with self._lock, self._database.read() as connection:
+    def of(self, run_id: str | None = None, source: reads.Source | None = None) -> tuple[int, dict[str, int]]:
+        """(void rounds, refused replies by reason) of a run, or of the whole ledger. Raises `BadInput` on no run.
+
+        source: a snapshot to count in, instead of the newest state.
+        """
+        with self._lock, (source or self._source).read() as connection:
             counted = self._counted.setdefault(run_id, _Counted())
-            self._advance(connection, counted, run_id)
+            if not self._advance(connection, counted, run_id):
+                # The snapshot is older than what another thread has counted since: count it alone.
+                counted = _Counted()
+                self._advance(connection, counted, run_id)
             while len(self._counted) > self._most:
                 # Any but the ledger's own sum, which is the one that is slow to make anew.
                 self._counted.pop(next(name for name in self._counted if name is not None and name != run_id))
             return counted.void, dict(counted.rejects)
 
-    def _advance(self, connection: Connection, counted: _Counted, run_id: str | None) -> None:
+    def _advance(self, connection: Connection, counted: _Counted, run_id: str | None) -> bool:
         c = models.rounds.c
         # A round that is open now closes later, with a number below newer ones: stop before the oldest of those.
         # Written out: SQLite uses the small index of open rounds only for a literal, and would else read every round.
         open_ = min(connection.execute(select(c.id).where(text("rounds.state = 'open'"))).scalars(), default=None)
         newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
         end = newest if open_ is None else open_ - 1
+        if end < counted.upto:
+            return False
         # Under add_remove a count of replies is a count of users, and those are the secret.
         p = models.populations.c
         secretive = select(models.runs.c.seq).join(models.populations).where(p.adjacency == "add_remove")
@@ -172,7 +180,8 @@ class RoundCounts:
             counted.void += count if state == "void" else 0
             for reason, number in json.loads(rejects).items():
                 counted.rejects[reason] += count * number
-        counted.upto = max(counted.upto, end)
+        counted.upto = end
+        return True
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, budget
+from fieldfare_server.ledger import Ledger, budget, watch
 from support.fill import fill
 from support.ledgers import commit, digest, gaussian, start
 
@@ -229,3 +229,20 @@ def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
         assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)
         assert ledger.participation_histogram(newest.id) == {1: 1}
         assert [token.revoked_at is None for token in ledger.tokens()] == [False, True]
+
+
+def test_a_snapshot_answers_from_one_transaction(ledger: Ledger) -> None:
+    run = start(ledger)
+    run.register_users(np.arange(3, dtype=np.uint64))
+    counts = watch.RoundCounts(ledger)
+    with ledger.snapshot() as before:
+        assert before.run(run.id).next_round == 0
+        commit(run, [0, 1], 0.1)
+        run.void_round(run.open_round([0]), "too few")
+        assert counts.of(run.id) == (1, {})
+        assert counts.of(run.id, before) == (0, {})
+        assert (before.run(run.id).next_round, watch.latest_rounds(before, [run.id])) == (0, {})
+        with before.snapshot() as nested:
+            assert nested.rounds(run.id).items == ()
+    assert ledger.run(run.id).next_round == 1
+    assert counts.of(run.id) == (1, {})
