@@ -24,17 +24,17 @@ class Measure:
             return
         began, status = time.perf_counter(), 500
 
-        async def noting(message: Message) -> None:
+        async def record_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, record_status)
         finally:
             route = getattr(scope.get("route"), "path", None) or "unmatched"
             seconds = time.perf_counter() - began
             self._metrics.observe(scope["method"], route, status, seconds)
-            # The route's template: paths and queries are what callers wrote, and may hold anything.
+            # Log the route's template: a path or a query is written by the caller and may contain anything.
             log.debug("%s %s: %d in %.1f ms", scope["method"], route, status, 1000 * seconds)

@@ -137,8 +137,9 @@ def report(
 ) -> None:
     """The privacy statement of one run; every number in it comes from the ledger."""
     with refusals(json_):
-        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
-            statement = privacy_statement(opened, run)
+        # One snapshot: a round committed meanwhile must not show in half of the statement.
+        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened, opened.snapshot() as snapshot:
+            statement = privacy_statement(snapshot, run)
         if json_ or format_ == "json":
             print_json(statement.to_json())
         else:

@@ -65,10 +65,10 @@ def _begin(directory: StateDirectory, plan: Plan) -> Session:
 
 
 def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
-    with Ledger.open(directory.ledger) as ledger:
-        run = ledger.run(run_id)
-        population = ledger.population(run.population)
-        series = ledger.round_series(run_id, points=2)
+    with Ledger.open(directory.ledger) as ledger, ledger.snapshot() as snapshot:
+        run = snapshot.run(run_id)
+        population = snapshot.population(run.population)
+        series = snapshot.round_series(run_id, points=2)
     score = series[-1].statistics if series else {}
     model = directory.root / run_id / "model.safetensors"
     if as_json:

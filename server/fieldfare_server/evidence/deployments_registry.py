@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee, plan_facts
-from fieldfare_server.ledger import Ledger, views
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
 
 
 class Curator(BaseModel):
@@ -35,7 +36,7 @@ class Curator(BaseModel):
     registry_authors: tuple[str, ...] = ()
 
 
-def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
+def registry_entry(ledger: Reader, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
     """A tier 3 entry. Raises `BadInput` if there is no such run, or its noise was not secret: that is no deployment."""
     run = ledger.run(run_id)
     _require_deployment(run)

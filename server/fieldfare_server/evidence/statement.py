@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fieldfare_server.evidence.guarantee import ADJACENCY, Guarantee, PlanFacts, accountant, guarantee, plan_facts, up
-from fieldfare_server.ledger import Ledger, notes, views, watch
+from fieldfare_server.ledger import notes, views, watch
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
 
 Row = tuple[str, str]
 
@@ -97,7 +98,7 @@ def _escape(text: str) -> str:
     return " ".join(text.split())
 
 
-def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
+def privacy_statement(ledger: Reader, run_id: str) -> Statement:
     """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run."""
     run = ledger.run(run_id)
     population = ledger.population(run.population)
@@ -105,7 +106,7 @@ def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
     card = guarantee(run, population)
     counts = ledger.participation_histogram(run_id)
     others = _other_runs(ledger, run)
-    audit = watch.newest_row(ledger.database, run_id, notes.RUN_AUDIT)
+    audit = watch.newest_row(ledger, run_id, notes.RUN_AUDIT)
     private = run.noise_source != SEEDED
     sections = (
         _setting(run, population),
@@ -121,7 +122,7 @@ def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
     return Statement(f"Privacy statement of run {run.id}", card.statement, private, sections, data)
 
 
-def _other_runs(ledger: Ledger, run: views.RunView) -> list[views.RunView]:
+def _other_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
     found: list[views.RunView] = []
     cursor: int | None = None
     while True:
@@ -213,7 +214,7 @@ def _tuning(run: views.RunView, others: list[views.RunView], population: views.P
     return Section("Hyper-parameter tuning", lines=lines)
 
 
-def _checks(ledger: Ledger, run: views.RunView, audit: views.EventView | None) -> Section:
+def _checks(ledger: Reader, run: views.RunView, audit: views.EventView | None) -> Section:
     head = ledger.head()
     rows = [
         ("Audit log", f"{head.count} rows, newest hash {head.hash}"),
