@@ -29,7 +29,7 @@ _LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.
 _PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _RUN: dict[str, Any] = {
-    "id": "7f3a5c20b9d1",
+    "id": "7f3a90c1d2e4",
     "population": "aircraft",
     "state": "running",
     "request": None,
@@ -81,7 +81,7 @@ class Population(_Answer):
         remaining_epsilon=1.68,
         users=3237,
         runs=1,
-        active_run="7f3a5c20b9d1",
+        active_run="7f3a90c1d2e4",
         rounds_left=40,
         projected_end="2026-01-01T12:40:00Z",
         created_at="2026-01-01T12:00:00Z",
@@ -220,7 +220,7 @@ class Series(_Answer):
     """A run's rounds, down-sampled by the ledger, so that a page never downloads all of them."""
 
     model_config = _like(
-        run="7f3a5c20b9d1",
+        run="7f3a90c1d2e4",
         rounds=64,
         committed_rounds=24,
         planned_epsilon=1.0,
@@ -241,7 +241,7 @@ class Series(_Answer):
 class Histogram(_Answer):
     """Users by number of rounds: `users[i]` users took part `i` times. Empty under add_remove."""
 
-    model_config = _like(run="7f3a5c20b9d1", users=[900, 1500, 700], allowed=4, separation=16)
+    model_config = _like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
 
     run: str
     users: tuple[int, ...]
@@ -255,10 +255,10 @@ class AuditRow(_Answer):
     model_config = _like(
         id=51,
         at="2026-01-01T12:24:00Z",
-        actor="run 7f3a5c20b9d1",
+        actor="run 7f3a90c1d2e4",
         event="round.commit",
         population="aircraft",
-        run="7f3a5c20b9d1",
+        run="7f3a90c1d2e4",
         round=23,
         details={"attempt": 0, "noise_row": 23, "epsilon": 0.61},
         previous=_DIGEST,
@@ -293,7 +293,7 @@ class Verification(_Answer):
 class Accepted(_Answer):
     """A request that the coordinator obeys at the next round boundary."""
 
-    model_config = _like(run="7f3a5c20b9d1", request="stop", state="stopping")
+    model_config = _like(run="7f3a90c1d2e4", request="stop", state="stopping")
 
     run: str
     request: Request

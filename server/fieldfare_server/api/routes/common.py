@@ -17,6 +17,6 @@ def _answers(request: Request) -> Answers:
 AnswersOf = Annotated[Answers, Depends(_answers)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PopulationName = Annotated[str, Path(max_length=100, pattern=NAME, examples=["aircraft"])]
-RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["7f3a5c20b9d1"])]
+RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["7f3a90c1d2e4"])]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]
