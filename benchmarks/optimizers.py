@@ -35,7 +35,6 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.demo import PLAN
-from fieldfare_server.run.plans import check_plan
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.session import Session, seeded_key
 from fieldfare_server.run.strategy import FieldfareStrategy
@@ -83,7 +82,7 @@ def plan_of(optimizer: Table, mechanism: Table) -> Plan:
     changed = {"run": run, "mechanism": mechanism, "server_optimizer": optimizer}
     if "period" in optimizer:
         changed["participation"] = {"scheme": "fixed-order", "period": optimizer["period"]}
-    return check_plan(Plan.parse({**PLAN, **changed}))
+    return Plan.parse({**PLAN, **changed})
 
 
 def with_rate(optimizer: Table, rate: float) -> Table:

@@ -16,7 +16,7 @@ import numpy as np
 from fieldfare import mechanisms
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.participation import MinSeparation
-from fieldfare_server.ledger.participation import ParticipationState
+from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.run.selection import Selector
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     mechanism = mechanisms.build({"kind": "nu", "nu": 0.001}, asked.rounds, participation)
     selector = Selector(participation, asked.rounds, asked.cohort, 1.3)
     charge = RealisedCharge(mechanism, participation, 7.0, users=asked.users)
-    taken, rng = ParticipationState(asked.users), np.random.default_rng(0)
+    taken, rng = ParticipationRecord(asked.users), np.random.default_rng(0)
     everybody, spent = np.arange(asked.users), []
     for t in range(asked.rounds):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a plan will cost and how much noise it adds: computed from the plan alone, before anything runs."""
+"""What a plan will cost and how much noise it adds, computed from the plan alone, before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldfare.plan import Plan
 
 @dataclass(frozen=True)
 class Cost:
-    """A plan's mechanism, calibrated. `loss` is the whole run's planned charge, an upper bound on any execution's."""
+    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more."""
 
     plan: Plan
     mechanism: Mechanism
@@ -27,27 +27,28 @@ class Cost:
 
     @property
     def sensitivity(self) -> float:
-        """Of C under the plan's participation and adjacency, clip norm 1."""
+        """The sensitivity of C under the plan's participation and adjacency, for clip norm 1."""
         return adjacency_factor(self.plan.privacy.adjacency) * float(self.mechanism.sensitivity(self.participation))
 
     @property
     def epsilon(self) -> float:
-        """At the plan's delta."""
+        """epsilon of the planned charge at the plan's delta."""
         return self.loss.epsilon(self.plan.privacy.delta)
 
     def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """`loss` of Gaussian noise, as the plan's own noise is known: discrete noise by zCDP alone."""
+        """The charge for `loss`, that of Gaussian noise: discrete noise is known by zCDP alone."""
         return loss.as_concentrated() if self.plan.privacy.rounding == "discrete" else loss
 
     def realised(self) -> RealisedCharge:
-        """A fresh running charge for one execution of the plan, from who really takes part; see `charged`."""
+        """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
         return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
 
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints.
 
-        `max_error`, `mean_error`: noise in a prefix sum at sigma = sensitivity, to compare mechanisms at equal privacy;
-        `prefix_noise_max`, `prefix_noise_rms`: the same at this plan's noise multiplier. Both for clip norm 1.
+        `max_error` and `mean_error` are the noise in a prefix sum at sigma = sensitivity, which compares mechanisms at
+        equal privacy. `prefix_noise_max` and `prefix_noise_rms` are the same at this plan's noise multiplier. All are
+        for clip norm 1.
         """
         rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
         exact = self.mechanism.sensitivity(self.participation)

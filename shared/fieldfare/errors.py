@@ -8,11 +8,11 @@ from __future__ import annotations
 
 
 class FieldfareError(Exception):
-    """Base of everything Fieldfare raises on purpose."""
+    """Base of every error that Fieldfare raises on purpose."""
 
 
 class Refused(FieldfareError):
-    """A refusal: what was refused, why, and the nearest allowed thing (empty when there is none)."""
+    """A refusal: what was refused, why, and the nearest allowed thing (empty where there is none)."""
 
     def __init__(self, what: str, why: str, nearest: str = "") -> None:
         self.what, self.why, self.nearest = what, why, nearest

@@ -1,4 +1,4 @@
-"""Who may take part how often: the participation patterns a sensitivity is maximised over.
+"""Who may take part how often: the participation patterns over which a sensitivity is maximised.
 
 A *pattern* is the increasing tuple of rounds (0-based) in which one user takes part. A `Participation` describes
 the set of patterns that the selector enforces; `fieldfare.mechanisms` maximises over that set.
@@ -10,15 +10,16 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fieldfare.errors import BadInput
 
 Adjacency = Literal["zero_out", "add_remove", "replace_one"]
+ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
 def adjacency_factor(adjacency: Adjacency) -> int:
-    """2 for `replace_one` (one user's update replaced by another's), else 1. Multiplies every sensitivity."""
+    """What multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's), else 1."""
     return 2 if adjacency == "replace_one" else 1
 
 

@@ -1,37 +1,55 @@
 """The training plan: one model tree, read from TOML, validated before anything happens.
 
-A plan says everything that decides what a run releases and what it costs. Its digest names it in the ledger.
+A plan says everything that decides what a run shows and what it costs. Its digest names it in the ledger.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import tomllib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    FieldSerializationInfo,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
+from fieldfare import clipping
+from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.privatise import Rounding
 from fieldfare.registry import Table, bad_input
+
+SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
+"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
 
 class PrivacySpec(Table):
     """`[privacy]`: whose budget, and how much of it. Exactly one of `epsilon` and `noise_multiplier`."""
 
-    population: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    population: str = Field(min_length=1, max_length=LONGEST_NAME, pattern=NAME)
     epsilon: float | None = Field(default=None, gt=0, le=1000)
     noise_multiplier: float | None = Field(default=None, gt=0, le=1e6)
     delta: float = Field(gt=0, lt=1)
     adjacency: Adjacency = "zero_out"
     noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = "aes-256-ctr"
     rounding: Rounding = Field(
-        default="grid", description="of released sums; discrete: exact noise on the grid, charged by zCDP; none: floats"
+        default="grid", description="of noised sums; discrete: exact noise on the grid, charged by zCDP; none: floats"
     )
 
     @model_validator(mode="after")
@@ -48,7 +66,7 @@ class RunSpec(Table):
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
     min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")
-    min_available: int | None = Field(default=None, ge=1, description="users that must be there; default cohort")
+    min_available: int | None = Field(default=None, ge=1, description="users that must be connected; default cohort")
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
     evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
@@ -73,7 +91,8 @@ class ParticipationSpec(Table):
     groups: int | None = Field(default=None, ge=1)
     rate: float | None = Field(default=None, gt=0, le=1)
 
-    _NEEDS: ClassVar = {
+    # scheme -> (fields that it needs, fields that it may have besides)
+    _FIELDS: ClassVar[Mapping[str, tuple[set[str], set[str]]]] = {
         "single": (set(), set()),
         "min-separation": ({"separation"}, {"max_participations"}),
         "fixed-order": ({"period"}, {"max_participations"}),
@@ -84,7 +103,7 @@ class ParticipationSpec(Table):
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
         given = {name for name, value in self if name != "scheme" and value is not None}
-        needed, allowed = self._NEEDS[self.scheme]
+        needed, allowed = self._FIELDS[self.scheme]
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -132,44 +151,101 @@ class ClientSpec(Table):
 
 
 class AvailabilitySpec(Table):
-    """`[availability]`: how simulated users come, go and dawdle. Public, and never used on a real federation.
+    """`[availability]`: when simulated users can be reached and how fast they answer. Public; refused on real nodes.
 
-    User u can be asked in round t with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day - h_u)), at
-    most 1, where h_u is uniform in [0, time_zones] and stays the user's. One who is asked answers with probability
-    1 - dropout, after response_seconds exp(speed_spread N_u) (N_u normal, the user's own), `straggler_slowdown` times
-    that with probability `stragglers`; later than run.round_timeout is never. The first run.cohort answers count.
-    Everything is drawn from (run.seed, user, round): neither the nodes nor any user's data have a say in it.
+    In round t, user u can be asked with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day - h_u)),
+    cut at 1. h_u is uniform in [0, time_zones] and fixed for the user.
+
+    An asked user answers with probability 1 - dropout, after response_seconds exp(speed_spread N_u), where N_u is
+    normal and fixed for the user. With probability `stragglers` the answer takes `straggler_slowdown` times as long.
+    An answer after run.round_timeout is lost. The first run.cohort answers count.
+
+    All of it is drawn from (run.seed, user, round): neither the nodes nor any user's data influence it.
     """
 
     reachable: float = Field(default=1.0, gt=0, le=1, description="mean probability that a user can be asked")
     daily_swing: float = Field(default=0.0, ge=0, le=1)
     rounds_per_day: int = Field(default=24, ge=1, le=1_000_000)
     time_zones: float = Field(default=0.0, ge=0, le=1, description="share of a day over which users' days begin")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="probability that one who was asked never answers")
-    response_seconds: float = Field(default=1.0, gt=0, description="median, simulated: nobody waits for it")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="probability that an asked user never answers")
+    response_seconds: float = Field(default=1.0, gt=0, description="median; simulated, so no process waits for it")
     speed_spread: float = Field(default=0.0, ge=0, le=5, description="standard deviation of log speed between users")
     stragglers: float = Field(default=0.0, ge=0, le=1)
     straggler_slowdown: float = Field(default=10.0, ge=1, le=1e6)
 
 
+class ServerOptimizerSpec(Table):
+    """What the core knows of a `[server_optimizer]` table. `fieldfare_server.optimizers` has the kinds."""
+
+    kind: str
+
+    def check(self, plan: Plan) -> None:
+        """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
+
+
+def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, Any]) -> ServerOptimizerSpec:
+    """The spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also where the server is not installed."""
+    try:
+        optimizers = importlib.import_module(SERVER_OPTIMIZERS)
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            "server_optimizer",
+            f"its kinds come with the server, which is not installed (there is no module {error.name!r}).",
+            "pip install 'fieldfare[server]'",
+        ) from error
+    parsed: ServerOptimizerSpec = optimizers.parse(spec)
+    return parsed
+
+
 class Plan(Table):
-    """One training, described completely. See README, "A plan file"."""
+    """One training, described completely and consistently. See README, "A plan file".
+
+    `mechanism`, `clipping` and `server_optimizer` hold the spec of their `kind`, parsed once.
+    """
 
     privacy: PrivacySpec
     run: RunSpec
     participation: ParticipationSpec = ParticipationSpec()
     mechanism: SerializeAsAny[MechanismSpec]
-    clipping: dict[str, Any] = Field(default_factory=lambda: {"kind": "flat", "norm": 1.0})
-    server_optimizer: dict[str, Any] = Field(default_factory=lambda: {"kind": "sgd", "learning_rate": 1.0})
+    clipping: ClippingSpec = Field(default={"kind": "flat", "norm": 1.0}, validate_default=True)
+    server_optimizer: ServerOptimizerSpec = Field(default={"kind": "sgd", "learning_rate": 1.0}, validate_default=True)
     client: ClientSpec = ClientSpec()
     availability: AvailabilitySpec | None = None
 
-    @field_validator("mechanism", mode="before")
+    # name -> (the spec that was parsed, the table that it was parsed from)
+    _written: dict[str, tuple[Table, Mapping[str, Any]]] = PrivateAttr(default_factory=dict)
+
+    @field_validator("mechanism", "clipping", "server_optimizer", mode="before")
     @classmethod
-    def _by_kind(cls, value: object) -> MechanismSpec:
-        if not isinstance(value, Mapping | MechanismSpec):
-            raise BadInput(f"mechanism = {value!r}", "must be a table with a kind.")
-        return parse_mechanism(value)
+    def _by_kind(cls, value: object, info: ValidationInfo) -> Table:
+        if not isinstance(value, Mapping | MechanismSpec | ClippingSpec | ServerOptimizerSpec):
+            raise BadInput(f"{info.field_name} = {value!r}", "must be a table with a kind.")
+        parse: Mapping[str | None, Any] = {
+            "mechanism": parse_mechanism,
+            "clipping": clipping.parse,
+            "server_optimizer": parse_server_optimizer,
+        }
+        spec: Table = parse[info.field_name](value)
+        return spec
+
+    # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
+    # without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as written.
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_tables(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        plan = validate(value)
+        if isinstance(value, Mapping):
+            for name in ("clipping", "server_optimizer"):
+                spec, table = getattr(plan, name), value.get(name, cls.model_fields[name].default)
+                plan._written[name] = spec, dict(table) if isinstance(table, Mapping) else spec.model_dump(mode="json")
+        return plan
+
+    @field_serializer("clipping", "server_optimizer")
+    def _dump_as_written(self, spec: Table, info: FieldSerializationInfo) -> dict[str, Any]:
+        parsed, table = self._written.get(info.field_name, (None, {}))
+        # `model_copy` may have put another spec in the place of the one that was parsed.
+        return dict(table) if parsed is spec else spec.model_dump(mode="json")
 
     @model_validator(mode="after")
     def _participation_fits(self) -> Self:
@@ -209,6 +285,11 @@ class Plan(Table):
             )
         return self
 
+    @model_validator(mode="after")
+    def _optimizer_fits(self) -> Self:
+        self.server_optimizer.check(self)
+        return self
+
     @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
@@ -216,7 +297,7 @@ class Plan(Table):
 
     @property
     def report_goal(self) -> int:
-        """Fewest reports that a released round may have; 0 where voiding would change the sampler."""
+        """Fewest reports that a committed round may have; 0 where voiding would change the sampler."""
         if self.samples:
             return 0
         return self.run.min_reports if self.run.min_reports is not None else max(1, (3 * self.run.cohort) // 4)
@@ -242,14 +323,16 @@ class Plan(Table):
     def stored(cls, table: Mapping[str, Any]) -> Plan:
         """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`."""
         privacy = table.get("privacy")
+        # Plans from before `rounding` existed were run with floats.
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
             table = {**table, "privacy": {**privacy, "rounding": "none"}}
         return cls.parse(table)
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, defaults spelled out. To be read by `stored`.
+        """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
 
-        What older versions did not know is left out where it says what they did, so that their plans keep their digest.
+        `stored` reads it. A value that says what versions without its key did is left out, so that their plans keep
+        their digests.
         """
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if self.privacy.rounding == "none":

@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput
 
 
 class Table(BaseModel):
-    """A table of a plan: no unknown keys, no infinite numbers, and true is not the number 1."""
+    """A table of a plan. Unknown keys and infinite numbers are refused, and `true` is not the number 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -31,14 +31,17 @@ S = TypeVar("S", bound=BaseModel)
 
 
 class Registry(Generic[S]):
-    """Spec classes by their `kind`. A new kind is one file with one spec class under `@registry.register`."""
+    """Spec classes by their `kind`. A new kind is one file with one spec class under `@registry.register`.
+
+    section: the plan's table, for messages.
+    """
 
     def __init__(self, section: str) -> None:
         self.section = section
         self._specs: dict[str, type[S]] = {}
 
     def register(self, spec: type[S]) -> type[S]:
-        """Class decorator: make a spec reachable by the default of its `kind` field."""
+        """Class decorator: register a spec class under the default of its `kind` field."""
         kind = spec.model_fields["kind"].default
         if kind in self._specs and self._specs[kind] is not spec:
             raise TypeError(f"two {self.section} kinds are called {kind!r}")
@@ -71,22 +74,22 @@ class Registry(Generic[S]):
 
 
 def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
-    """The first fault of a pydantic error as one message: key, value, and the nearest allowed."""
+    """The first fault of a pydantic error as one refusal: key, value, and the nearest allowed value."""
     first = error.errors()[0]
     context = first.get("ctx", {})
     raised = context.get("error")
-    if isinstance(raised, BadInput):
+    if isinstance(raised, BadInput):  # a validator of ours, which names the key better than pydantic can
         return raised
     path = [str(part) for part in first["loc"]]
-    where = ".".join([section, *path] if section else path)
+    what = key = ".".join([section, *path] if section else path)
     if not isinstance(first["input"], Mapping):
-        where += f" = {first['input']!r}"
+        what += f" = {first['input']!r}"
     if first["type"] == "extra_forbidden":
         known = list(_fields_at(model, path[:-1]))
         near = difflib.get_close_matches(path[-1], known, n=1) or [", ".join(known)]
-        return BadInput(where, "unknown key.", near[0])
+        return BadInput(what, "unknown key.", near[0])
     if first["type"] == "missing":
-        return BadInput(".".join([section, *path] if section else path), "is required.")
+        return BadInput(key, "is required.")
     nearest = next((str(context[bound]) for bound in ("ge", "le") if bound in context), "")
     if first["type"] == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])
@@ -94,10 +97,11 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
     if not nearest:
         nearest = next((f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), "")
     message = str(first["msg"]).removeprefix("Value error, ")
-    return BadInput(where, f"{message}.".replace("..", "."), nearest)
+    return BadInput(what, f"{message}.".replace("..", "."), nearest)
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The field names of the table at `path` below `model`; none where the path leads to no table."""
     for name in path:
         field = model.model_fields.get(name)
         inner = field.annotation if field is not None else None

@@ -1,4 +1,4 @@
-"""Names and shapes of what travels and of what is noised: a model's parameters, and users' pseudonyms."""
+"""A model's parameters as one flat vector, and users' pseudonyms."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def pseudonyms(user_ids: Sequence[str]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and shapes of a model's parameters, in order; all float32. The flat vector concatenates them."""
+    """Names and shapes of a model's parameters, in order. All are float32, and the flat vector concatenates them."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Schema:
-        """The trainable parameters of `model`. Buffers are refused: they would travel un-noised."""
+        """The trainable parameters of `model`. Raises ValueError for buffers, which would travel without noise."""
         buffers = [name for name, _ in model.named_buffers()]
         if buffers:
             raise ValueError(
@@ -56,30 +56,30 @@ class Schema:
         return sum(self.sizes)
 
     def slices(self) -> tuple[slice, ...]:
-        """Where each parameter lies in the flat vector."""
+        """The place of each parameter in the flat vector."""
         ends = np.cumsum((0, *self.sizes))
         return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
 
     def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views into `flat` (numel,), by name."""
         pairs = zip(self.names, self.shapes, self.slices(), strict=True)
-        return {name: flat[where].view(shape) for name, shape, where in pairs}
+        return {name: flat[place].view(shape) for name, shape, place in pairs}
 
     def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """A new flat float32 vector (numel,)."""
         return torch.cat([tensors[name].detach().reshape(-1).to(torch.float32) for name in self.names])
 
     def arrays(self, flat: torch.Tensor) -> Arrays:
-        """As `split`, numpy float32 on the host."""
+        """As `split`, as numpy float32 arrays on the host."""
         return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
 
     def stacked(self, queries: int) -> Schema:
-        """Of a reply to so many queries: every parameter once a query, one query's after another's. One: itself."""
+        """The schema of a reply to several queries: all parameters of the first, then all of the second, ..."""
         if queries == 1:
             return self
         names = tuple(f"{query}.{name}" for query in range(queries) for name in self.names)
         return Schema(names, self.shapes * queries)
 
     def digest(self) -> str:
-        """SHA-256 of names and shapes: both sides must agree on it."""
+        """SHA-256 of names and shapes, on which server and node must agree."""
         return hashlib.sha256(json.dumps([self.names, self.shapes]).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """What is trained: a model, a loss, users' data and a public score. One final class a task.
 
-The core only knows this class. Tasks live with the client (they see users' data) and are found by name, so that
+The core only knows this class. Tasks live with the client, where users' data are. They are loaded by name, so that
 neither core nor server imports them statically.
 """
 
@@ -25,7 +25,7 @@ from fieldfare.errors import BadInput
 
 GROUP = "fieldfare.tasks"
 BUNDLED = "fieldfare_client.tasks"
-"""Where a task is looked for when no installed distribution announces it (running from a source tree)."""
+"""The package in which tasks are looked up that no installed distribution announces (in a source tree)."""
 
 
 class Users(Protocol):
@@ -33,7 +33,7 @@ class Users(Protocol):
 
     @property
     def pseudonyms(self) -> NDArray[np.uint64]:
-        """One 64-bit name a user (`fieldfare_flower.messages.pseudonym`), shape (users,)."""
+        """One 64-bit name a user (`fieldfare.schema.pseudonym`), shape (users,)."""
 
     def __len__(self) -> int: ...
 
@@ -42,16 +42,15 @@ class Users(Protocol):
 
 
 class Task(ABC):
-    """A model, users and a score. Final subclasses are cheap to construct; data are read only when asked for.
+    """A model, users and a score. Final subclasses are cheap to construct and read data only on demand.
 
-    Guarantee asked of every task: `build_model` does not depend on users' data, and `evaluate` uses only public
+    Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only public
     data, of users that are never trained on (`held_out` says which), because a score is shown without noise.
     """
 
     name: ClassVar[str]
     score_name: ClassVar[str]
     """The key of `evaluate` by which models are compared, such as "auc"."""
-    higher_is_better: ClassVar[bool] = True
     held_out: ClassVar[str]
     """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
     seed: int = 0
@@ -102,14 +101,14 @@ def class_gradient(outputs: torch.Tensor, targets: torch.Tensor, weights: torch.
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, torch draws from `seed` on the CPU; outside, its global generator goes on as if nothing happened."""
+    """Inside, torch draws from `seed` on the CPU. Afterwards its global generator continues where it was before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def task_names() -> tuple[str, ...]:
-    """Names that `load_task` knows, sorted: announced by installed distributions, and bundled modules'."""
+    """The names that `load_task` knows, sorted: those that installed distributions announce, and the bundled ones."""
     names = {point.name for point in entry_points(group=GROUP)}
     if importlib.util.find_spec(BUNDLED.partition(".")[0]) is not None:
         folder = importlib.import_module(BUNDLED).__path__
@@ -128,16 +127,16 @@ def load_task(name: str) -> Task:
     for point in entry_points(group=GROUP):
         if point.name == name:
             return _instance(name, _resolve(point.value))
-    found = _bundled(name)
-    if found is None:
+    bundled = _bundled(name)
+    if bundled is None:
         known = task_names()
         near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
         raise BadInput(f"run.task = {name!r}", "there is no such task.", near[0])
-    return _instance(name, found)
+    return _instance(name, bundled)
 
 
 def _bundled(name: str) -> Any:
-    """`TASK`, or the entry of `TASKS` called `name`, of the bundled module with that (or a shorter) name."""
+    """The entry `name` of `TASKS` in the bundled module whose name is `name`, or that less its last words; or None."""
     if not re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)*", name):
         return None
     parts = name.replace("-", "_").split("_")
@@ -146,6 +145,7 @@ def _bundled(name: str) -> Any:
         try:
             module = importlib.import_module(path)
         except ModuleNotFoundError as error:
+            # The module itself is missing: try a shorter name. A missing import inside it is an error of the task.
             if error.name is not None and (path == error.name or path.startswith(error.name + ".")):
                 continue
             raise
@@ -154,29 +154,30 @@ def _bundled(name: str) -> Any:
 
 
 def _resolve(reference: str) -> Any:
+    """The attribute of "package.module:attribute". Raises `BadInput` naming the part that is missing."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
         raise BadInput(
             f"run.task = {reference!r}", "must look like a module and an attribute.", "package.module:attribute"
         )
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise BadInput(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.") from error
     except (ValueError, TypeError) as error:
         raise BadInput(f"run.task = {reference!r}", f"{error}.", "package.module:attribute") from error
     for part in attribute.split("."):
         try:
-            found = getattr(found, part)
+            target = getattr(target, part)
         except AttributeError:
-            near = difflib.get_close_matches(part, dir(found), n=1)
+            near = difflib.get_close_matches(part, dir(target), n=1)
             nearest = f"{module}:{near[0]}" if near else ""
             raise BadInput(f"run.task = {reference!r}", f"there is no {part!r} in it.", nearest) from None
-    return found
+    return target
 
 
-def _instance(name: str, found: Any) -> Task:
-    made = found if isinstance(found, Task) or not callable(found) else found()
-    if not isinstance(made, Task):
-        raise BadInput(f"run.task = {name!r}", f"gives a {type(made).__name__}, not a fieldfare.task.Task.")
-    return made
+def _instance(name: str, target: Any) -> Task:
+    task = target if isinstance(target, Task) or not callable(target) else target()
+    if not isinstance(task, Task):
+        raise BadInput(f"run.task = {name!r}", f"gives a {type(task).__name__}, not a fieldfare.task.Task.")
+    return task

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fieldfare.clipping import AdaptiveQuantile, Flat
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Poisson, Single
 from fieldfare.plan import Plan
@@ -40,6 +44,81 @@ def test_defaults_are_spelled_out_in_the_digest() -> None:
     assert plan.digest() == Plan.parse(table(privacy__adjacency="zero_out")).digest()
     assert plan.digest() != Plan.parse(table(run__rounds=65)).digest()
     assert Plan.model_validate_json(plan.to_json()) == plan
+
+
+ROOT = Path(__file__).parents[2]
+DISK = {"kind": "disk", "kappa": "auto", "base": {"kind": "fedadam", "learning_rate": 1}}
+WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
+    "no tables": ({}, "4d1bfd3b871bc8b15a9a87dbed7d94c5f5008985a1660f32c3326a4e803b0aa1"),
+    "no norm": ({"clipping": {"kind": "flat"}}, "b470391b626364c0b9d5bcdaa84b9ba87ab79d642bcaf30baef7a17bf605cef7"),
+    "a whole number": (
+        {"clipping": {"kind": "flat", "norm": 1}},
+        "ec5b2bb48b2c0fce9a76caad1707283efa95a972e29fe3873e2908fd609649f0",
+    ),
+    "the default in full": (
+        {"clipping": {"kind": "flat", "norm": 1.0}},
+        "4d1bfd3b871bc8b15a9a87dbed7d94c5f5008985a1660f32c3326a4e803b0aa1",
+    ),
+    "many fields": (
+        {"clipping": {"kind": "adaptive-quantile", "norm": 2, "rescale": True, "linf_filter": 100}},
+        "1d5296a775785704525fc5b45c69af13832859ea7aaf7ed0cf55f207d59d56b1",
+    ),
+    "nothing by name": (
+        {"clipping": {"kind": "per-layer", "linf_filter": None}},
+        "feadfb52b91c96ec58a0c857a241578f9bd981d4282f729110e2b0409e6a8ed9",
+    ),
+    "nested": (
+        {"server_optimizer": {**DISK, "base": {**DISK["base"], "schedule": {"kind": "polynomial", "power": 1}}}},
+        "9d85a314ce139cdafe480ad96bbf3a56c0e582d3ec2667d0caa1ce44b42e1188",
+    ),
+}
+"""Changes of `TABLE` and the digests that commit c0dd382 gave them, when both tables were stored as plain dicts."""
+
+
+@pytest.mark.parametrize(("changes", "digest"), WRITTEN.values(), ids=WRITTEN)
+def test_a_plan_keeps_the_digest_that_its_ledger_knows(changes: dict[str, Any], digest: str) -> None:
+    plan = Plan.parse({**TABLE, **changes})
+    assert plan.digest() == digest
+    for again in (plan.model_dump(mode="json"), json.loads(plan.to_json())):
+        assert Plan.parse(again) == plan
+        assert Plan.parse(again).digest() == digest
+        assert Plan.stored(again).digest() == digest
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("containers", "419389cca0e830215313f7f50cde6c58b307ff5b89400a8a8643fa13f7bad619"),
+        ("containers-seeded", "a93ff8c55262eddd20d08af396647b951ff05f9f2de90e4f823b3fee11fde659"),
+        ("digits", "07306072c308546481f6080b9920a5fb28f37fb7c067b4ced91e94118e38421c"),
+        ("flights", "fdee0c9543152ee75b3c77ff982d62e1b37cdfcb8866b9de15a4a14623743396"),
+        ("gboard-blt", "d067209de1f04ba1553709ebe72402dc20cb88e416c99e00c75294f1b2b1c5aa"),
+        ("gboard-tree", "e92d6abcbc6aeaaf1322a4b6e1c2f3d8333c03c84752420818f1ed14852a6c3f"),
+    ],
+)
+def test_the_deployed_plans_keep_their_digests(name: str, digest: str) -> None:
+    assert Plan.from_toml((ROOT / f"deploy/plans/{name}.toml").read_text()).digest() == digest
+
+
+def test_clipping_and_optimizer_are_parsed_once_and_typed() -> None:
+    plan = Plan.parse(table(clipping={"kind": "adaptive-quantile", "norm": 2}))
+    assert plan.clipping == AdaptiveQuantile(norm=2.0)
+    assert plan.server_optimizer.kind == "sgd"
+    given = Plan.parse(table(clipping=Flat(norm=0.5)))
+    assert Plan.stored(json.loads(given.to_json())) == given
+
+
+def test_a_copy_with_another_spec_does_not_keep_the_table_of_the_first() -> None:
+    plan = Plan.parse(table(clipping={"kind": "flat", "norm": 1}))
+    other = plan.model_copy(update={"clipping": Flat(norm=2.0)})
+    assert json.loads(other.to_json())["clipping"]["norm"] == 2.0
+    assert plan.model_copy(deep=True).digest() == plan.digest()
+
+
+def test_a_plan_without_the_servers_optimizers_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fieldfare_server.optimizers", None)
+    with pytest.raises(BadInput, match=r"fieldfare\[server\]"):
+        Plan.parse(TABLE)
 
 
 def test_toml_and_mapping_give_the_same_plan() -> None:
@@ -83,6 +162,12 @@ def test_toml_and_mapping_give_the_same_plan() -> None:
         ({"mechanism__bands": 4}, "mechanism.bands", "kind"),
         ({"mechanism": {}}, "mechanism.kind = None", ""),
         ({"mechanism": "nu"}, "mechanism = 'nu'", ""),
+        ({"clipping": "flat"}, "clipping = 'flat'", ""),
+        ({"clipping": {"kind": "flatt"}}, "clipping.kind = 'flatt'", "flat"),
+        ({"clipping": {"kind": "flat", "norm": 0}}, "clipping.norm = 0", ""),
+        ({"server_optimizer": {"kind": "sdg"}}, "server_optimizer.kind = 'sdg'", "sgd"),
+        ({"server_optimizer": {"kind": "sgd", "learning_rat": 1}}, "server_optimizer.learning_rat", "learning_rate"),
+        ({"server_optimizer": {"kind": "three-query", "period": 8}}, "server_optimizer.kind = 'three-query'", "fixed"),
         ({"participation__scheme": "minimum"}, "participation.scheme = 'minimum'", "min-separation"),
         ({"participation__rate": 0.1}, "participation", ""),
         ({"participation": {"scheme": "poisson"}}, "participation", ""),

@@ -30,7 +30,6 @@ class RegressionTask(Task):
 
     name: ClassVar[str] = "regression"
     score_name: ClassVar[str] = "excess_risk"
-    higher_is_better: ClassVar[bool] = False
     held_out: ClassVar[str] = "The expectation over the known distribution: no data at all."
 
     def __init__(

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldfare import clipping
+from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import load_task
@@ -39,11 +39,11 @@ SHARED = Path("/dev/shm")  # noqa: S108 (in it, a new folder that only this user
 
 @dataclass(frozen=True)
 class _Job:
-    """What a worker needs to know once; strings and numbers only."""
+    """What a worker needs to know once."""
 
     task: str
     client: str
-    clipping: dict[str, Any]
+    clipping: ClippingSpec
     seed: int
     table: str
     points: str
@@ -64,7 +64,7 @@ class WorkerTrainer:
         self,
         task: str,
         client: ClientSpec,
-        spec: clipping.ClippingSpec,
+        spec: ClippingSpec,
         table: UserTable,
         *,
         workers: int,
@@ -89,12 +89,9 @@ class WorkerTrainer:
             shape = (queries, self.schema.numel)
             self._sums = [self._map(f"sum-{worker}", shape, np.dtype(np.float64)) for worker in range(workers)]
             context = multiprocessing.get_context("spawn")
-            settings = spec.model_dump(mode="json")
             for worker in range(workers):
                 paths = str(source), str(self._path("points")), str(self._path(f"sum-{worker}"))
-                job = _Job(
-                    task, client.model_dump_json(), settings, seed, *paths, self._points.shape, self._sums[0].shape
-                )
+                job = _Job(task, client.model_dump_json(), spec, seed, *paths, self._points.shape, self._sums[0].shape)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with _one_thread():
@@ -121,7 +118,7 @@ class WorkerTrainer:
         users: NDArray[np.int64],
         *,
         at_round: int,
-        spec: clipping.ClippingSpec | None = None,
+        spec: ClippingSpec | None = None,
         queries: int = 1,
     ) -> CohortUpdate:
         """As `Trainer.train`, to round-off: every worker trains a share of `users` with about as many batches.
@@ -140,11 +137,10 @@ class WorkerTrainer:
             self._points[place] = point.detach().cpu().numpy()
         order = np.argsort(-steps_of(self.table.sizes_of(users), self.client), kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
-        settings = None if spec is None else spec.model_dump(mode="json")
         counts: list[float] = []
         try:
             for first, pipe in enumerate(self._pipes):
-                pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]], settings))
+                pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]], spec))
             for number, pipe in enumerate(self._pipes):
                 error, told = pipe.recv()
                 if error:
@@ -210,15 +206,15 @@ def _serve(pipe: Connection, job: _Job) -> None:
     total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
     task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
     trainer = Trainer(task, client, lambda updates: None, seed=job.seed)
-    trainer.clip = clip_with(clipping.parse(job.clipping), trainer.schema)
+    trainer.clip = clip_with(job.clipping, trainer.schema)
     while True:
         try:
-            at_round, weights, users, settings = pipe.recv()
+            at_round, weights, users, spec = pipe.recv()
         except (EOFError, ConnectionError):
             return
         try:
-            if settings is not None:
-                trainer.clip = clip_with(clipping.parse(settings), trainer.schema)
+            if spec is not None:
+                trainer.clip = clip_with(spec, trainer.schema)
             queries = job.sums[0]
             sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights) // queries)]
             cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)

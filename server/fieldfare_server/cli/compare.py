@@ -15,7 +15,7 @@ from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
 from fieldfare_server.cli.progress import Trace, local_grid, run_here
-from fieldfare_server.run.plans import check_plan, load_plan
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
 
 
@@ -45,9 +45,9 @@ def compare(
                 "rehearsals are not charged, so they may only touch data that are public.",
                 "--train --data-is-public, or fieldfare simulate, which is charged",
             )
-        base = load_plan(path)
+        base = read_plan(path)
         specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
-        plans = [check_plan(Plan.parse({**base.model_dump(mode="json"), "mechanism": spec})) for spec in specs]
+        plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
         rows = [{"label": _label(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
         traces = _train(base, plans, rows, nodes, json_) if train else []
         picture = plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces else None

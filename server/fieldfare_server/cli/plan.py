@@ -11,8 +11,8 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning.forecast import Assumed, Forecast, forecast
-from fieldfare_server.run.plans import load_plan
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -42,7 +42,7 @@ def plan(
     """
     with refusals(json_):
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = cost_of(load_plan(path))
+        cost = cost_of(read_plan(path))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             print_json(cost.to_json() | ({"forecast": prediction.to_json()} if prediction is not None else {}))

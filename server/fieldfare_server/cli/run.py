@@ -16,8 +16,8 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.deployment.flower import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.plans import load_plan
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
         directory = StateDirectory.of(home, ledger)
         text, task = "", ""
         if path:
-            plan = load_plan(path)
+            plan = read_plan(path)
             if plan.availability is not None:
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task

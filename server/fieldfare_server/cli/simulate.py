@@ -16,8 +16,8 @@ from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
 from fieldfare_server.deployment.flower import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.plans import load_plan
 from fieldfare_server.run.session import Session
 
 
@@ -47,12 +47,12 @@ def simulate(
         directory = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
-                load_plan(path)
+                read_plan(path)
             run_id = resume or secrets.token_hex(6)
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:
-            session = _begin(directory, load_plan(path)) if path else Session.resume(directory, resume, True)
+            session = _begin(directory, read_plan(path)) if path else Session.resume(directory, resume, True)
             run_id = session.account.id
             with live_export(directory.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)

@@ -188,7 +188,6 @@ def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
     once = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
     apart = f", at least {facts.separation} rounds apart" if facts.max_participations > 1 else ""
     scheme = facts.plan.participation.scheme
-    norm = clipping.get("norm")
     return [
         Fact(name="Mechanism", value=f"{facts.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         Fact(name="Participation", value=f"{scheme}: {once}{apart}; enforced when users are selected"),
@@ -196,7 +195,7 @@ def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
             name="Sampling assumption",
             value=_sampling(facts.participation, planned),
         ),
-        Fact(name="Clip norm", value=f"{norm:g} ({clipping.get('kind')})" if norm else str(clipping.get("kind"))),
+        Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         Fact(name="Noise multiplier", value=f"{sigma:.4g}" if sigma else "varies"),
         Fact(name="Sensitivity", value=f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),

@@ -16,14 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare.participation import Adjacency
+from fieldfare.names import is_name
+from fieldfare.participation import ADJACENCIES, Adjacency
 from fieldfare_server.ledger import budget, chain, leases, models, notes, reads, tokens, views
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.run_handle import RunHandle, _sha256
-
-_ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 
 
 def new_run_id() -> str:
@@ -128,10 +127,10 @@ class Ledger(reads.Reader):
 
         Raises `BadInput` on a bad or taken name, or a budget that is none.
         """
-        if not reads.NAME.fullmatch(name):
+        if not is_name(name):
             raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
-        if adjacency not in _ADJACENCIES:
-            raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(_ADJACENCIES))
+        if adjacency not in ADJACENCIES:
+            raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
         _require_budget(epsilon, delta)
         actor, salt = clean(actor, 200), secrets.token_bytes(16)
         about: dict[str, Any] = {
@@ -238,11 +237,11 @@ class Ledger(reads.Reader):
         """
         name = run_id or new_run_id()
         plan = _plan(plan_json)
-        if not reads.NAME.fullmatch(name) or len(name) > 40:
+        if not is_name(name) or len(name) > 40:
             raise BadInput(f"run id {name!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if rounds < 1:
             raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
-        if not reads.NAME.fullmatch(noise_source) or len(noise_source) > 40:
+        if not is_name(noise_source) or len(noise_source) > 40:
             raise BadInput(f"noise source {noise_source!r}", "a source has a name of at most 40 letters and digits.")
         loss = planned.to_json()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,17 +12,16 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
+from fieldfare.names import is_name
+from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import blobs, budget, models, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
-from fieldfare_server.ledger.participation import ParticipationState
 
 MOST = 1000
 """The longest page."""
 HELD = ("running", "paused", "stopping")
 """States in which somebody holds the run's lease, or has fallen silent."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Names of populations and runs."""
 
 
 class Source(Protocol):
@@ -237,7 +235,7 @@ class Reader:
 def population_row(connection: Connection, name: str) -> Any:
     """The row of a population. Raises `BadInput` that names the populations there are."""
     query = select(models.populations).where(models.populations.c.name == name)
-    row = connection.execute(query).first() if NAME.fullmatch(name) else None
+    row = connection.execute(query).first() if is_name(name) else None
     if row is None:
         names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
         known = ", ".join(names) or "create it: `fieldfare population create`"
@@ -248,20 +246,20 @@ def population_row(connection: Connection, name: str) -> Any:
 def run_row(connection: Connection, run_id: str) -> Any:
     """The row of a run. Raises `BadInput` if there is none."""
     query = select(models.runs).where(models.runs.c.id == run_id)
-    row = connection.execute(query).first() if NAME.fullmatch(run_id) else None
+    row = connection.execute(query).first() if is_name(run_id) else None
     if row is None:
         raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
 
 
-def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationState:
+def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
     """Realised participation of a run. Raises ValueError, naming the round, if a blob is corrupt."""
     c = models.participations.c
-    state = ParticipationState(users)
+    record = ParticipationRecord(users)
     query = select(c.index, c.count, c.users).where(c.run_seq == run_seq).order_by(c.index)
     for index, count, blob in connection.execute(query):
-        state.add(index, blobs.decode(blob, count))
-    return state
+        record.add(index, blobs.decode(blob, count))
+    return record
 
 
 def token_view(row: Any) -> views.TokenView:

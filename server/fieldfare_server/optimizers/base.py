@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
 
-from fieldfare.registry import Table
+from fieldfare.plan import ServerOptimizerSpec
 from fieldfare_server.optimizers.schedules import Constant, Schedule
-
-if TYPE_CHECKING:
-    from fieldfare.plan import Plan
 
 State = dict[str, torch.Tensor]
 """Named tensors (scalars are 0-d float64/int64): saved and restored bit for bit by the checkpoint."""
@@ -36,16 +33,11 @@ class StepInfo:
     """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
 
-class OptimizerSpec(Table):
+class OptimizerSpec(ServerOptimizerSpec):
     """The `[server_optimizer]` part of a plan. One subclass a kind, in the optimizer's own file."""
-
-    kind: str
 
     def build(self) -> ServerOptimizer:
         raise TypeError(f"{type(self).__name__} names no optimizer")
-
-    def check(self, plan: Plan) -> None:
-        """Raise `BadInput` where the rest of the plan does not fit. By default everything does."""
 
 
 class SteppedSpec(OptimizerSpec):

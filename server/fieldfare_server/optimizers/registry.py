@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fieldfare.plan import ServerOptimizerSpec
 from fieldfare.registry import Registry
 from fieldfare_server.optimizers.base import OptimizerSpec, ServerOptimizer
 
@@ -14,6 +15,8 @@ kinds = _registry.kinds
 parse = _registry.parse
 
 
-def build(spec: OptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:
+def build(spec: ServerOptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:
     """The optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
+    if isinstance(spec, ServerOptimizerSpec) and not isinstance(spec, OptimizerSpec):
+        raise TypeError(f"{type(spec).__name__} names no optimizer")
     return parse(spec).build()

@@ -39,7 +39,7 @@ from typing import Final, Literal
 import torch
 from pydantic import Field, SerializeAsAny, field_validator
 
-from fieldfare import clipping
+from fieldfare.clipping import Automatic
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
@@ -96,14 +96,13 @@ class ThreeQuerySpec(OptimizerSpec):
                 "one epoch has no epoch before it to compare with: three queries would only add noise.",
                 "normalised-momentum",
             )
-        clipped = clipping.parse(plan.clipping)
-        if clipped.counts:
+        if plan.clipping.counts:
             raise BadInput(
-                f"clipping.kind = {clipped.kind!r} with server_optimizer.kind = 'three-query'",
+                f"clipping.kind = {plan.clipping.kind!r} with server_optimizer.kind = 'three-query'",
                 "one moving norm cannot follow the quantiles of three queries.",
                 "flat",
             )
-        if isinstance(clipped, clipping.Automatic):
+        if isinstance(plan.clipping, Automatic):
             raise BadInput(
                 "clipping.kind = 'automatic' with server_optimizer.kind = 'three-query'",
                 "gives every difference the same length, however small, and differences have to add up.",

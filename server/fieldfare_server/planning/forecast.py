@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ellipk
 
-from fieldfare.clipping import parse as parse_clipping
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
@@ -144,7 +143,7 @@ def forecast(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> For
 
 def _noise(cost: Cost) -> float:
     """Std of z in units of the clipped update's largest norm."""
-    spec = parse_clipping(cost.plan.clipping)
+    spec = cost.plan.clipping
     return cost.noise_multiplier * spec.joint_bound / spec.bound
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -24,6 +23,7 @@ from fieldfare.plan import Plan
 from fieldfare_flower import logs
 from fieldfare_flower.waits import look_sooner
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.availability import require_simulated
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -43,14 +43,9 @@ def identity_is_stable(grid: Grid) -> bool:
     return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
 
 
-def read_plan(value: str) -> Plan:
-    """A plan from its text, or from the file that `value` names."""
-    if "\n" in value or "=" in value:
-        return Plan.from_toml(value)
-    try:
-        return Plan.from_toml(Path(value).read_text())
-    except OSError as error:
-        raise BadInput(f"plan = {value!r}", f"cannot be read: {error.strerror}.") from None
+def plan_of(value: str) -> Plan:
+    """The plan of a run configuration: from its text, or from the file that `value` names. Raises `BadInput`."""
+    return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
 
 
 @app.main()
@@ -73,7 +68,7 @@ def _run(said: dict[str, str], grid: Grid, flower_run: int) -> None:
     if said["resume"]:
         session = Session.resume(home, said["resume"], stable)
     elif said["plan"]:
-        plan = read_plan(said["plan"])
+        plan = plan_of(said["plan"])
         require_simulated(plan, grid)
         session = Session.begin(home, plan, stable, run_id=said["run-id"] or None)
     else:

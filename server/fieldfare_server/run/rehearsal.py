@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.ledger.participation import ParticipationState
 from fieldfare_server.ledger.views import EndState, Request
 
 
@@ -63,7 +63,7 @@ class Rehearsal:
     def __init__(self) -> None:
         self.next_round = 0
         self._known: dict[int, int] = {}
-        self._taken_part = ParticipationState()
+        self._taken_part = ParticipationRecord()
         self._attempts = 0
 
     @property

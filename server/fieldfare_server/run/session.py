@@ -45,7 +45,6 @@ from fieldfare_server.optimizers.noise_profile import autocovariance
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.lease_keeper import LeaseKeeper
-from fieldfare_server.run.plans import check_plan
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.roster import Indices
 from fieldfare_server.run.selection import Selector
@@ -70,7 +69,7 @@ class Session:
         except ValueError as error:
             raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
         self._model = model
-        self.clipping = clipping.parse(plan.clipping)
+        self.clipping = plan.clipping
         self.optimizer: ServerOptimizer = optimizers.build(plan.server_optimizer)
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
         self.params = self.schema.flatten(dict(model.named_parameters()))
@@ -130,7 +129,6 @@ class Session:
         run_id: str | None = None,
     ) -> Self:
         """Reserve the plan's cost and start. Raises `BadInput`, `BudgetRefused`, `LedgerError`, and leaves nothing."""
-        check_plan(plan)
         require_identity(plan, identity_is_stable)
         keep_strategies(home.root / "strategies")
         cost = cost_of(plan)
@@ -176,7 +174,6 @@ class Session:
 
         noise: add what the plan's mechanism would add, to compare; without it the sum is released as it is.
         """
-        check_plan(plan)
         return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32))
 
     @classmethod
@@ -187,7 +184,7 @@ class Session:
         what was committed.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        plan = check_plan(Plan.stored(ledger.run(run_id).plan))
+        plan = Plan.stored(ledger.run(run_id).plan)
         require_identity(plan, identity_is_stable)
         keep_strategies(home.root / "strategies")
         store = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
@@ -286,7 +283,7 @@ class Session:
             self.clipping.bound,
             self.counts,
             shares,
-            getattr(self.clipping, "count_weight", 1.0),
+            self.clipping.indicator_weight,
             self._release.grid,
             self._most_users,
         )
@@ -319,7 +316,7 @@ class Session:
         """What nodes are told beside the model. Public."""
         return {
             "client": self.plan.client.model_dump(mode="json"),
-            "clipping": self.clipping.model_copy(update={"norm": self.clip}).model_dump(mode="json"),
+            "clipping": self.clipping.at(self.clip).model_dump(mode="json"),
             "seed": self.plan.run.seed,
         }
 
@@ -329,7 +326,7 @@ class Session:
         return StepInfo(t, self.plan.run.rounds, std * self._rescale(), self._autocovariance)
 
     def _rescale(self) -> float:
-        return self.clip if getattr(self.clipping, "rescale", False) else 1.0
+        return self.clipping.mean_scale(self.clip)
 
     def epsilon(self) -> float:
         """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""

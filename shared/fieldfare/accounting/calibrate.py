@@ -32,10 +32,18 @@ def calibrate(
 ) -> float:
     """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
 
-    `concentrated`: charge it by zCDP alone (discrete noise; no `already`, no amplification).
-    The result satisfies (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated. Closed form without
-    sampled events, else a search over numerical compositions (seconds). Raises `BadInput` for values out of range or
-    too small for numerical composition, `BudgetRefused` when `already` leaves nothing.
+    Closed form without sampled events, else a search over numerical compositions (seconds).
+
+    Args:
+        already: what was spent before.
+        concentrated: charge by zCDP alone (discrete noise; no `already`, no amplification).
+
+    Returns:
+        A multiplier for which (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated.
+
+    Raises:
+        BadInput: values out of range, or too small for numerical composition.
+        BudgetRefused: `already` leaves nothing.
     """
     before = PrivacyLoss() if already is None else already
     if not 0 < epsilon < math.inf:
@@ -54,12 +62,13 @@ def calibrate(
         try:
             loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
             loss = loss.as_concentrated() if concentrated else loss
-        except BadInput:  # too little noise to compose numerically: far above any target
+        except BadInput:  # too little noise to compose numerically: the cost is far above any target
             return far
         return min(far, (before + loss).epsilon(delta))
 
     if not amplified and not before.sampled:
         sigma = sensitivity / math.sqrt(most - before.mu_squared)
+        # The closed form may round to a cost just above epsilon: step by single bits.
         while cost(sigma) > epsilon:
             sigma *= 1 + 4e-16
         return sigma
@@ -69,7 +78,7 @@ def calibrate(
             "the privacy loss distribution would need too fine a grid.",
             f"epsilon {SMALLEST_SAMPLED_EPSILON:g}, delta {SMALLEST_DELTA:g}",
         )
-    # Without amplification and with everything before it also plain, this much noise is certainly enough.
+    # This much noise is enough even without any amplification, of this run or of those before it.
     plain = most - before.without_amplification().mu_squared
     high = sensitivity / math.sqrt(plain) if plain > 0 else sensitivity / math.sqrt(most)
     while cost(high) > epsilon:
@@ -80,8 +89,10 @@ def calibrate(
     while cost(low) <= epsilon:
         high, low = low, low / 2
     # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough noise.
-    found = brentq(lambda at: math.log(cost(math.exp(at)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4)
-    sigma = math.exp(float(found))
+    root = brentq(
+        lambda log: math.log(cost(math.exp(log)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4
+    )
+    sigma = math.exp(float(root))
     while cost(sigma) > epsilon:
         sigma *= 1 + _RELATIVE / 4
     return sigma

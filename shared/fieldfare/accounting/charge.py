@@ -1,4 +1,4 @@
-"""What a run costs: from the mechanism that is really executed, the participation that is really enforced.
+"""What a run costs, from the mechanism that is executed and the participation that is enforced.
 
 | adjacency | which participation | charged |
 |---|---|---|
@@ -6,21 +6,21 @@
 | `replace_one` | any | the same with twice the sensitivity |
 | `add_remove` | Poisson, cyclic Poisson only | amplified where the reduction below holds, else Gaussian |
 
-Why only there. Under `add_remove` a user's own coin decides its inclusion and nobody else's changes, so the two worlds
-are coupled round by round; a selector that fills a cohort of fixed size would put someone else in a missing user's
-place, which changes two updates. Under `zero_out` the number of reports is public in this system; given that number
-a Poisson sample is a fixed-size one, and the pair of `sampled` no longer dominates. For `replace_one` with Poisson
-sampling no dominating pair for all epsilon is proven (Lebeda et al. 2024), so none is used.
+Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other user's
+inclusion, so the two worlds are coupled round by round. A selector that fills a cohort of fixed size would put another
+user in the place of a missing one, which changes two updates. Under `zero_out` the number of reports is public in this
+system; given that number, a Poisson sample has a fixed size, and the pair of `sampled` no longer dominates. For
+`replace_one` with Poisson sampling no dominating pair for all epsilon is proven (Lebeda et al. 2024), so none is used.
 
 Cohorts of a fixed size, uniform without replacement, are charged without amplification too. A federation shows how many
-users answered; whoever knows which users never answer then knows that the others were chosen more often than
-cohort / users. `informational.fixed_size_epsilon` says what it would be if everybody answered.
+users answered. An observer who knows which users never answer then knows that the others were chosen more often than
+cohort / users.
 
 **Reduction** (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 4). Let C be lower
 triangular with at most b non-zero entries per column, from the diagonal down, and let a user be eligible only in rounds
-r, r + b, r + 2b, ... Its columns then have disjoint rows: block by block, the output is a Gaussian mechanism of which
-the user changes at most ||C_t||, with a fresh coin for each block. Hence ceil(T / b) Poisson-sampled Gaussian events of
-noise multiplier sigma / max_t ||C_t||. Independent noise is b = 1.
+r, r + b, r + 2b, ... The columns of these rounds then have disjoint rows: block by block, the output is a Gaussian
+mechanism of which the user changes at most ||C_t||, with a fresh coin for each block. Hence ceil(T / b) Poisson-sampled
+Gaussian events of noise multiplier sigma / max_t ||C_t||. Independent noise is b = 1.
 """
 
 from __future__ import annotations
@@ -95,12 +95,18 @@ def charge_for(
     rounds: int,
     adjacency: Adjacency = "zero_out",
 ) -> PrivacyLoss:
-    """The loss of releasing the first `rounds` rounds of `mechanism`, for any participation that is allowed.
+    """The privacy loss of the first `rounds` rounds of `mechanism`, an upper bound for every allowed participation.
 
-    noise_multiplier: std of z over the clip norm. Monotone in `rounds`; `rounds = 0` costs nothing. The selector must
-    enforce `participation`; see the module for when sampling amplifies. Raises `BadInput` for `add_remove` without
-    Poisson sampling, for values out of range, and - before it is tried - for sampled rounds with so little noise that
-    composing them numerically would exhaust memory.
+    Monotone in `rounds`; no rounds cost nothing. See the module for when sampling amplifies.
+
+    Args:
+        participation: what the selector enforces.
+        noise_multiplier: std of z over the clip norm.
+        rounds: from 0 to the mechanism's horizon.
+
+    Raises:
+        BadInput: `add_remove` without Poisson sampling, values out of range, or sampled rounds with so little noise
+            that their numerical composition would exhaust memory (which is refused before it begins).
     """
     if not 0 < noise_multiplier < math.inf:
         raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")

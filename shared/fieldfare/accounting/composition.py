@@ -3,12 +3,18 @@
 A discrete loss has mass p_l at the loss l h (l an integer, h the grid step) and the rest at infinity. It dominates a
 mechanism where delta(e) = sum over l h > e of p_l (1 - exp(e - l h)) + p_inf bounds its hockey-stick divergence; such
 losses compose by convolution (Meiser and Mohammadi 2018; Koskela, Jalko and Honkela 2020, equation (6)), so n of them
-have the n-th power of the Fourier transform. Transforms are kept, so that the same mechanisms composed once more - the
-next round of a run - cost a power and an inverse transform.
+have the n-th power of the Fourier transform. Transforms are kept: composing the same mechanisms once more, as the next
+round of a run does, costs a power and an inverse transform.
 
-Two things make a computed delta differ from the true one of the discrete loss, and both are bounded: mass outside the
-window that one transform can hold comes in again at its other end (at most `_OUTSIDE`, by Chernoff's bound), and
-rounding, which a power raises with the exponent. `Composition.slack` is added to every delta for both.
+A computed delta differs from the true one of the discrete loss for two reasons, and both are bounded. Mass outside the
+window of the transform wraps around to its other end (at most `_OUTSIDE`, by Chernoff's bound). And the transform
+rounds, by an error that grows with the power. `Composition.slack` covers both and is added to every delta.
+
+**Why not dp_accounting's PLD.** A run asks for epsilon after every round. On the same grid, one new number of rounds
+takes dp_accounting's `self_compose` 24 times as long (16 ms against 0.65 ms; rate 202/3243, sigma 2.18, 64 rounds) or
+13 times (83 ms against 6.4 ms; rate 0.01, sigma 1, 1000 rounds); composing one more round onto the last result takes it
+5.7 times as long in both. The values agree to 2e-8. Here the grid is also bounded before anything is computed on it,
+and the transform's error enters the bound. dp_accounting is the tests' second opinion (tests/core/accounting).
 """
 
 from __future__ import annotations
@@ -24,11 +30,11 @@ from scipy.signal import lfilter
 Vector = NDArray[np.float64]
 
 _OUTSIDE = 1e-15
-"""Most mass that may lie outside of the window at either end."""
+"""Most mass that may lie outside the window at either end."""
 _ROUNDING = 1e-12
 """For the transforms' rounding, three orders above what tests measure."""
 _NEGLIGIBLE = -60.0
-"""Logarithm of a factor of the transform below which it is zero: what is left out of a sum of 2^22 is below 1e-19."""
+"""Factors of the transform with a smaller logarithm count as 0: in a sum of 2^22 they are below 1e-19 together."""
 _ORDERS = 2.0 ** np.arange(-10.0, 9.0)
 """Orders tried in Chernoff's bound. Any gives a bound; a poor one only makes the window wider."""
 
@@ -48,7 +54,7 @@ class DiscreteLoss:
         """The least loss on this grid whose deltas are at least `deltas` at (lowest + i) step, and that dominates.
 
         Its delta is linear in exp(epsilon) between these points, and a hockey-stick divergence is convex in it
-        (Doroshenko et al. 2022, Algorithm 1). deltas: two or more, not rising but for rounding.
+        (Doroshenko et al. 2022, Algorithm 1). deltas: two or more, which do not rise except by rounding.
         """
         deltas = np.minimum.accumulate(deltas)
         rises, growth = np.diff(deltas), math.expm1(step)
@@ -70,15 +76,15 @@ def _log_transform(loss: DiscreteLoss, size: int) -> NDArray[np.complex128]:
 
 def _log_moments(losses: Vector, probs: Vector) -> Vector:
     """log of sum p exp(order loss) for every order."""
-    there = probs > 0
-    losses, probs = losses[there], probs[there]
+    positive = probs > 0
+    losses, probs = losses[positive], probs[positive]
     top = float(losses.max())
     with np.errstate(under="ignore"):
         return np.array([order * top + math.log(float(probs @ np.exp(order * (losses - top)))) for order in _ORDERS])
 
 
 class Composition:
-    """Independent losses together: `parts` are (loss, how many of it), all on the same grid."""
+    """Independent losses together: `parts` are (loss, how many times), all on the same grid."""
 
     def __init__(self, parts: Sequence[tuple[DiscreteLoss, int]]) -> None:
         self.step = step = parts[0][0].step
@@ -115,10 +121,11 @@ class Composition:
         if at < 0:
             if self._first == 1 or self._mass[0] <= target:
                 return 0.0
-            at = 0  # every loss is above 0: below the first of them delta goes on rising
+            at = 0  # every loss is above 0, and below the first of them delta still rises
         loss = (self._first + at) * self.step
-        found = loss + math.log((self._mass[at] - target) / self._weighted[at])
-        return max(0.0, min(found, loss)) * (1 + 1e-12) + 1e-12
+        root = loss + math.log((self._mass[at] - target) / self._weighted[at])
+        # Rounded up: this is an upper bound.
+        return max(0.0, min(root, loss)) * (1 + 1e-12) + 1e-12
 
 
 def _window(parts: Sequence[tuple[DiscreteLoss, int]]) -> tuple[int, int]:
@@ -128,13 +135,14 @@ def _window(parts: Sequence[tuple[DiscreteLoss, int]]) -> tuple[int, int]:
     down = sum(n * p.moments_down for p, n in parts)
     highest = float(np.min((up - math.log(_OUTSIDE)) / _ORDERS)) / step
     lowest = -float(np.min((down - math.log(_OUTSIDE)) / _ORDERS)) / step
-    # Chernoff's bound may lie outside of what is possible at all.
+    # Chernoff's bound may lie beyond the largest possible loss.
     top = min(sum(n * p.highest for p, n in parts), math.ceil(highest))
     bottom = max(sum(n * p.lowest for p, n in parts), math.floor(lowest))
     return min(bottom, top), max(top, 1)
 
 
 def _convolved(parts: Sequence[tuple[DiscreteLoss, int]], size: int) -> Vector:
+    """Masses of the sum of all losses around a circle of `size`."""
     logarithms = [(_log_transform(p, size), n) for p, n in parts]
     kept = np.flatnonzero(sum(n * logarithm.real for logarithm, n in logarithms) > _NEGLIGIBLE)
     whole = np.zeros(size // 2 + 1, np.complex128)

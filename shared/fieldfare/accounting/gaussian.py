@@ -1,7 +1,7 @@
-"""The exact privacy of one Gaussian mechanism, and the looser zCDP conversion beside it.
+"""The exact privacy of one Gaussian mechanism, and the looser conversion from zCDP.
 
 A mechanism is mu-GDP when telling its two output distributions apart is at least as hard as telling N(0, 1) from
-N(mu, 1) (Dong, Roth and Su 2022). Releasing C x + z with sensitivity s and noise multiplier sigma is (s/sigma)-GDP,
+N(mu, 1) (Dong, Roth and Su 2022). Showing C x + z with sensitivity s and noise multiplier sigma is (s/sigma)-GDP,
 also when x is chosen adaptively. Then, with Phi the standard normal distribution function (Balle and Wang 2018,
 Theorem 8; Dong et al. 2022, Corollary 2.13),
 
@@ -11,7 +11,7 @@ Both terms share one density: with x = epsilon/mu - mu/2, phi(x) = e^epsilon phi
 
     delta(epsilon) = phi(x) [R(x) - R(x + mu)],     R(s) = Phi(-s) / phi(s)   (the Mills ratio).               (2)
 
-That needs no e^epsilon and does not underflow; where the difference would cancel it is integrated instead,
+This form needs no e^epsilon and does not underflow. Where the difference would cancel, it is integrated instead:
 
     R(x) - R(x + mu) = int_x^{x + mu} H(s) ds,      H(s) = -R'(s) = 1 - s R(s) > 0.                            (3)
 """
@@ -122,7 +122,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """epsilon at `delta` of any rho-zCDP mechanism: looser than the exact curve of the Gaussian that has that rho.
+    """epsilon at `delta` of any rho-zCDP mechanism: looser than the exact curve of the Gaussian with that rho.
 
     inf over alpha > 1 of rho alpha + log(1/(alpha delta))/(alpha - 1) + log(1 - 1/alpha), cut at 0 (Canonne, Kamath
     and Steinke 2020, Proposition 12; Bun and Steinke 2016 for rho-zCDP). Raises `BadInput`.
@@ -162,7 +162,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     if rho == math.inf:
         return 1.0
 
-    # The derivative of the exponent, increasing in alpha, with the sign turned.
+    # Minus the derivative of the exponent, which increases with alpha.
     def fall(s: float) -> float:
         above = math.exp(s)
         return epsilon + math.log1p(1 / above) - rho * (1 + 2 * above)
@@ -199,7 +199,8 @@ def _log_density(x: float) -> float:
 def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
     """A zero of a decreasing function with function(low) >= 0 >= function(high), from above: function <= 0 there.
 
-    Illinois false position, with bisection as safeguard; stops when the bracket is two neighbouring floats wide.
+    Illinois false position; every third step bisects, as a safeguard. It stops when the bracket is two neighbouring
+    floats wide.
     """
     at_low, at_high = function(low), function(high)
     if at_high > 0:  # rounding at the analytic end of the bracket

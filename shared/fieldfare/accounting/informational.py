@@ -1,11 +1,11 @@
 """Bounds that papers state and Fieldfare shows, but never charges.
 
 They hold for what a federation does not do - releasing only the last model of one pass over convex losses - or are
-looser than what is charged. An `Informational` value is no `PrivacyLoss`: nothing in the ledger accepts it.
+looser than the charge. An `Informational` value is no `PrivacyLoss`: no ledger accepts it.
 
 What is *not* here: the claims of Arora, Marinov and Ullah ("Private Stochastic Convex Optimization: Efficient
 Algorithms for Non-smooth Objectives", early version) that noisy follow-the-regularised-leader gains privacy with the
-number of steps. They are false; `tests/core/test_false_bounds.py` keeps the counterexamples.
+number of steps. They are false; `tests/core/mechanisms/test_false_bounds.py` keeps the counterexamples.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfare.accounting import sampled
 from fieldfare.accounting.gaussian import zcdp_epsilon
 from fieldfare.errors import BadInput
 
 
 @dataclass(frozen=True)
 class Informational:
-    """A value to be shown beside the charge: what it would be if `assumptions` held, according to `source`."""
+    """A value to show next to the charge: what it would be if `assumptions` held, according to `source`."""
 
     rho: float
     """zCDP, adjacency replace-one."""
@@ -38,26 +37,8 @@ class Informational:
         return zcdp_epsilon(self.rho, delta)
 
 
-FIXED_SIZE_ASSUMPTIONS = (
-    "every round's cohort is uniform among all users and secret",
-    "every selected user answers, in every round",
-    "all users are always available",
-)
-
-
-def fixed_size_epsilon(users: int, cohort: int, noise_multiplier: float, rounds: int, delta: float) -> float:
-    """epsilon of independent noise with uniform cohorts of fixed size, replace-one, under `FIXED_SIZE_ASSUMPTIONS`.
-
-    noise_multiplier: noise std over the clip norm, so replacing a user changes 2 / noise_multiplier. An upper bound by
-    privacy loss distributions (`sampled.fixed_size_epsilon`). Raises `BadInput`.
-    """
-    if not 1 <= cohort <= users:
-        raise BadInput(f"cohort = {cohort}", f"must be in [1, {users}].", str(users))
-    return sampled.fixed_size_epsilon(cohort / users, noise_multiplier / 2, rounds, delta)
-
-
 LAST_ITERATE_ASSUMPTIONS = (
-    "nobody ever sees a model but the last",
+    "no model but the last is ever shown",
     "every user's loss is convex",
     "every step size is at most 2 / smoothness, so that steps do not expand",
     "every user takes part in one step, with one gradient",
@@ -76,11 +57,16 @@ def last_iterate(
 ) -> Informational:
     """Amplification by iteration: rho^2/2-zCDP with rho = max_k eta_k / sqrt(sum_{j >= k} sigma_j^2).
 
-    step_sizes: eta_k, shape (n,). noise: sigma_k, shape (n,): step k adds Gaussian noise of std 2 C sigma_k / m to the
-    model, C the clip norm, m the users a step averages over. From "Better Rates for Private Linear Regression in the
-    Proportional Regime via Aggressive Clipping" (Bombari, Seroussi and Mondelli 2025), equation (4.1), after Feldman,
-    Koren and Talwar 2020, Theorem 3.1. Raises `BadInput` naming the assumption that fails - a federation that sends its
-    models to clients fails the first.
+    From "Better Rates for Private Linear Regression in the Proportional Regime via Aggressive Clipping" (Bombari,
+    Seroussi and Mondelli 2025), equation (4.1), after Feldman, Koren and Talwar 2020, Theorem 3.1.
+
+    Args:
+        step_sizes: eta_k, shape (n,).
+        noise: sigma_k, shape (n,): step k adds Gaussian noise of std 2 C sigma_k / m to the model, where C is the clip
+            norm and m the number of users that a step averages over.
+
+    Raises:
+        BadInput: names the assumption that fails. A federation that sends its models to clients fails the first.
     """
     eta, sigma = _schedule(step_sizes, "step_sizes"), _schedule(noise, "noise")
     if eta.shape != sigma.shape:

@@ -1,4 +1,4 @@
-"""What has been released, as a value that composes: the unit in which budgets are reserved, spent and compared."""
+"""Privacy loss, as a value that composes: the unit in which budgets are reserved, spent and compared."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from fieldfare.errors import BadInput
 class PrivacyLoss:
     """A (fully adaptive) composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
 
-    mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
-    sampled: events with amplification by sampling; equal ones are merged and the tuple is sorted, so that losses of
-    the same composition are equal and take O(distinct kinds) space however many rounds went by.
-    concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
+    Args:
+        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
+        sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that losses of
+            the same composition are equal and take O(distinct kinds) space after any number of rounds.
+        concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
-    by privacy loss distributions (see `sampled`). Beside a concentrated one everything is counted as zCDP, without
+    by privacy loss distributions (see `sampled`). Together with a concentrated part, everything counts as zCDP, without
     amplification. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
@@ -60,7 +61,7 @@ class PrivacyLoss:
         return not self.sampled and not self.concentrated
 
     def as_concentrated(self) -> PrivacyLoss:
-        """The same, known by zCDP alone. Raises `BadInput` with sampled events."""
+        """The same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
         if self.sampled:
             raise BadInput("sampled events", "have no concentrated form.", "no amplification by sampling")
         return PrivacyLoss(concentrated=self.rho)
@@ -72,7 +73,7 @@ class PrivacyLoss:
         return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled, rho)
 
     def without_amplification(self) -> PrivacyLoss:
-        """The same releases with every sampling rate 1: a loss without sampled events that this one never exceeds."""
+        """The same with every sampling rate 1: a loss without sampled events that this one never exceeds."""
         inverses = ((event.count, 1 / event.noise_multiplier) for event in self.sampled)
         extra = math.fsum(count * inverse * inverse for count, inverse in inverses)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
@@ -80,9 +81,9 @@ class PrivacyLoss:
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
 
-        With sampled events an upper bound, never above the one without amplification: numerical composition rounds
-        the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed. Never fails
-        for 0 < delta < 1, else `BadInput`.
+        With sampled events it is an upper bound, never above the one without amplification: numerical composition
+        rounds the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed.
+        Raises `BadInput` unless 0 < delta < 1.
         """
         if self.concentrated:
             return zcdp_epsilon(self.without_amplification().rho, delta)
@@ -103,10 +104,10 @@ class PrivacyLoss:
     def to_json(self) -> str:
         """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
         events = [[event.rate, event.noise_multiplier, event.count] for event in self.sampled]
-        said: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
-        if self.concentrated:  # absent where there is none: what older versions wrote stays canonical
-            said["concentrated"] = self.concentrated
-        return json.dumps(said, sort_keys=True, separators=(",", ":"))
+        table: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
+        if self.concentrated:  # absent where there is none, so that what older versions wrote stays canonical
+            table["concentrated"] = self.concentrated
+        return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:

@@ -1,17 +1,17 @@
-"""What a run has spent so far, from who really took part.
+"""What a run has spent so far, from the users who really took part.
 
-Who took part when is public under `zero_out` and `replace_one`: the selector and the network decide it, not what users
-trained on. Given the pattern P of a user, everything that is ever released of the mechanism differs between the two
-worlds by at most sum over pairs of |<C_i, C_j>|, i, j in P (all rows of C), and the first t releases by at most the
+Under `zero_out` and `replace_one`, who took part when is public: the selector and the network decide it, not what users
+trained on. Given the pattern P of a user, everything that the run ever shows of the mechanism differs between the two
+worlds by at most sum over pairs of |<C_i, C_j>|, i, j in P (all rows of C), and its first t rounds by at most the
 planned sensitivity of the first t rows. Both grow with t, so
 
     spent(t) = (factor * min(planned(t), max over users of realised norm) / sigma)^2                            (1)
 
-is an upper bound that never shrinks and never exceeds what the run reserved. Charges that depend on what happened may
-be composed up to a fixed budget like fixed ones: mu^2 adds up under full adaptivity (Smith and Thakurta 2022, for
+is an upper bound that never shrinks and never exceeds what the run reserved. Charges that depend on what happened
+compose up to a fixed budget as fixed ones do: mu^2 adds up under full adaptivity (Smith and Thakurta 2022, for
 Gaussian mechanisms), and the ledger stops at the population's budget.
 
-Under `add_remove` participation is secret, so the worst case of `charge_for` is charged, whoever was drawn.
+Under `add_remove` participation is secret, so the run is charged the worst case of `charge_for`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from fieldfare.participation import (
     Single,
     adjacency_factor,
 )
+from fieldfare.participation_record import ParticipationRecord
 
 Users: TypeAlias = NDArray[np.int64]
 Products: TypeAlias = Callable[[int], tuple[float, NDArray[np.float64]]]
@@ -51,7 +52,7 @@ _PLANNED_POINTS = 64
 
 
 class RealisedCharge:
-    """The running charge of one run. `add` takes a committed round's participants and returns what is spent by then.
+    """The running charge of one run. `add` takes a round's participants and returns what is spent by then.
 
     O(cohort x participations) a round for independent and Toeplitz mechanisms; others ask `pattern_norms` for the
     cohort's patterns. 16 bytes a user and 8 bytes a participation.
@@ -66,7 +67,7 @@ class RealisedCharge:
         *,
         users: int = 0,
     ) -> None:
-        """users: how many indices to make room for now; more are added as they come. Raises as `charge_for`."""
+        """users: how many indices to make room for now; `add` makes room for more. Raises as `charge_for`."""
         self.mechanism, self.participation = mechanism, participation
         self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
         self.planned = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
@@ -80,12 +81,9 @@ class RealisedCharge:
         self._planned_at, self._planned_value = 0, PrivacyLoss()
         self._spent = PrivacyLoss()
         self._largest = 0.0
-        self._head = np.full(users, -1, dtype=np.int32)
-        self._count = np.zeros(users, dtype=np.int32)
+        self._record = ParticipationRecord(users)
         self._squared = np.zeros(users)
-        self._round = np.empty(1024, dtype=np.int32)
-        self._previous = np.empty(1024, dtype=np.int32)
-        self._entries = 0
+        """Each user's realised norm, squared."""
 
     @property
     def spent(self) -> PrivacyLoss:
@@ -98,21 +96,26 @@ class RealisedCharge:
         return float(np.sqrt(self._largest))
 
     def add(self, round: int, users: Users) -> PrivacyLoss:
-        """Count `users` (distinct indices, shape (m,); those whose updates were summed) as participants of `round`.
+        """Count `users` as participants of `round`.
 
-        Rounds come in increasing order. Returns the loss of everything released up to and including `round`. Raises
-        `BadInput`, and changes nothing, for a round out of order or a pattern that the participation does not allow:
-        then no planned charge would be a bound.
+        Args:
+            round: above all earlier ones.
+            users: distinct indices, shape (m,), of those whose updates were summed.
+
+        Returns:
+            The loss of all rounds up to and including `round`.
+
+        Raises:
+            BadInput: a round out of order, or a pattern that the participation does not allow, for which no planned
+                charge would be a bound. Nothing changes then.
         """
         self._require_next(round)
-        who = np.asarray(users, dtype=np.int64)
-        if who.size and (who.min() < 0 or np.unique(who).size != who.size):
+        cohort = np.asarray(users, dtype=np.int64)
+        if cohort.size and (cohort.min() < 0 or np.unique(cohort).size != cohort.size):
             raise BadInput(f"the participants of round {round}", "must be distinct user indices from 0.")
         if self._realised:
-            if who.size:
-                self._grow(int(who.max()) + 1)
-            self._require_allowed(round, who)
-            self._count_in(round, who)
+            self._require_allowed(round, cohort)
+            self._count_in(round, cohort)
         return self._advance(round)
 
     @classmethod
@@ -129,12 +132,13 @@ class RealisedCharge:
 
         Adds the same rounds as the run did, so `spent` is the same to the last bit. Raises as `add`.
         """
-        user, when, known = array("q"), array("i"), 0
+        # Arrays and not lists: a large run has millions of participations.
+        flat_users, flat_rounds, known = array("q"), array("i"), 0
         for index, pattern in enumerate(patterns):
-            user.extend([index] * len(pattern))
-            when.extend(pattern)
+            flat_users.extend([index] * len(pattern))
+            flat_rounds.extend(pattern)
             known = index + 1
-        users, times = np.frombuffer(user, dtype=np.int64), np.frombuffer(when, dtype=np.int32)
+        users, times = np.frombuffer(flat_users, dtype=np.int64), np.frombuffer(flat_rounds, dtype=np.int32)
         if times.size and not 0 <= int(times.min()) <= int(times.max()) < rounds:
             raise BadInput(
                 f"participation in rounds {int(times.min())} to {int(times.max())}", f"{rounds} rounds are committed."
@@ -162,7 +166,8 @@ class RealisedCharge:
             return self._planned_for(self.rounds)
         norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
         realised = norm * norm
-        # planned(t) does not fall with t: what is below an earlier planned(t) is below today's.
+        # planned(t) does not fall with t: a charge below an earlier planned(t) is below this one, which is then never
+        # computed.
         if realised <= self._planned_value.mu_squared:
             charge = realised
         else:
@@ -178,68 +183,38 @@ class RealisedCharge:
             self._planned_at = at
         return self._planned_value
 
-    def _grow(self, users: int) -> None:
-        more = users - self._head.size
-        if more > 0:
-            more = max(more, self._head.size // 8)
-            self._head = np.concatenate([self._head, np.full(more, -1, dtype=np.int32)])
-            self._count = np.concatenate([self._count, np.zeros(more, dtype=np.int32)])
-            self._squared = np.concatenate([self._squared, np.zeros(more)])
-
-    def _require_allowed(self, round: int, who: Users) -> None:
-        before = self._count[who] > 0
-        last = np.where(before, self._round[self._head[who]] if self._entries else 0, -1)
-        wrong = ~_may_follow(self.participation, self.mechanism.rounds, last, self._count[who], round)
+    def _require_allowed(self, round: int, cohort: Users) -> None:
+        last, count = self._record.last_and_count(cohort)
+        wrong = ~_may_follow(self.participation, self.mechanism.rounds, last, count, round)
         if wrong.any():
             index = int(np.flatnonzero(wrong)[0])
             raise BadInput(
-                f"user {int(who[index])} in round {round}",
-                f"last took part in round {int(last[index])}, {int(self._count[who[index]])} times in all, and "
+                f"user {int(cohort[index])} in round {round}",
+                f"last took part in round {int(last[index])}, {int(count[index])} times in all, and "
                 f"{self.participation} does not allow one more.",
             )
 
-    def _count_in(self, round: int, who: Users) -> None:
+    def _count_in(self, round: int, cohort: Users) -> None:
+        self._record.grow(int(cohort.max()) + 1 if cohort.size else 0)
+        if self._record.room > self._squared.size:
+            self._squared = np.concatenate([self._squared, np.zeros(self._record.room - self._squared.size)])
         if self._products is not None:
+            # ||sum of columns||^2 grows by the new column's own square and twice its products with the earlier ones.
             energy, products = self._products(round)
-            growth = np.full(who.size, energy)
+            growth = np.full(cohort.size, energy)
             if products.size:
-                entry = self._head[who]
-                active = np.flatnonzero(entry >= 0)
-                while active.size:
-                    at = entry[active]
-                    growth[active] += 2 * products[self._round[at]]
-                    entry[active] = self._previous[at]
-                    active = active[entry[active] >= 0]
-            self._squared[who] += growth
-            self._append(round, who)
+                for positions, rounds in self._record.entries(cohort):
+                    growth[positions] += 2 * products[rounds]
+            self._squared[cohort] += growth
+            self._record.add(round, cohort)
         else:
-            self._append(round, who)
-            patterns = [self._pattern(user) for user in who.tolist()]
+            self._record.add(round, cohort)
+            patterns = self._record.patterns(cohort)
             distinct = list(dict.fromkeys(patterns))
             norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
-            self._squared[who] = np.square([norms[pattern] for pattern in patterns])
-        if who.size:
-            self._largest = max(self._largest, float(self._squared[who].max()))
-
-    def _append(self, round: int, who: Users) -> None:
-        end = self._entries + who.size
-        if end > self._round.size:
-            more = max(end - self._round.size, self._round.size // 2)
-            self._round = np.concatenate([self._round, np.empty(more, dtype=np.int32)])
-            self._previous = np.concatenate([self._previous, np.empty(more, dtype=np.int32)])
-        self._round[self._entries : end] = round
-        self._previous[self._entries : end] = self._head[who]
-        self._head[who] = np.arange(self._entries, end, dtype=np.int32)
-        self._count[who] += 1
-        self._entries = end
-
-    def _pattern(self, user: int) -> tuple[int, ...]:
-        rounds: list[int] = []
-        entry = int(self._head[user])
-        while entry >= 0:
-            rounds.append(int(self._round[entry]))
-            entry = int(self._previous[entry])
-        return tuple(reversed(rounds))
+            self._squared[cohort] = np.square([norms[pattern] for pattern in patterns])
+        if cohort.size:
+            self._largest = max(self._largest, float(self._squared[cohort].max()))
 
 
 def _may_follow(

@@ -1,16 +1,17 @@
 """Gaussian mechanisms amplified by Poisson sampling, composed by privacy loss distributions.
 
 One event: every user is included independently with probability q and N(0, sigma^2) noise is added to a sum of which
-one user changes at most 1. For a user that is there or not, the dominating pairs are
+one user changes at most 1. For adding or removing a user, the dominating pairs are
 
     (1 - q) N(0, sigma^2) + q N(1, sigma^2)   against   N(0, sigma^2),   in both orders
 
 (Zhu, Dong and Wang 2022, Theorem 11), and dominating pairs compose, also adaptively. Each order's privacy loss
-distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022) and composed by FFT (`composition`),
-and the worse order counts. The points to connect are computed here, all at once and to full relative precision.
+distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022) and composed by FFT (`composition`,
+which says why dp_accounting is not used). The worse order counts. This module computes the points to connect, all at
+once and to full relative precision.
 
-A grid is chosen before anything is computed on it, so a request cannot exhaust memory or time (tiny epsilon, tiny
-sigma, huge counts): at most `MOST_POINTS` points, else there is no grid and callers fall back on the bound without
+The grid is chosen before anything is computed on it, so that no request (tiny epsilon, tiny sigma, huge counts) can
+exhaust memory or time: beyond `MOST_POINTS` points there is no grid, and callers fall back on the bound without
 amplification, or refuse.
 """
 
@@ -32,7 +33,7 @@ MOST_POINTS = 1 << 22
 FINEST, COARSEST = 1e-5, 0.05
 """Grid steps, in units of the privacy loss."""
 SMALLEST_DELTA = 1e-11
-"""Below this the FFT's rounding could matter, and amplification is not claimed."""
+"""Below this the FFT's rounding could matter, so amplification is not claimed."""
 _RELATIVE = 0.0125
 """Largest step, in standard deviations of the narrowest event's loss."""
 _TAIL = 12.0
@@ -41,8 +42,9 @@ _TAIL = 12.0
 
 @dataclass(frozen=True)
 class SampledGaussian:
-    """`count` rounds of Gaussian noise with `noise_multiplier` (std / the most that one user changes), each of which
-    includes every user independently with probability `rate` and releases neither who was included nor how many.
+    """`count` rounds of Gaussian noise, each of which includes every user independently with probability `rate`.
+
+    No round shows who was included, nor how many. noise_multiplier: noise std over the most that one user changes.
     """
 
     rate: float
@@ -64,9 +66,9 @@ Events: TypeAlias = tuple[SampledGaussian, ...]
 def grid_for(mu_squared: float, events: Events) -> float | None:
     """The grid step for composing these, a power of two times `FINEST`; None where no allowed step is coarse enough.
 
-    As fine as the narrowest event needs, as coarse as `MOST_POINTS` forces. The dots' error is of second order in step
-    over standard deviation of the event's loss: 2e-5 of epsilon for most, and 1e-4 where steps would be below 1e-4.
-    Depends on counts by powers of two only, so that neighbouring rounds share cached distributions.
+    The step is as fine as the narrowest event needs, and as coarse as `MOST_POINTS` forces. The discretisation error is
+    of second order in step over standard deviation of the event's loss: 2e-5 of epsilon for most, and 1e-4 where steps
+    would be below 1e-4. Counts enter as powers of two only, so that neighbouring rounds share cached distributions.
     """
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
@@ -93,7 +95,7 @@ def _spread(event: SampledGaussian) -> float:
 
 
 def _reach(noise_multiplier: float) -> float:
-    """The largest loss of one event at rate 1, but for negligible mass; inf for noise that is next to none."""
+    """The largest loss of one event at rate 1, negligible mass aside; inf where the noise all but vanishes."""
     inverse = 1 / noise_multiplier
     return _TAIL * inverse + 0.5 * inverse * inverse
 
@@ -113,7 +115,7 @@ def refusal(mu_squared: float, events: Events) -> str | None:
 def epsilon(mu_squared: float, events: Events, delta: float) -> float:
     """An upper bound on epsilon at `delta`; inf where there is no grid or `delta` is too small for one.
 
-    Remembered: ledger, page and progress ask for the same losses, and each costs some milliseconds.
+    Cached: ledger, page and progress ask for the same losses, and each costs some milliseconds.
     """
     if delta < SMALLEST_DELTA:
         return math.inf
@@ -156,34 +158,15 @@ def _orders(rate: float, noise_multiplier: float, step: float) -> tuple[Discrete
     return with_user, DiscreteLoss.through(step, -high, _deltas_without_user(grid, rate, noise_multiplier))
 
 
-def fixed_size_epsilon(rate: float, noise_multiplier: float, count: int, delta: float) -> float:
-    """epsilon of `count` rounds of a uniform cohort of fixed size, `rate` = cohort / users, adjacency replace-one.
-
-    noise_multiplier: noise std over what *replacing* a user changes at most (twice the clip norm). Both orders of the
-    two worlds obey H_alpha <= f(alpha) = q H(Q || P) at 1 + (alpha - 1)/q for alpha >= 1 (Balle, Barthe and Gaboardi
-    2018, Theorem 10), hence 1 - alpha + alpha f(1/alpha) below 1. That is one convex curve, so a dominating pair, which
-    composes. Raises `BadInput` where no grid fits.
-    """
-    events = (SampledGaussian(rate, noise_multiplier, count),)
-    step, reason = grid_for(0.0, events), refusal(0.0, events)
-    if step is None or delta < SMALLEST_DELTA:
-        raise BadInput(f"{count} rounds at rate {rate:g}", reason or f"delta = {delta:g} is too small for a grid.")
-    high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + _reach(noise_multiplier))) / step)
-    upper = _deltas_with_user(np.arange(high + 1, dtype=np.float64) * step, rate, noise_multiplier)
-    negative = np.arange(-high, 0, dtype=np.float64) * step
-    lower = -np.expm1(negative) + np.exp(negative) * upper[:0:-1]
-    return Composition([(DiscreteLoss.through(step, -high, np.concatenate([lower, upper])), count)]).epsilon(delta)
-
-
 def _deltas_with_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
     """H of (1 - q) P + q Q over P: q times that of Q over P at log((e^epsilon - 1 + q) / q)."""
     moderate = np.minimum(epsilons, 1.0)
     above = np.expm1(moderate) + rate
     inside = above > 0
-    # Large epsilon: without e^epsilon, which would overflow.
+    # For large epsilon, without e^epsilon, which would overflow.
     beyond = epsilons[inside] + np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilons[inside], 1.0)))
     shifted = np.where(epsilons[inside] > 1, beyond, np.log(above[inside]))
-    out = -np.expm1(moderate)  # below log(1 - q) the whole of the difference is positive
+    out = -np.expm1(moderate)  # at epsilon below log(1 - q) the difference is positive everywhere
     out[inside] = rate * _gaussian_deltas(shifted - math.log(rate), 1 / noise_multiplier)
     return np.clip(out, 0.0, 1.0)
 

@@ -11,13 +11,9 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutRe
 from dp_accounting.rdp import RdpAccountant
 
 from fieldfare.accounting import PrivacyLoss, SampledGaussian, gaussian_epsilon
-from fieldfare.accounting.informational import (
-    fixed_size_epsilon,
-    last_iterate,
-    last_iterate_noise,
-    simple_zcdp_epsilon,
-)
+from fieldfare.accounting.informational import last_iterate, last_iterate_noise, simple_zcdp_epsilon
 from fieldfare.errors import BadInput
+from oracles.fixed_size_cohorts import fixed_size_epsilon
 
 HOLDS: dict[str, Any] = {"only_last_released": True, "convex": True, "smoothness": 1.0, "participations": 1}
 

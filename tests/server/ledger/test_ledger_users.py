@@ -17,7 +17,6 @@ from sqlalchemy import event
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, blobs
-from fieldfare_server.ledger.participation import ParticipationState
 from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
 from support.ledgers import commit, digest, gaussian, start
 
@@ -63,20 +62,6 @@ def test_blobs_do_not_inflate_without_end() -> None:
 def test_a_participation_takes_few_bytes() -> None:
     rng = np.random.default_rng(0)
     assert len(blobs.encode(rng.choice(1_000_000, 1000, replace=False))) < 2.2 * 1000
-
-
-@given(st.lists(st.sets(st.integers(0, 30), max_size=10), max_size=12))
-def test_participation_state_is_what_a_plain_record_is(rounds: list[set[int]]) -> None:
-    state = ParticipationState()
-    for index, users in enumerate(rounds):
-        state.add(index, np.array(sorted(users), dtype=np.int64))
-    plain = [tuple(t for t, users in enumerate(rounds) if user in users) for user in range(31)]
-    assert state.patterns(np.arange(31)) == plain
-    last, count = state.last_and_count(np.arange(31))
-    assert last.tolist() == [pattern[-1] if pattern else -1 for pattern in plain]
-    assert count.tolist() == [len(pattern) for pattern in plain]
-    wanted = [len(pattern) for pattern in plain if pattern]
-    assert state.histogram() == {n: wanted.count(n) for n in set(wanted)}
 
 
 def test_sorted_index_keeps_first_values() -> None:

@@ -37,8 +37,8 @@ def test_every_cell_is_a_plan_the_server_accepts(bench: ModuleType) -> None:
             for rate in grid:
                 plan = bench.plan_of(bench.with_rate(optimizer, rate), mechanism)
                 assert plan.privacy.epsilon == 1.0
-                table = plan.server_optimizer
-                assert table.get("base", table)["learning_rate"] == rate
+                spec = plan.server_optimizer
+                assert getattr(spec, "base", spec).learning_rate == rate
 
 
 def test_the_report_says_what_it_is_and_leaves_gaps_open(bench: ModuleType) -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
-from fieldfare_server.ledger.participation import ParticipationState
+from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.run.selection import NotEnoughUsers, Selector, Standing, require_possible
 
 FALSE_ALARM = 1e-6
@@ -52,7 +52,7 @@ SCHEMES = st.one_of(
 def test_no_schedule_of_dropouts_and_absences_breaks_a_constraint(
     scheme: Participation, users: int, rounds: int, cohort: int, over: float, dropout: float, gone: float, seed: int
 ) -> None:
-    rng, taken = np.random.default_rng(seed), ParticipationState(users)
+    rng, taken = np.random.default_rng(seed), ParticipationRecord(users)
     sampled = isinstance(scheme, Poisson | CyclicPoisson)
     chooser = selector(scheme, rounds, cohort, 1.0 if sampled else over, seed=seed, fewest=1)
     for t in range(rounds):
@@ -73,7 +73,7 @@ def test_no_schedule_of_dropouts_and_absences_breaks_a_constraint(
 
 @pytest.mark.parametrize("users", [12, 500])  # below and above the size at which few candidates are drawn first
 def test_a_cohort_is_uniform_among_the_eligible(users: int) -> None:
-    taken = ParticipationState(users)
+    taken = ParticipationRecord(users)
     tired = np.arange(0, users, 3)
     taken.add(4, tired)
     chooser, rng = Selector(MinSeparation(5), 20, 4), np.random.default_rng(11)
@@ -88,7 +88,7 @@ def test_a_cohort_is_uniform_among_the_eligible(users: int) -> None:
 
 def test_pairs_are_uniform_too() -> None:
     chooser, rng, users = Selector(Single(), 1, 2), np.random.default_rng(12), 20
-    nobody = ParticipationState(users)
+    nobody = ParticipationRecord(users)
     pairs: dict[tuple[int, int], int] = defaultdict(int)
     for _ in range(20_000):
         a, b = chooser.select(0, np.arange(users), nobody.last_and_count, rng, rng.random)
@@ -100,7 +100,7 @@ def test_pairs_are_uniform_too() -> None:
 def test_poisson_inclusions_are_independent_coins() -> None:
     rate, users, rounds = 0.1, 30, 20_000
     chooser, rng = Selector(Poisson(rate), rounds, 3), np.random.default_rng(13)
-    taken = ParticipationState(users)
+    taken = ParticipationRecord(users)
     included = np.zeros((rounds, users), dtype=bool)
     for t in range(rounds):
         included[t, chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random)] = True
@@ -116,7 +116,7 @@ def test_poisson_inclusions_are_independent_coins() -> None:
 
 
 def test_a_poisson_coin_is_never_more_probable_than_the_rate_that_is_charged() -> None:
-    grid, nobody = 2.0**-53, ParticipationState(4)
+    grid, nobody = 2.0**-53, ParticipationRecord(4)
     # Of the 2^53 values of a coin, those below rate 2^53 must include the user: here 5 of them, for a rate of 5.5.
     coins = np.array([0, 4 * grid, 5 * grid, 1 - grid])
     chooser, rng = Selector(Poisson(5.5 * grid), 1, 1), np.random.default_rng(0)
@@ -126,7 +126,7 @@ def test_a_poisson_coin_is_never_more_probable_than_the_rate_that_is_charged() -
 
 
 def test_a_poisson_coin_does_not_depend_on_who_else_is_there() -> None:
-    users, nobody = 200, ParticipationState(200)
+    users, nobody = 200, ParticipationRecord(200)
     coins = np.random.default_rng(3).random(users)
     chooser, rng = Selector(Poisson(0.4), 1, 80), np.random.default_rng(0)
     everybody = chooser.select(0, np.arange(users), nobody.last_and_count, rng, lambda n: coins[:n])
@@ -136,7 +136,7 @@ def test_a_poisson_coin_does_not_depend_on_who_else_is_there() -> None:
 
 
 def test_poisson_neither_fills_nor_cuts_a_cohort() -> None:
-    chooser, nobody = Selector(Poisson(1.0), 3, 2), ParticipationState(50)
+    chooser, nobody = Selector(Poisson(1.0), 3, 2), ParticipationRecord(50)
     assert (
         chooser.select(
             0, np.arange(50), nobody.last_and_count, np.random.default_rng(0), np.random.default_rng(0).random
@@ -157,7 +157,7 @@ def test_poisson_neither_fills_nor_cuts_a_cohort() -> None:
 
 def test_a_cyclic_user_has_one_group_for_the_whole_run() -> None:
     users, groups = 300, 4
-    taken, rng = ParticipationState(users), np.random.default_rng(2)
+    taken, rng = ParticipationRecord(users), np.random.default_rng(2)
     chooser = selector(CyclicPoisson(groups, 0.5), 40, 10)
     for t in range(40):
         taken.add(t, chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random))
@@ -181,7 +181,7 @@ def test_places_follow_from_the_key_and_not_from_how_many_users_there_are() -> N
 
 def test_fixed_order_deals_equal_cohorts_and_epochs_repeat() -> None:
     users, period = 700, 7
-    taken, rng = ParticipationState(users), np.random.default_rng(3)
+    taken, rng = ParticipationRecord(users), np.random.default_rng(3)
     chooser = selector(FixedOrder(period), 21, 100)
     cohorts = []
     for t in range(21):
@@ -194,7 +194,7 @@ def test_fixed_order_deals_equal_cohorts_and_epochs_repeat() -> None:
 
 
 def test_over_selection_asks_more_and_takes_what_there_is() -> None:
-    taken, rng = ParticipationState(100), np.random.default_rng(4)
+    taken, rng = ParticipationRecord(100), np.random.default_rng(4)
     chooser = Selector(Single(), 10, 20, 1.25, fewest=20)
     sizes = []
     for t in range(4):
@@ -208,7 +208,7 @@ def test_over_selection_asks_more_and_takes_what_there_is() -> None:
 
 
 def test_the_refusal_says_who_rests() -> None:
-    taken, rng = ParticipationState(10), np.random.default_rng(4)
+    taken, rng = ParticipationRecord(10), np.random.default_rng(4)
     taken.add(0, np.arange(6))
     chooser = Selector(MinSeparation(3, 2), 10, 5, fewest=5)
     with pytest.raises(NotEnoughUsers, match=r"4 may take part \(6 rest .* cohort of 4"):
@@ -216,7 +216,7 @@ def test_the_refusal_says_who_rests() -> None:
 
 
 def test_the_same_key_selects_the_same_cohort() -> None:
-    taken = ParticipationState(5000)
+    taken = ParticipationRecord(5000)
     picks = [
         Selector(Single(), 3, 10).select(
             0, np.arange(5000), taken.last_and_count, np.random.default_rng(9), np.random.default_rng(9).random
@@ -231,7 +231,7 @@ def test_an_availability_model_restricts_the_pool() -> None:
         def __call__(self, round: int, users: np.ndarray) -> np.ndarray:
             return users % 2 == round % 2
 
-    taken, rng = ParticipationState(40), np.random.default_rng(1)
+    taken, rng = ParticipationRecord(40), np.random.default_rng(1)
     for scheme in (Single(), Poisson(0.5)):
         chooser = Selector(scheme, 5, 5, availability=Even())
         assert np.all(chooser.select(3, np.arange(40), taken.last_and_count, rng, rng.random) % 2 == 1)
@@ -260,7 +260,7 @@ def test_refuses_a_round_beyond_the_horizon() -> None:
         Selector(Single(), 5, 1).select(
             5,
             np.arange(3),
-            ParticipationState(3).last_and_count,
+            ParticipationRecord(3).last_and_count,
             np.random.default_rng(0),
             np.random.default_rng(0).random,
         )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.answers import Answers
 
 
@@ -15,8 +16,7 @@ def _answers(request: Request) -> Answers:
 
 
 AnswersOf = Annotated[Answers, Depends(_answers)]
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-PopulationName = Annotated[str, Path(max_length=100, pattern=NAME, examples=["aircraft"])]
-RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["7f3a90c1d2e4"])]
+PopulationName = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["aircraft"])]
+RunId = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["7f3a90c1d2e4"])]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]

@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.auth import Admin, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import NAME, AnswersOf, Cursor, Limit
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit
 from fieldfare_server.api.schemas import AuditRow, Page, Verification
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -26,7 +27,7 @@ def audit(
     answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
-    run: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
+    run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
 ) -> Response:
     """Append-only rows, newest first. The hash of a row covers the row before it."""
     return conditional(request, answers.audit(cursor, limit, run))

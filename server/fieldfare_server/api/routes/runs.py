@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import NAME, AnswersOf, Cursor, Limit, RunId
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit, RunId
 from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
 from fieldfare_server.api.schemas import Request as RunRequest
 
@@ -27,7 +28,7 @@ def runs(
     answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
-    population: Annotated[str | None, Query(max_length=100, pattern=NAME)] = None,
+    population: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
 ) -> Response:
     """Runs, newest first."""
     return conditional(request, answers.runs(cursor, limit, population))

@@ -1,0 +1,18 @@
+"""The one reader of plan files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The validated plan in a TOML file. Raises `BadInput`."""
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise BadInput(f"plan file {str(path)!r}", f"cannot be read: {reason}.") from None
+    return Plan.from_toml(text)

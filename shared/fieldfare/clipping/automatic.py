@@ -1,0 +1,22 @@
+"""Automatic clipping: every update has about the same length."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from fieldfare.clipping.base import MARGIN, ClippingSpec, clippings, divide
+
+
+@clippings.register
+class Automatic(ClippingSpec):
+    """v norm / (||v|| + stabiliser) (Bu et al. 2023, AUTO-S): `norm` sets only the scale. Zero stays zero."""
+
+    kind: Literal["automatic"] = "automatic"
+    stabiliser: float = Field(default=0.01, ge=0)
+
+    def factors(self, norms: torch.Tensor) -> torch.Tensor:
+        scaled = divide(self.norm * (1.0 - MARGIN), norms + self.stabiliser)
+        return torch.where(norms > 0, scaled, 0.0)

@@ -1,0 +1,82 @@
+"""What every kind of clipping says of itself: its norm, its bounds, and the factor for a vector of a given norm."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field
+
+from fieldfare.registry import Registry, Table
+
+MARGIN = 2.0**-17
+"""Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most 2^-17.9), the
+rounding of the product to float32, and that of a float64 sum of many users to float32."""
+
+Layout = Sequence[slice]
+"""Where each layer lies in the flat vector, in order and without gaps: `fieldfare.schema.Schema.slices()`."""
+
+
+class ClippingSpec(Table, ABC):
+    """The `[clipping]` part of a plan. One final subclass a kind."""
+
+    kind: str
+    norm: float = Field(default=1.0, ge=1e-20, le=1e20, description="L2 clip norm of one user's update")
+    linf_filter: float | None = Field(
+        default=None, gt=0, description="updates with a coordinate above this count as zero (100 in published runs)"
+    )
+
+    counts: ClassVar[int] = 0
+    """How many indicators the reply sums for each user, in addition to the update."""
+
+    @property
+    def bound(self) -> float:
+        """The largest L2 norm of one user's clipped update."""
+        return self.norm
+
+    @property
+    def joint_bound(self) -> float:
+        """The largest L2 norm of one user's whole contribution, indicators included.
+
+        This is the "clip" of noise multiplier x clip: the noise of every noised coordinate has this scale.
+        """
+        return self.bound
+
+    @property
+    def indicator_weight(self) -> float:
+        """What multiplies an indicator in the noised vector."""
+        return 1.0
+
+    def at(self, norm: float) -> Self:
+        """This spec with the norm of a later round, which is what the nodes of that round receive."""
+        return self.model_copy(update={"norm": norm})
+
+    def mean_scale(self, norm: float) -> float:
+        """What multiplies the noised mean update of a round that was clipped at `norm`."""
+        return 1.0
+
+    @abstractmethod
+    def factors(self, norms: torch.Tensor) -> torch.Tensor:
+        """What multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are finite."""
+
+    def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
+        """The parts of a vector of `numel` coordinates that are clipped independently, each with its own spec."""
+        return ((slice(0, numel), self),)
+
+
+clippings: Registry[ClippingSpec] = Registry("clipping")
+parse = clippings.parse
+"""The spec of a mapping such as {"kind": "flat", "norm": 1.0}. Raises `BadInput`."""
+
+
+def divide(bound: float, norms: torch.Tensor) -> torch.Tensor:
+    """bound / norms, and 0 where a norm is 0."""
+    return torch.where(norms > 0, bound / torch.where(norms > 0, norms, 1.0), 0.0)
+
+
+def flat_factors(bound: float, norms: torch.Tensor) -> torch.Tensor:
+    """min(1, bound / norm), less `MARGIN` where it shortens: float64 (users,) -> float64 (users,)."""
+    limit = bound * (1.0 - MARGIN)
+    return torch.where(norms > limit, divide(limit, norms), 1.0)

@@ -1,0 +1,105 @@
+"""The arithmetic of clipping on a block of updates: norms that never overflow, scaling that never exceeds a bound."""
+
+from __future__ import annotations
+
+import torch
+
+from fieldfare.clipping.base import ClippingSpec, Layout
+
+_BLOCK = 128
+"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""
+
+_PLAIN = (1e-6, 1e15)
+"""Between these largest coordinates, no square that matters overflows or vanishes in float32."""
+
+_CHUNK = 1 << 20
+"""Elements that are widened to float64 at a time."""
+
+
+def norms(updates: torch.Tensor) -> torch.Tensor:
+    """The L2 norm of each row, float32 (users, d) -> float64 (users,), within a relative 2^-17.9 = 4.1e-6.
+
+    Not finite if and only if the row is not. A row's norm depends on that row alone.
+    """
+    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays bounded.
+    whole = updates.shape[1] // _BLOCK * _BLOCK
+    parts = [updates[:, whole:].to(torch.float64)]
+    if whole:
+        blocks = updates[:, :whole].reshape(updates.shape[0], whole // _BLOCK, _BLOCK)
+        blocks = torch.linalg.vector_norm(blocks, dim=2)
+        parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
+    row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
+    if whole:
+        peak = _peaks(updates)
+        odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))
+        if bool(odd.any()):
+            row_norms[odd] = _wide_norms(updates[odd])
+    return row_norms
+
+
+def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
+    """Clip each row of `updates`, float32 (users, d), in place.
+
+    Guarantee: every row is finite afterwards and its norm, computed in float64, is at most `spec.bound`. A row with a
+    NaN or an infinity, or beyond `linf_filter`, becomes zero. Rows do not influence each other.
+    Raises ValueError on another dtype or shape, or a layout that does not cover d.
+    """
+    _zero_bad_rows_(updates, spec)
+    for columns, part in spec.blocks(layout, updates.shape[1]):
+        _scale_(updates[:, columns], part.factors(norms(updates[:, columns])))
+
+
+def count_over(updates: torch.Tensor, spec: ClippingSpec) -> int:
+    """How many rows of `updates`, float32 (users, d), exceed `spec.norm`: the sum of e of `AdaptiveQuantile`.
+
+    Call it before `clip_`. It zeroes, and does not count, the rows that `clip_` would zero.
+    Raises ValueError on another dtype or shape.
+    """
+    _zero_bad_rows_(updates, spec)
+    return int((norms(updates) > spec.norm).sum())
+
+
+def _zero_bad_rows_(updates: torch.Tensor, spec: ClippingSpec) -> None:
+    """Zero the rows that are not finite or beyond the filter."""
+    if updates.ndim != 2 or updates.dtype != torch.float32:
+        raise ValueError(f"updates must be float32 (users, d), not {updates.dtype} {tuple(updates.shape)}")
+    if updates.shape[1] == 0:
+        return
+    peak = _peaks(updates)
+    bad = ~torch.isfinite(peak)
+    if spec.linf_filter is not None:
+        bad |= peak > spec.linf_filter
+    if bool(bad.any()):
+        updates[bad] = 0.0
+
+
+def _scale_(block: torch.Tensor, factors: torch.Tensor) -> None:
+    """Multiply row i by factors[i], float64 (users,). The product errs by at most 2^-23 of itself."""
+    plain = (factors == 0) | ((factors > 1e-30) & (factors < 1e30))
+    # Most cohorts have rows to shorten; one in which every factor is 1 is left untouched, bit for bit.
+    if bool((factors[plain] != 1.0).any()):
+        block.mul_(torch.where(plain, factors, 1.0).to(torch.float32)[:, None])
+    for row in torch.nonzero(~plain).flatten().tolist():
+        # The factor of a huge vector is below the smallest normal float32.
+        for columns in _chunks(block[row : row + 1]):
+            block[row, columns] = (block[row, columns].to(torch.float64) * factors[row]).to(torch.float32)
+
+
+def _peaks(updates: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude in each row, (users,). NaN where the row has one."""
+    return torch.maximum(updates.amax(dim=1), -updates.amin(dim=1))
+
+
+def _wide_norms(updates: torch.Tensor) -> torch.Tensor:
+    """As `norms`, in float64, where the square of no float32 overflows or vanishes; slower."""
+    squared = torch.zeros(updates.shape[0], dtype=torch.float64, device=updates.device)
+    for columns in _chunks(updates):
+        squared += updates[:, columns].to(torch.float64).square().sum(dim=1)
+    return squared.sqrt()
+
+
+def _chunks(updates: torch.Tensor) -> list[slice]:
+    """Columns in runs of at most `_CHUNK` elements."""
+    users, numel = updates.shape
+    width = max(1, _CHUNK // max(1, users))
+    return [slice(start, min(start + width, numel)) for start in range(0, numel, width)]
