@@ -25,10 +25,10 @@ from fastapi.responses import HTMLResponse
 
 import large_ledger
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import serve_in_thread, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "api"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "server" / "api"))
 from chromium import chromium
 
 WATCH = """

@@ -15,8 +15,7 @@ from fieldfare_server.api.auth import Authenticator
 from fieldfare_server.api.events import Broker
 from fieldfare_server.api.guard import Guard
 from fieldfare_server.api.health import Readiness
-from fieldfare_server.api.measure import Measure
-from fieldfare_server.api.metrics import Metrics
+from fieldfare_server.api.metrics import Measure, Metrics
 from fieldfare_server.api.openapi import describe
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings

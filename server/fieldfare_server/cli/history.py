@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.schemas import Run
-from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
@@ -102,28 +102,22 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
             )
 
 
+@on_ledger()
 def abandon(
+    opened: Ledger,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> Answer:
     """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
     Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
     """
-    with refusals(json_):
-        directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            ended = opened.abandon(run, reason=reason, actor=actor())
-        if json_:
-            print_json(_from_view(ended))
-        else:
-            out.print(
-                f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
-                f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
-            )
+    ended = opened.abandon(run, reason=reason, actor=actor())
+    text = (
+        f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
+        f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
+    )
+    return Answer(_from_view(ended), lambda: out.print(text))
 
 
 def report(
