@@ -211,4 +211,5 @@ class Guard:
 
 
 def _has_port(host: str) -> bool:
+    # The colons of a bare `[::1]` begin no port.
     return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host

@@ -96,7 +96,7 @@ class Client:
         self._http.close()
 
     def me(self) -> Me:
-        """Who the service takes this client for."""
+        """This client, as the service sees it."""
         return self._get("/v1/me", Me)
 
     def ready(self) -> Health:
@@ -152,7 +152,7 @@ class Client:
         return self._request(run_id, "pause")
 
     def resume(self, run_id: str) -> Accepted:
-        """Take a pause back. Needs scope admin."""
+        """Cancel a pause. Needs scope admin."""
         return self._request(run_id, "resume")
 
     def events(self, last_id: int | None = None) -> Iterator[Event]:

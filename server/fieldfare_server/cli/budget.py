@@ -37,7 +37,7 @@ def budget(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """What each population has spent, has promised, and has left."""
+    """What each population has spent, reserved and left."""
     with refusals(json_):
         if url is None:
             refuse_without_url(token_file, ca_file)

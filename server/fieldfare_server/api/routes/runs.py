@@ -118,5 +118,5 @@ def pause(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
 
 @router.post("/{run_id}/resume", status_code=202, responses=_REQUEST)
 def resume(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
-    """Take a pause back."""
+    """Cancel a pause."""
     return _accept(answers, run_id, "resume", caller)
