@@ -17,9 +17,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.problems import ProblemError
-from fieldfare_server.api.schemas import Scope
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
 from fieldfare_server.api.store import Store, TokenRecord
+from fieldfare_server.ledger.states import Scope
 
 _LONGEST = 200
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")

@@ -30,7 +30,7 @@ from fieldfare_server.api.store import Request, TokenRecord, Totals
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee, plan_facts
 from fieldfare_server.evidence.statement import Statement, privacy_statement
-from fieldfare_server.ledger import Ledger, notes, views, watch
+from fieldfare_server.ledger import Ledger, runs, views, watch
 
 _CHECKED_AT_ONCE = 20_000
 """Audit rows."""
@@ -152,7 +152,7 @@ class LedgerStore:
             raise _not_found(error) from None
 
     def _audit(self, run_id: str) -> AuditResult | None:
-        row = watch.newest_row(self._database, run_id, notes.RUN_AUDIT)
+        row = watch.newest_row(self._database, run_id, runs.RESIDUAL_TEST)
         if row is None:
             return None
         return AuditResult(
@@ -217,12 +217,12 @@ class LedgerStore:
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Newest first."""
-        page = self._ledger.audit_log(_number(cursor), limit, run=run)
+        page = self._ledger.journal_rows(_number(cursor), limit, run=run)
         return Page[AuditRow](items=tuple(_row(view) for view in page.items), next=_text(page.next))
 
     def events(self, after: int, limit: int) -> Sequence[AuditRow]:
         """Oldest first, after row `after`."""
-        return [_row(view) for view in watch.audit_after(self._database, after, limit)]
+        return [_row(view) for view in watch.journal_after(self._database, after, limit)]
 
     def verify(self, restart: bool = False) -> Verification:
         """Checks the next rows, some tenths of a second's worth."""
@@ -234,7 +234,7 @@ class LedgerStore:
         """Counters over the whole ledger."""
         states, committed = watch.run_states(self._database, time.time())
         void, rejects = self._counts.of()
-        failed = watch.failed_self_tests(self._database)
+        failed = watch.failed_residual_tests(self._database)
         return Totals({"committed": committed, "void": void}, rejects, states, failed)
 
     # -- tokens
@@ -249,7 +249,7 @@ class LedgerStore:
 
     def record_token_use(self, token_id: str, name: str, what: str) -> None:
         """One audit row."""
-        self._ledger.note_token_use(token_id, what, actor=f"token {name}")
+        self._ledger.record_token_use(token_id, what, actor=f"token {name}")
 
     def close(self) -> None:
         """Close the ledger."""
@@ -342,7 +342,7 @@ def _point(point: views.SeriesPoint) -> Point:
     )
 
 
-def _row(view: views.AuditView) -> AuditRow:
+def _row(view: views.JournalView) -> AuditRow:
     return AuditRow(
         id=view.id,
         at=moment(view.at),

@@ -8,12 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare_server.evidence.guarantee import Guarantee
+from fieldfare_server.ledger.states import Scope
 
 T = TypeVar("T")
-
-Scope = Literal["read", "admin"]
-RunState = Literal["running", "paused", "stopping", "interrupted", "done", "stopped", "exhausted", "failed"]
-ACTIVE_STATES: tuple[RunState, ...] = ("running", "paused", "stopping")
 
 
 class _Answer(BaseModel):
@@ -29,7 +26,7 @@ _LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.
 _PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _RUN: dict[str, Any] = {
-    "id": "r-7f3a",
+    "id": "7f3a90c1d2e4",
     "population": "aircraft",
     "state": "running",
     "request": None,
@@ -81,7 +78,7 @@ class Population(_Answer):
         remaining_epsilon=1.68,
         users=3237,
         runs=1,
-        active_run="r-7f3a",
+        active_run="7f3a90c1d2e4",
         rounds_left=40,
         projected_end="2026-01-01T12:40:00Z",
         created_at="2026-01-01T12:00:00Z",
@@ -220,7 +217,7 @@ class Series(_Answer):
     """A run's rounds, down-sampled by the ledger so that a page never downloads them whole."""
 
     model_config = _like(
-        run="r-7f3a",
+        run="7f3a90c1d2e4",
         rounds=64,
         committed_rounds=24,
         planned_epsilon=1.0,
@@ -241,7 +238,7 @@ class Series(_Answer):
 class Histogram(_Answer):
     """How many users took part how often. `users[i]` users took part `i` times; empty under add_remove."""
 
-    model_config = _like(run="r-7f3a", users=[900, 1500, 700], allowed=4, separation=16)
+    model_config = _like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
 
     run: str
     users: tuple[int, ...]
@@ -255,10 +252,10 @@ class AuditRow(_Answer):
     model_config = _like(
         id=51,
         at="2026-01-01T12:24:00Z",
-        actor="run r-7f3a",
+        actor="run 7f3a90c1d2e4",
         event="round.commit",
         population="aircraft",
-        run="r-7f3a",
+        run="7f3a90c1d2e4",
         round=23,
         details={"attempt": 0, "noise_row": 23, "epsilon": 0.61},
         previous=_DIGEST,
@@ -293,7 +290,7 @@ class Verification(_Answer):
 class Accepted(_Answer):
     """A request that the coordinator obeys at the next round boundary."""
 
-    model_config = _like(run="r-7f3a", request="stop", state="stopping")
+    model_config = _like(run="7f3a90c1d2e4", request="stop", state="stopping")
 
     run: str
     request: Literal["stop", "pause", "resume"]

@@ -18,11 +18,11 @@ from fieldfare_server.api.schemas import (
     Round,
     Run,
     RunDetail,
-    Scope,
     Series,
     Verification,
 )
 from fieldfare_server.evidence.statement import Statement
+from fieldfare_server.ledger.states import Scope
 
 Request = Literal["stop", "pause", "resume"]
 

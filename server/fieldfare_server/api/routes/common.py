@@ -17,6 +17,6 @@ def _store(request: Request) -> Store:
 TheStore = Annotated[Store, Depends(_store)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PopulationName = Annotated[str, Path(max_length=100, pattern=NAME, examples=["aircraft"])]
-RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["r-7f3a"])]
+RunId = Annotated[str, Path(max_length=100, pattern=NAME, examples=["7f3a90c1d2e4"])]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]
