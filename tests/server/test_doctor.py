@@ -218,7 +218,7 @@ def lose_lease(side: Side) -> None:
 def trust_nodes(side: Side) -> None:
     with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
         ledger.create_population("believed", 4.0, 1e-6, actor="test")
-        start(ledger, 0.1, population="believed", trust_node_ids=True, run_id="believing")
+        start(ledger, 0.1, population="believed", trust_node_ids=True, id="believing")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from fieldfare_server.api.schemas import (
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee, plan_facts
 from fieldfare_server.evidence.statement import Statement, privacy_statement
-from fieldfare_server.ledger import Ledger, notes, views, watch
+from fieldfare_server.ledger import Ledger, runs, views, watch
 from fieldfare_server.ledger.reads import Reader
 
 _ROWS_A_CHECK = 20_000
@@ -99,7 +99,7 @@ class Answers:
             population = snapshot.population(view.population)
             latest = watch.latest_rounds(snapshot, [run_id]).get(run_id)
             void, rejects = self._counts.of(run_id, snapshot)
-            test = watch.newest_row(snapshot, run_id, notes.RUN_AUDIT)
+            test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
         # None for a plan of another version; the ledger's own columns are shown all the same.
         facts = plan_facts(view)
         settings = view.plan.get("run", {})
@@ -176,12 +176,12 @@ class Answers:
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""
-        page = self._ledger.audit_log(_parse_cursor(cursor), limit, run=run)
+        page = self._ledger.journal_rows(_parse_cursor(cursor), limit, run=run)
         return Page[AuditRow](items=tuple(map(_audit_row, page.items)), next=_format_cursor(page.next))
 
     def events(self, after: int, limit: int) -> Sequence[AuditRow]:
         """Audit rows after row `after`, oldest first."""
-        return [_audit_row(view) for view in watch.audit_after(self._ledger, after, limit)]
+        return [_audit_row(view) for view in watch.journal_after(self._ledger, after, limit)]
 
     def verify(self, restart: bool = False) -> Verification:
         """Check the next rows of the chain, a bounded number. restart: begin with the first row again."""
@@ -204,7 +204,7 @@ class Answers:
             populations = tuple(_population(snapshot, view) for view in snapshot.populations())
             states, committed = watch.run_states(snapshot, time.time())
             void, rejects = self._counts.of(None, snapshot)
-            failed = watch.failed_self_tests(snapshot)
+            failed = watch.failed_residual_tests(snapshot)
         return Figures(populations, {"committed": committed, "void": void}, rejects, states, failed)
 
 
@@ -353,7 +353,7 @@ def _point(point: views.SeriesPoint) -> Point:
     )
 
 
-def _audit_row(view: views.AuditView) -> AuditRow:
+def _audit_row(view: views.JournalView) -> AuditRow:
     return AuditRow(
         id=view.id,
         at=utc(view.at),

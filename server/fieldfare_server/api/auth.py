@@ -20,7 +20,8 @@ from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.views import Scope, TokenView
+from fieldfare_server.ledger.states import Scope
+from fieldfare_server.ledger.views import TokenView
 
 _LONGEST_SECRET = 200
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -88,7 +89,7 @@ class Authenticator:
             if last is not None and now - last < self._settings.token_audit_seconds:
                 return
             self._recorded[token.id] = now
-        self._ledger.note_token_use(token.id, "read", actor=f"token {token.name}")
+        self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
 
 
 def _unauthorised(detail: str) -> ProblemError:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare_server.evidence.guarantee import Guarantee
-from fieldfare_server.ledger import views
+from fieldfare_server.ledger import states
 
 T = TypeVar("T")
 
@@ -113,8 +113,8 @@ class Run(_Answer):
 
     id: str
     population: str
-    state: views.RunState
-    request: views.Request | None = Field(default=None, description="not yet obeyed")
+    state: states.RunState
+    request: states.Request | None = Field(default=None, description="not yet obeyed")
     task: str
     mechanism: str
     adjacency: str = Field(description="under add_remove no count of users or replies is shown anywhere")
@@ -193,7 +193,7 @@ class Round(_Answer):
 
     index: int
     attempt: int
-    state: views.RoundState
+    state: states.RoundState
     opened_at: datetime
     closed_at: datetime | None = None
     cohort: int | None = Field(description="users asked; not shown under add_remove")
@@ -306,7 +306,7 @@ class Me(_Answer):
     model_config = _like(name="officer", scopes=["read"], anonymous=False, expires_at=None)
 
     name: str
-    scopes: tuple[views.Scope, ...]
+    scopes: tuple[states.Scope, ...]
     anonymous: bool
     expires_at: datetime | None = None
 

@@ -13,9 +13,9 @@ from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
-from fieldfare_server.evidence.recharge import recharge
 from fieldfare_server.evidence.residual_test import audit_run
 from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.deployment.flower import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, new_run_id
 
 
 def run(
@@ -52,7 +51,7 @@ def run(
             text, task = path.read_text(), plan.run.task
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)
-        run_id = resume or secrets.token_hex(6)
+        run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             output = submit(
                 Path(work),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +16,7 @@ from fieldfare_server.cli.progress import local_grid, require_users, run_here
 from fieldfare_server.deployment.flower import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.run.session import Session
 
 
@@ -48,7 +47,7 @@ def simulate(
         if engine == "flower":
             if path:
                 read_plan(path)
-            run_id = resume or secrets.token_hex(6)
+            run_id = resume or new_run_id()
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:

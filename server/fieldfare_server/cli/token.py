@@ -11,7 +11,7 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.views import Scope
+from fieldfare_server.ledger.states import Scope
 
 token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=True)
 

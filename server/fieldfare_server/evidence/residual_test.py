@@ -246,5 +246,5 @@ def audit_run(ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})
     if found is not None:
         body["canaries"] = found.model_dump(mode="json")
-    ledger.note_audit(run_id, body, actor=actor)
+    ledger.record_residual_test(run_id, body, actor=actor)
     return result

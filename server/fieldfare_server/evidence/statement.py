@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fieldfare_server.evidence.guarantee import ADJACENCY, Guarantee, PlanFacts, accountant, guarantee, plan_facts, up
-from fieldfare_server.ledger import notes, views, watch
+from fieldfare_server.ledger import runs, views, watch
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.reads import Reader
 
@@ -106,7 +106,7 @@ def privacy_statement(ledger: Reader, run_id: str) -> Statement:
     card = guarantee(run, population)
     counts = ledger.participation_histogram(run_id)
     others = _other_runs(ledger, run)
-    audit = watch.newest_row(ledger, run_id, notes.RUN_AUDIT)
+    audit = watch.newest_row(ledger, run_id, runs.RESIDUAL_TEST)
     private = run.noise_source != SEEDED
     sections = (
         _setting(run, population),

@@ -135,7 +135,7 @@ def test_a_slow_client_is_cut_and_holds_up_nobody(live: LiveLedger) -> None:
             await anext(stream)  # hello
         seen = 0
         for _ in range(20):
-            live.ledger.note_token_use(token, "read", actor="test")
+            live.ledger.record_token_use(token, "read", actor="test")
             await anext(quick)
             seen += 1
         left = [part async for part in slow]
