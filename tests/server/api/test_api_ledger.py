@@ -140,7 +140,7 @@ def test_tokens_are_the_ledgers(client: TestClient, ledger: Ledger) -> None:
 
 
 def test_the_guarantee_says_what_was_charged(client: TestClient, ledger: Ledger) -> None:
-    run = ledger_data.start(ledger, "run-1")
+    ledger_data.start(ledger, "run-1")
     card = client.get("/v1/runs/run-1").json()["guarantee"]
     facts = {fact["name"]: fact["value"] for fact in card["facts"]}
     assert facts["Noise multiplier"] == "4"
