@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Table, select, text, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, RunHandle, chain, models
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle, chain, models
 from fieldfare_server.ledger.journal import read_head
 
 POPULATION = "large"
@@ -46,16 +46,18 @@ def start(ledger: Ledger, name: str, rounds: int) -> RunHandle:
     """A run under way."""
     described = plan(rounds)
     handle = ledger.start_run(
-        described.to_json(),
-        described.digest(),
-        POPULATION,
-        rounds,
-        LOSS,
-        noise_source="secure",
-        key_commitment=hashlib.sha256(name.encode()).hexdigest(),
-        trust_node_ids=False,
+        NewRun(
+            described.to_json(),
+            described.digest(),
+            POPULATION,
+            rounds,
+            LOSS,
+            noise_source="secure",
+            key_commitment=hashlib.sha256(name.encode()).hexdigest(),
+            trust_node_ids=False,
+            id=name,
+        ),
         holder="benchmark",
-        run_id=name,
     )
     handle.register_users(np.arange(COHORT * rounds, dtype=np.uint64))
     return handle
@@ -103,7 +105,7 @@ def _guards_off(connection: Connection) -> Iterator[None]:
 
 
 def _copy(connection: Connection, copies: int) -> None:
-    audit = [dict(row) for row in _rows(connection, models.audit, models.audit.c.run == "run-0")]
+    audit = [dict(row) for row in _rows(connection, models.journal, models.journal.c.run == "run-0")]
     audit = [row for row in audit if row["action"] != "users.register"]
     (run,) = _rows(connection, models.runs, models.runs.c.id == "run-0")
     (lease,) = _rows(connection, models.leases)
@@ -151,7 +153,7 @@ def _copy(connection: Connection, copies: int) -> None:
             models.participations,
             ({**row, "round_id": row["round_id"] + by, "run_seq": seq} for by, seq in moved for row in parts),
         )
-        _insert(connection, models.audit, audit_rows(names))
+        _insert(connection, models.journal, audit_rows(names))
     connection.execute(update(models.head).values(count=count, hash=last))
     connection.execute(update(models.populations).values(settled=settled.to_json()))
     if connection.dialect.name == "postgresql":

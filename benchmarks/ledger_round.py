@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.ledger import Ledger, this_process
+from fieldfare_server.ledger import Ledger, NewRun, this_process
 
 
 def main() -> None:
@@ -41,14 +41,16 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
         ledger.create_population("people", 8.0, 1e-8, actor="benchmark")
         empty = memory()
         run = ledger.start_run(
-            "{}",
-            "none",
-            "people",
-            rounds,
-            PrivacyLoss(mu_squared=1.0),
-            noise_source="secure",
-            key_commitment=key,
-            trust_node_ids=False,
+            NewRun(
+                "{}",
+                "none",
+                "people",
+                rounds,
+                PrivacyLoss(mu_squared=1.0),
+                noise_source="secure",
+                key_commitment=key,
+                trust_node_ids=False,
+            ),
             holder=this_process(),
         )
         begin = time.perf_counter()

@@ -25,10 +25,10 @@ from fastapi.responses import HTMLResponse
 
 import large_ledger
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "api"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "server" / "api"))
 from chromium import chromium
 
 WATCH = """
@@ -125,7 +125,7 @@ def measure(runs: int, rounds: int, repeats: int) -> dict[str, Any]:
         add_bare(app)
         ours: list[dict[str, float]] = []
         theirs: list[dict[str, float]] = []
-        with beside(config(app, port=0)) as url, Ledger.open(address) as ledger, chromium() as browser:
+        with serve_in_thread(config(app, port=0)) as url, Ledger.open(address) as ledger, chromium() as browser:
             run = large_ledger.start(ledger, "live", 1000)
             for _ in range(5):
                 large_ledger.commit(run)

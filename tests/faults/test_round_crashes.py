@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server import faults
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session

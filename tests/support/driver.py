@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
-from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
+from fieldfare_server.ledger import Ledger, NewRun, OpenRound, RunHandle, this_process
 from support.ledgers import PLAN, digest
 
 ROUNDS = 4
@@ -96,16 +96,18 @@ def _begin(ledger: Ledger, store: RunFiles) -> RunHandle | None:
     if RUN in states:
         return ledger.resume_run(RUN, key_commitment=key_commitment(key), holder=this_process())
     return ledger.start_run(
-        PLAN,
-        digest(PLAN),
-        "people",
-        ROUNDS,
-        PrivacyLoss(mu_squared=0.04 * ROUNDS, sampled=()),
-        noise_source="secure",
-        key_commitment=key_commitment(key),
-        trust_node_ids=False,
+        NewRun(
+            PLAN,
+            digest(PLAN),
+            "people",
+            ROUNDS,
+            PrivacyLoss(mu_squared=0.04 * ROUNDS, sampled=()),
+            noise_source="secure",
+            key_commitment=key_commitment(key),
+            trust_node_ids=False,
+            id=RUN,
+        ),
         holder=this_process(),
-        run_id=RUN,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +23,8 @@ from pathlib import Path
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger.runs import new_run_id
+from fieldfare_server.ledger.states import ACTIVE
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -244,7 +245,7 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
     """
     text = path.read_text() if path else ""
     task = str(tomllib.loads(text).get("run", {}).get("task", "")) if text else _task_of(home, resume)
-    run_id = resume or run_id or secrets.token_hex(6)
+    run_id = resume or run_id or new_run_id()
     env = {
         "FIELDFARE_HOME": str(home.root),
         "FIELDFARE_LEDGER": home.ledger,
@@ -307,7 +308,7 @@ def require_ended(home: StateDirectory, run_id: str, said: str) -> None:
             state = ledger.run(run_id).state
         except BadInput:
             raise FlowerError(f"the run never started: {_tail(said)}") from None
-    if state in ("running", "paused", "interrupted", "stopping"):
+    if state in ACTIVE:
         raise Interrupted(f"run {run_id} is {state}. Continue it with --resume {run_id}. Flower said: {_tail(said)}")
     if state == "failed":
         raise FlowerError(f"run {run_id} failed: {_tail(said)}")

@@ -16,8 +16,9 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
-from fieldfare_server.ledger import Ledger, views
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
 
 
 class Curator(BaseModel):
@@ -36,7 +37,7 @@ class Curator(BaseModel):
     registry_authors: tuple[str, ...] = ()
 
 
-def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
+def registry_entry(ledger: Reader, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
     """A tier 3 entry, as a dict for JSON.
 
     Raises:

@@ -116,7 +116,7 @@ def run_residual_test(ledger: Ledger, run_id: str, *, actor: str, numbers: int =
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})
     if canaries is not None:
         body["canaries"] = canaries.model_dump(mode="json")
-    ledger.note_audit(run_id, body, actor=actor)
+    ledger.record_residual_test(run_id, body, actor=actor)
     return RunTest(run=run_id, residual=residual, canaries=canaries)
 
 

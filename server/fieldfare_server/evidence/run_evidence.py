@@ -8,8 +8,9 @@ from typing import Any
 
 from fieldfare_server.evidence.guarantee import Guarantee, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
-from fieldfare_server.ledger import Head, Ledger, notes, views, watch
+from fieldfare_server.ledger import Head, runs, views, watch
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class RunEvidence:
         return max((times for times, users in self.counts.items() if users), default=0)
 
 
-def gather(ledger: Ledger, run_id: str) -> RunEvidence:
+def gather(ledger: Reader, run_id: str) -> RunEvidence:
     """What the ledger holds about a run. Raises `BadInput` if there is no such run."""
     run = ledger.run(run_id)
     population = ledger.population(run.population)
@@ -56,12 +57,12 @@ def gather(ledger: Ledger, run_id: str) -> RunEvidence:
         card=guarantee(run, population),
         counts=ledger.participation_histogram(run_id),
         charged=_charged_runs(ledger, run),
-        test=watch.newest_row(ledger.database, run_id, notes.RUN_AUDIT),
+        test=watch.newest_row(ledger, run_id, runs.RESIDUAL_TEST),
         head=ledger.head(),
     )
 
 
-def _charged_runs(ledger: Ledger, run: views.RunView) -> list[views.RunView]:
+def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
     charged: list[views.RunView] = []
     cursor: int | None = None
     while True:

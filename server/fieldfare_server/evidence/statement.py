@@ -11,12 +11,12 @@ from __future__ import annotations
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, format_time, gather, to_json
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.reads import Reader
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
 
-def privacy_statement(ledger: Ledger, run_id: str) -> Statement:
+def privacy_statement(ledger: Reader, run_id: str) -> Statement:
     """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run."""
     evidence = gather(ledger, run_id)
     return Statement(

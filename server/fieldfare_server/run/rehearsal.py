@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.ledger.views import EndState, Request
+from fieldfare_server.ledger.states import EndState, Request
 
 
 class Account(Protocol):

@@ -39,7 +39,7 @@ from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.matrix_cache import StrategyFiles
-from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
+from fieldfare_server.ledger import Ledger, NewRun, OpenRound, RunHandle, new_run_id, this_process
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import SimulatedAvailability
@@ -134,13 +134,13 @@ class Session:
         home.prepare()
         fixed = plan.run.noise_seed is not None
         key = seeded_key(plan.run.noise_seed) if plan.run.noise_seed is not None else secrets.token_bytes(32)
-        run_id = run_id or secrets.token_hex(6)
+        run_id = run_id or new_run_id()
         store = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
         # The key is durable before the ledger can name it: a run that exists can always be resumed.
         store.create(key)
         try:
-            handle = ledger.start_run(
+            new = NewRun(
                 plan.to_json(),
                 plan.digest(),
                 plan.privacy.population,
@@ -149,9 +149,9 @@ class Session:
                 noise_source="seeded" if fixed else plan.privacy.noise_source,
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                holder=f"{actor}@{this_process()}",
-                run_id=run_id,
+                id=run_id,
             )
+            handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
             store.remove()
             ledger.close()

@@ -19,8 +19,7 @@ from typer.testing import CliRunner, Result
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import COLUMNS, RoundExport
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session

@@ -25,7 +25,7 @@ from flwr.supercore.control import ControlHttpClient
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import make_node, make_server
 from fieldfare_server.deployment.flower import environment, program, stop
@@ -122,7 +122,7 @@ def stand_in(secrets: Path | None, ahead: float = 0.0, version: str = "") -> Ite
 
 
 def test_a_sound_deployment_has_no_fault(side: Side) -> None:
-    service = beside(config(create_app(side.home.ledger, Settings()), port=0))
+    service = serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0))
     version = str(machine.versions()["flwr"])
     with service as url, stand_in(side.secrets, version=version) as superlink:
         more = ("--superlink", superlink, "--root-certificates", side.exchange / "ca.crt", "--url", url)
@@ -221,7 +221,7 @@ def lose_lease(side: Side) -> None:
 def trust_nodes(side: Side) -> None:
     with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
         ledger.create_population("believed", 4.0, 1e-6, actor="test")
-        start(ledger, 0.1, population="believed", trust_node_ids=True, run_id="believing")
+        start(ledger, 0.1, population="believed", trust_node_ids=True, id="believing")
 
 
 @pytest.mark.parametrize(
@@ -506,11 +506,11 @@ def test_versions_on_both_sides(name: str, state: str, tmp_path: Path) -> None:
 
 
 def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
-    with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
+    with serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0)) as url:
         assert {f.state for f in check_api(url, None)} == {"ok"}
     assert [f.state for f in check_api(url, None)] == ["fault"]
     break_chain(side)
-    with beside(config(create_app(side.home.ledger, Settings()), port=0)) as url:
+    with serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0)) as url:
         (finding,) = check_api(url, None)
     assert (finding.state, "row 2" in finding.said) == ("fault", True)
 

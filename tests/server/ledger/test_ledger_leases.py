@@ -10,7 +10,7 @@ import pytest
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, leases, this_process
+from fieldfare_server.ledger import Ledger, holders, leases, this_process
 from support.ledgers import commit, digest, gaussian, start
 
 
@@ -151,10 +151,10 @@ def test_a_dead_process_of_this_machine_holds_nothing(ledger: Ledger) -> None:
     line = "from fieldfare_server.ledger import this_process; print(this_process())"
     dead = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout.strip()
     assert dead.count("/") == 4
-    assert leases.process_is_gone(dead)
-    assert not leases.process_is_gone(this_process())
-    assert not leases.process_is_gone("another/machine")
-    assert not leases.process_is_gone("/".join(["elsewhere", *dead.split("/")[1:]]))
+    assert holders.process_is_gone(dead)
+    assert not holders.process_is_gone(this_process())
+    assert not holders.process_is_gone("another/machine")
+    assert not holders.process_is_gone("/".join(["elsewhere", *dead.split("/")[1:]]))
     run = start(ledger, key_commitment=KEY, holder=dead)
     ledger.resume_run(run.id, key_commitment=KEY, holder=this_process())
     with pytest.raises(LedgerError, match="held by"):

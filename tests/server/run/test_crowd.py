@@ -10,8 +10,7 @@ import pytest
 from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
 from fieldfare.plan import AvailabilitySpec, Plan
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.availability import SimulatedAvailability, require_simulated
 from fieldfare_server.run.selection import NotEnoughUsers, Standing, Users

@@ -14,9 +14,8 @@ from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, guarantee
-from fieldfare_server.evidence.recharge import recharge
 from fieldfare_server.evidence.statement import privacy_statement
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport

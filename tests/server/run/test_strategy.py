@@ -17,8 +17,7 @@ from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import REPORT, UPDATE
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run import strategy as strategy_module
