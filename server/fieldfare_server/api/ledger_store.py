@@ -222,7 +222,7 @@ class LedgerStore:
 
     def events(self, after: int, limit: int) -> Sequence[AuditRow]:
         """Oldest first, after row `after`."""
-        return [_row(view) for view in watch.journal_after(self._database, after, limit)]
+        return [_row(view) for view in self._ledger.events(after, limit)]
 
     def verify(self, restart: bool = False) -> Verification:
         """Checks the next rows, some tenths of a second's worth."""

@@ -213,7 +213,7 @@ def _tuning(run: views.RunView, others: list[views.RunView], population: views.P
     return Section("Hyper-parameter tuning", lines=lines)
 
 
-def _checks(ledger: Ledger, run: views.RunView, audit: views.EventView | None) -> Section:
+def _checks(ledger: Ledger, run: views.RunView, audit: views.JournalView | None) -> Section:
     head = ledger.head()
     rows = [
         ("Audit log", f"{head.count} rows, newest hash {head.hash}"),
@@ -241,7 +241,7 @@ def _data(
     facts: PlanFacts | None,
     counts: dict[int, int],
     others: list[views.RunView],
-    audit: views.EventView | None,
+    audit: views.JournalView | None,
 ) -> dict[str, Any]:
     sampled = bool(run.spent.sampled)
     hidden = run.adjacency == "add_remove"
