@@ -167,18 +167,10 @@ class Replay:
         attempts = sum(index == row["round"] for index, _ in run.attempts)
         self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
         values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
-        empty: dict[str, Any] = {
-            "participants": 0,
-            "spent": None,
-            "epsilon": None,
-            "checkpoint": None,
-            "rejects": {},
-            "reason": "",
-            "closed_at": None,
-        }
-        run.attempts[key] = Attempt(
-            {**values, **empty, "opened_at": row["at"], "statistics": _EMPTY, "cohort": body["cohort"]}
-        )
+        empty = {"participants": 0, "rejects": {}, "reason": "", "statistics": _EMPTY}
+        unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at"))
+        opened = {"opened_at": row["at"], "cohort": body["cohort"]}
+        run.attempts[key] = Attempt({**values, **empty, **unset, **opened})
         run.open = key
 
     def _round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:

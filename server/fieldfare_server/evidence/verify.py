@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
 from fieldfare_server.ledger.journal import read_head
+
+T = TypeVar("T")
 
 Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
@@ -166,9 +168,7 @@ class _Verification:
         names: dict[int, str] = {}
         rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
         for row in rows:
-            expected = replay.populations.get(row["name"])
-            if expected is None:
-                raise Unfit("populations", row["name"], "the journal does not name it")
+            expected = _expected("populations", row["name"], replay.populations)
             _compare("populations", row["name"], {**row, "salt": _sha256(row["salt"])}, expected.values)
             names[row["id"]] = row["name"]
             count = self._users(connection, row["id"], row["name"], expected.chunks)
@@ -192,18 +192,14 @@ class _Verification:
     def _tokens(self, connection: Connection, replay: Replay) -> None:
         rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
         for row in rows:
-            expected = replay.tokens.get(row["id"])
-            if expected is None:
-                raise Unfit("tokens", row["id"], "the journal does not name it")
+            expected = _expected("tokens", row["id"], replay.tokens)
             _compare("tokens", row["id"], dict(row), expected)
         self._require_all("tokens", replay.tokens, [row["id"] for row in rows])
 
     def _runs(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
         for row in rows:
-            expected = replay.runs.get(row["id"])
-            if expected is None:
-                raise Unfit("runs", row["id"], "the journal does not name it")
+            expected = _expected("runs", row["id"], replay.runs)
             _compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, expected.values)
             if _sha256(row["plan"].encode()) != expected.plan:
                 raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
@@ -301,6 +297,12 @@ class _Verification:
         if missing:
             raise Unfit(table, missing[0], "it is missing")
         self.checked[table] = len(expected)
+
+
+def _expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
+    if label not in replayed:
+        raise Unfit(table, label, "the journal does not name it")
+    return replayed[label]
 
 
 def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

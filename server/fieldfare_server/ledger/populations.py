@@ -48,17 +48,9 @@ def create(
     def work(connection: Connection, entry: Entry) -> None:
         if connection.execute(select(models.populations.c.id).where(models.populations.c.name == name)).first():
             raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
-        values = {
-            **described,
-            "name": name,
-            "state": "open",
-            "salt": salt,
-            "users": 0,
-            "settled": budget.NOTHING.to_json(),
-            "created_at": entry.now,
-            "created_by": actor,
-        }
-        connection.execute(insert(models.populations).values(values))
+        start = {"name": name, "state": "open", "salt": salt, "users": 0, "settled": budget.NOTHING.to_json()}
+        created = {"created_at": entry.now, "created_by": actor}
+        connection.execute(insert(models.populations).values({**described, **start, **created}))
         # Readers of the API see the journal; with the salt itself they could test guesses at pseudonyms.
         entry.append("population.create", actor, {**described, "salt": sha256(salt)}, population=name)
 

@@ -114,14 +114,14 @@ class Reader:
             views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in series
         )
 
-    def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.EventView, ...]:
-        """What happened after event `after_id`, oldest first."""
+    def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.JournalView, ...]:
+        """Journal rows after row `after_id`, oldest first, with their hashes."""
         c = models.journal.c
         with self.read() as connection:
             query = select(models.journal).where(c.id > after_id).order_by(c.id).limit(_require_limit(limit))
             page = connection.execute(query).mappings().all()
             hidden = rows.hidden_names(connection)
-        return tuple(views.EventView(**rows.journal_values(row, hidden)) for row in page)
+        return tuple(views.JournalView(**rows.journal_values(row, hidden)) for row in page)
 
     def journal_rows(
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None

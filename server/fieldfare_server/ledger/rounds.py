@@ -88,23 +88,13 @@ def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, u
     c, blob = models.rounds.c, blobs.encode(users)
     earlier = select(func.count()).where(c.run_seq == run.seq, c.index == index)
     attempt: int = connection.execute(earlier).scalar_one()
-    values = {
-        "run_seq": run.seq,
-        "index": index,
-        "attempt": attempt,
-        "noise_row": index,
-        "state": "open",
-        "cohort": blob,
-        "cohort_size": users.size,
-        "reports": 0,
-        "participants": 0,
-        "statistics": "{}",
-        "rejects": "{}",
-        "reason": "",
-        "opened_at": entry.now,
-    }
+    key = {"run_seq": run.seq, "index": index, "attempt": attempt}
+    opened = {"noise_row": index, "state": "open", "cohort": blob, "cohort_size": users.size, "opened_at": entry.now}
+    empty = {"reports": 0, "participants": 0, "statistics": "{}", "rejects": "{}", "reason": ""}
     try:
-        id_: int = connection.execute(insert(models.rounds).values(values).returning(c.id)).scalar_one()
+        id_: int = connection.execute(
+            insert(models.rounds).values({**key, **opened, **empty}).returning(c.id)
+        ).scalar_one()
     except IntegrityError:
         raise LedgerError(
             f"round {index} of run {run.id}", "another round is open.", "commit or void that one first"

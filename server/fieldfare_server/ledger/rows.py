@@ -73,21 +73,10 @@ def hides_counts(connection: Connection, population_id: int) -> bool:
     return adjacency == "add_remove"
 
 
-_COUNTS = frozenset(
-    (
-        "blind",
-        "cohort",
-        "cohort_size",
-        "count",
-        "first",
-        "hashes",
-        "participant_count",
-        "participants",
-        "rejects",
-        "reports",
-    )
-)
-"""Members of a journal body that tell how many users there are, or that would let a reader test a guess."""
+_COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}
+"""Members of a journal body that tell how many users there are."""
+_SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
+"""Those, and the members that would let a reader test a guess."""
 
 
 # -- views ----------------------------------------------------------------------------------------------------------
@@ -98,7 +87,7 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: Set[str]) -> dic
     body = json.loads(row["body"])
     if row["population"] in hidden:
         # The reason for a void round may count the replies.
-        secret = _COUNTS | {"reason"} if row["action"] == "round.void" else _COUNTS
+        secret = _SECRET | {"reason"} if row["action"] == "round.void" else _SECRET
         body = {name: value for name, value in body.items() if name not in secret}
     return {**row, "body": body}
 
@@ -115,28 +104,20 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
     committed = budget.compose([settled, *(PrivacyLoss.from_json(run.planned) for run in active)])
     spent_epsilon, committed_epsilon = (budget.epsilon(loss, row.delta) for loss in (spent, committed))
     left = budget.room(committed, row.epsilon, row.delta) if row.state == "open" else budget.Room(0.0, 0.0)
-    return views.PopulationView(
-        name=row.name,
-        epsilon=row.epsilon,
-        delta=row.delta,
-        adjacency=row.adjacency,
-        unit=row.unit,
-        simulated=row.simulated,
-        state=row.state,
-        users=None if row.adjacency == "add_remove" else row.users,
-        spent=spent,
-        spent_epsilon=spent_epsilon,
-        committed=committed,
-        committed_epsilon=committed_epsilon,
-        reserved_epsilon=max(0.0, committed_epsilon - spent_epsilon),
-        remaining_epsilon=left.epsilon,
-        remaining_mu=left.mu,
-        rounds_left=sum(run.rounds - run.next_round for run in active),
-        runs_active=len(active),
-        runs_total=total,
-        created_at=row.created_at,
-        created_by=row.created_by,
-    )
+    values = {
+        "users": None if row.adjacency == "add_remove" else row.users,
+        "spent": spent,
+        "spent_epsilon": spent_epsilon,
+        "committed": committed,
+        "committed_epsilon": committed_epsilon,
+        "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
+        "remaining_epsilon": left.epsilon,
+        "remaining_mu": left.mu,
+        "rounds_left": sum(run.rounds - run.next_round for run in active),
+        "runs_active": len(active),
+        "runs_total": total,
+    }
+    return views.PopulationView(**{**row._mapping, **values})
 
 
 def select_runs() -> Select[Any]:
@@ -160,56 +141,30 @@ def run_view(row: Row[Any], now: float) -> views.RunView:
     """A run as it stands at `now`: one whose holder fell silent is interrupted, whatever its row says."""
     planned, spent = PrivacyLoss.from_json(row.planned), PrivacyLoss.from_json(row.spent)
     silent = row.state in HELD and (not row.holder or now >= row.renewed_at + row.seconds)
-    return views.RunView(
-        id=row.id,
-        seq=row.seq,
-        population=row.population,
-        plan=json.loads(row.plan),
-        plan_digest=row.plan_digest,
-        adjacency=row.adjacency,
-        delta=row.delta,
-        rounds=row.rounds,
-        next_round=row.next_round,
-        planned=planned,
-        planned_epsilon=budget.epsilon(planned, row.delta),
-        spent=spent,
-        spent_epsilon=budget.epsilon(spent, row.delta),
-        noise_source=row.noise_source,
-        trust_node_ids=row.trust_node_ids,
-        state="interrupted" if silent else row.state,
-        request=row.request,
-        message=row.message,
-        checkpoint=row.checkpoint,
-        started_at=row.started_at,
-        started_by=row.started_by,
-        ended_at=row.ended_at,
-    )
+    values = {
+        "plan": json.loads(row.plan),
+        "planned": planned,
+        "planned_epsilon": budget.epsilon(planned, row.delta),
+        "spent": spent,
+        "spent_epsilon": budget.epsilon(spent, row.delta),
+        "state": "interrupted" if silent else row.state,
+    }
+    return views.RunView(**{**row._mapping, **values})
 
 
 def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
     """One attempt at a round. hide: leave out every count of users."""
-    return views.RoundView(
-        id=row["id"],
-        run=run_id,
-        index=row["index"],
-        attempt=row["attempt"],
-        noise_row=row["noise_row"],
-        state=row["state"],
-        cohort_size=None if hide else row["cohort_size"],
-        reports=None if hide else row["reports"],
-        participants=None if hide else row["participants"],
-        spent=None if row["spent"] is None else PrivacyLoss.from_json(row["spent"]),
-        epsilon=row["epsilon"],
-        checkpoint=row["checkpoint"],
-        statistics=json.loads(row["statistics"]),
-        rejects={} if hide else json.loads(row["rejects"]),
-        reason="" if hide else row["reason"],
-        opened_at=row["opened_at"],
-        closed_at=row["closed_at"],
-    )
+    values = {
+        "run": run_id,
+        "spent": None if row["spent"] is None else PrivacyLoss.from_json(row["spent"]),
+        "statistics": json.loads(row["statistics"]),
+        "rejects": json.loads(row["rejects"]),
+    }
+    counts = ("cohort_size", "reports", "participants")
+    hidden: dict[str, Any] = {**dict.fromkeys(counts), "rejects": {}, "reason": ""}
+    return views.RoundView(**{**row, **values, **(hidden if hide else {})})
 
 
 def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:
     """A token without its digest."""
-    shown: dict[str, Any] = {name: row[name] for name in views.TokenView.model_fields}
-    return views.TokenView(**{**shown, "scopes": tuple(row["scopes"].split())})
+    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split())})

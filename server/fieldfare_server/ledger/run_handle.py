@@ -75,6 +75,11 @@ class RunHandle:
         if not self._over:
             self.release("" if error is None else f"{type(error).__name__}: {error}")
 
+    @property
+    def planned(self) -> PrivacyLoss:
+        """What the run reserved."""
+        return self._run.planned
+
     # -- the lease ----------------------------------------------------------------------------------------------
 
     @property

@@ -93,15 +93,13 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
             "id": run.id,
             "population_id": population.id,
             "plan": run.plan_json,
-            "spent": budget.NOTHING.to_json(),
-            "state": "running",
-            "request": None,
-            "message": "",
-            "next_round": 0,
             "started_at": entry.now,
             "started_by": clean(holder, 200),
         }
-        seq = connection.execute(insert(models.runs).values(values).returning(models.runs.c.seq)).scalar_one()
+        begun = {"spent": budget.NOTHING.to_json(), "state": "running", "request": None, "message": "", "next_round": 0}
+        seq = connection.execute(
+            insert(models.runs).values({**values, **begun}).returning(models.runs.c.seq)
+        ).scalar_one()
         token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
         body = {**described, "plan": sha256(run.plan_json.encode())}
         entry.append("run.start", holder, body, population=run.population, run=run.id)

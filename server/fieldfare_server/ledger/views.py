@@ -16,9 +16,9 @@ from fieldfare_server.ledger.states import PopulationState, Request, RoundState,
 
 
 class View(BaseModel):
-    """Base of all views."""
+    """Base of all views. A view is made from a row: columns that are not among its fields are left out."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
 
 
 class PopulationView(View):
@@ -122,8 +122,8 @@ class SeriesPoint(View):
     statistics: dict[str, Any]
 
 
-class EventView(View):
-    """Something that happened, for people and for streams; `id` is the journal row's."""
+class JournalView(View):
+    """A journal row: something that happened, with its place in the chain."""
 
     id: int
     at: float
@@ -133,11 +133,6 @@ class EventView(View):
     run: str | None
     round: int | None
     body: dict[str, Any]
-
-
-class JournalView(EventView):
-    """A journal row with its place in the chain."""
-
     event: str
     previous: str
     hash: str

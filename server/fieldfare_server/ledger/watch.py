@@ -20,7 +20,7 @@ from fieldfare_server.ledger import chain, migrate, models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.reads import Source
-from fieldfare_server.ledger.rows import hidden_names, journal_values, run_row
+from fieldfare_server.ledger.rows import run_row
 from fieldfare_server.ledger.runs import RESIDUAL_TEST
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
@@ -40,21 +40,13 @@ def _latest() -> str:
     return migrate.latest()
 
 
-def journal_after(source: Source, after: int, limit: int) -> tuple[views.JournalView, ...]:
-    """Journal rows after row `after`, oldest first, with their hashes."""
-    with source.read() as connection:
-        rows = _journal_rows(connection, after, limit)
-        hidden = hidden_names(connection)
-    return tuple(views.JournalView(**journal_values(row, hidden)) for row in rows)
-
-
-def newest_row(source: Source, run_id: str, action: str) -> views.EventView | None:
+def newest_row(source: Source, run_id: str, action: str) -> views.JournalView | None:
     """The newest journal row of a run with that action."""
     c = models.journal.c
     query = select(models.journal).where(c.run == run_id, c.action == action).order_by(c.id.desc()).limit(1)
     with source.read() as connection:
         row = connection.execute(query).mappings().first()
-    return None if row is None else views.EventView(**{**row, "body": json.loads(row["body"])})
+    return None if row is None else views.JournalView(**{**row, "body": json.loads(row["body"])})
 
 
 def _journal_rows(connection: Connection, after: int, limit: int) -> list[dict[str, Any]]:

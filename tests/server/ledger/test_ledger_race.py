@@ -14,7 +14,7 @@ import support.race
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
-from support.ledgers import commit, digest, gaussian, start
+from support.ledgers import commit, digest, start
 
 RACE = Path(support.race.__file__)
 
@@ -102,7 +102,7 @@ def test_two_coordinators_of_one_run_cannot_both_commit_a_round(ledger_url: str)
             opened = runs[number].open_round_pending()
             assert opened is not None
             try:
-                runs[number].commit_round(opened, [], gaussian(0.8), digest(f"from {number}"))
+                runs[number].commit_round(opened, [], runs[number].planned, digest(f"from {number}"))
                 results.append(digest(f"from {number}"))
             except LedgerError:
                 results.append("refused")
