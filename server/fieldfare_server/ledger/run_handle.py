@@ -92,7 +92,7 @@ class RunHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._over:
-            self.release("" if error is None else f"{type(error).__name__}: {error}")
+            self.hand_back("" if error is None else f"{type(error).__name__}: {error}")
 
     # -- the lease ----------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class RunHandle:
         self._journal.write(self._fence)
         self._renewed = time.monotonic()
 
-    def release(self, message: str = "") -> None:
+    def hand_back(self, message: str = "") -> None:
         """Stop here and let anyone resume at once; the reservation stays. The state becomes `interrupted`."""
 
         message = clean(message, 2000)

@@ -1,10 +1,10 @@
-"""What a running session needs of whoever keeps its account: the ledger's `RunHandle`, or a rehearsal's memory."""
+"""Who keeps a session's account: the ledger (`RunHandle`), or the memory of a rehearsal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from fieldfare_server.ledger.views import EndState, Request
 
 
 class Account(Protocol):
-    """The part of `ledger.RunHandle` that rounds use; its docstrings say what each does."""
+    """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
 
     id: str
     next_round: int
@@ -37,24 +37,24 @@ class Account(Protocol):
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, Any] | None = None,
+        statistics: Mapping[str, float | str | None] | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
-    def release(self, message: str = "") -> None: ...
+    def hand_back(self, message: str = "") -> None: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
 class Rehearsal:
-    """The account of a run that no ledger knows: participation is kept, nothing is charged, nothing is stored.
+    """The account of a run that no ledger knows: it keeps participation, charges nothing and stores nothing.
 
-    For the baselines of `compare` and `demo` alone, on data whose owners have nothing to lose by it (public data). A
-    rehearsal cannot be resumed, reported or released as private.
+    Only for the baselines of `compare` and `demo`, on public data. A rehearsal cannot be resumed, reported, or shown
+    as a private model.
     """
 
     id = "rehearsal"
@@ -62,18 +62,18 @@ class Rehearsal:
 
     def __init__(self) -> None:
         self.next_round = 0
-        self._known: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self._taken_part = ParticipationState()
         self._attempts = 0
 
     @property
     def users(self) -> int:
-        return len(self._known)
+        return len(self._indices)
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         names = np.asarray(ids, np.uint64).tolist()
-        indices = [self._known.setdefault(name, len(self._known)) for name in names]
-        self._taken_part.grow(len(self._known))
+        indices = [self._indices.setdefault(name, len(self._indices)) for name in names]
+        self._taken_part.grow(len(self._indices))
         return np.asarray(indices, np.int64)
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -97,7 +97,7 @@ class Rehearsal:
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, Any] | None = None,
+        statistics: Mapping[str, float | str | None] | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None:
@@ -113,7 +113,7 @@ class Rehearsal:
     def finish(self, state: EndState, message: str = "") -> None:
         return
 
-    def release(self, message: str = "") -> None:
+    def hand_back(self, message: str = "") -> None:
         return
 
     def __exit__(

@@ -68,7 +68,9 @@ def charges(where: StateDirectory, a_plan: Plan) -> tuple[str, ...]:
     after_each: list[str] = []
     session = Session.begin(where, a_plan, identity_is_stable=True)
     with session:
-        FieldfareStrategy(session, lambda report: after_each.append(session.spent.to_json())).start(LyingGrid(2))
+        FieldfareStrategy(session, lambda report: after_each.append(session.released.spent.to_json())).start(
+            LyingGrid(2)
+        )
     with Ledger.open(where.ledger) as ledger:
         told = ledger.run(session.account.id)
     assert (told.state, told.next_round) == ("done", a_plan.run.rounds)

@@ -50,7 +50,7 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     with resumed:
         FieldfareStrategy(resumed).start(LyingGrid(3))
     assert torch.equal(resumed.params, whole.params)
-    assert resumed.clip == whole.clip
+    assert resumed.released.clip == whole.released.clip
     with Ledger.open(where.ledger) as ledger:
         run = ledger.run(resumed.account.id)
         facts = {fact.name: fact.value for fact in guarantee(run, ledger.population("people")).facts}
@@ -68,12 +68,12 @@ def test_the_grid_costs_noise_and_no_privacy(tmp_path: Path) -> None:
     assert with_grid.loss == without.loss
     assert with_grid.noise_multiplier == without.noise_multiplier
     noisy, plain = (Session.rehearse(cost.plan, noise=True) for cost in (with_grid, without))
-    assert 1 < noisy._info().noise_std / plain._info().noise_std < 1.001
+    assert 1 < noisy.rounds.step_info().noise_std / plain.rounds.step_info().noise_std < 1.001
 
 
 def test_one_user_among_ten_thousand_in_a_reply_is_paid_for() -> None:
     made = Session.rehearse(plan(run__cohort=10_000, run__min_reports=1), noise=True)
-    assert made._release.std > 2.0 * (1 + 10_000 * 2.0**-23)
+    assert made.rounds.running_noise.privatiser.std > 2.0 * (1 + 10_000 * 2.0**-23)
 
 
 def test_discrete_noise_is_charged_by_zcdp() -> None:

@@ -202,7 +202,7 @@ def test_dropouts_do_not_change_the_noise_or_the_denominator(tmp_path: Path) -> 
     a_plan = plan(run__rounds=1, participation={}, run__min_reports=1)
     full, _ = run(where, a_plan, LyingGrid(3))
     less, _ = run(where, a_plan, LyingGrid(3, {2: lie_error}))
-    assert full.noise_std == less.noise_std > 0
+    assert full.released.noise_std == less.released.noise_std > 0
 
 
 def test_the_budget_refuses_before_anything_is_written(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_the_charge_does_not_depend_on_clipping_or_optimizer(kind: str, tmp_path
     where = home(tmp_path)
     session, _ = run(where, plan(clipping={"kind": kind, "norm": 0.5}), LyingGrid(2))
     reference, _ = run(where, plan(server_optimizer={"kind": "fedadam", "learning_rate": 0.01}), LyingGrid(2))
-    assert session.spent.to_json() == reference.spent.to_json()
+    assert session.released.spent.to_json() == reference.released.spent.to_json()
     assert bool(torch.isfinite(session.params).all())
 
 
@@ -329,11 +329,10 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path, rate: fl
     )
     session, reports = run(where, a_plan, LyingGrid(2))
     assert len(reports) == 6
-    assert session.spent.sampled
-    session.next_round = 3
+    assert session.released.spent.sampled
     secret = session.noise.uniform(40, row=3, stream="select")
-    assert session.select(np.arange(40)).tolist() == np.flatnonzero(secret < rate).tolist()
-    unamplified = session.spent.without_amplification().epsilon(1e-5)
+    assert session.cohorts.select(3, np.arange(40)).tolist() == np.flatnonzero(secret < rate).tolist()
+    unamplified = session.released.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
     whole(where)
 

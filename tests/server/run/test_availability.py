@@ -1,4 +1,4 @@
-"""Simulated users come, go and dawdle as the plan says, whatever the nodes are."""
+"""Simulated users come, go and answer late as the plan says, on any number of nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
@@ -13,7 +14,7 @@ from fieldfare.plan import AvailabilitySpec, Plan
 from fieldfare_server.evidence.recharge import recharge
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.availability import SimulatedAvailability, require_simulated
+from fieldfare_server.run.availability import Names, SimulatedAvailability, require_simulated
 from fieldfare_server.run.selection import NotEnoughUsers, Standing, Users
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -22,8 +23,14 @@ from support.federation import LyingGrid, home, plan
 USERS = np.arange(20_000)
 
 
-def crowd(most: int | None = None, timeout: float = 60.0, seed: int = 0, **spec: float) -> SimulatedAvailability:
-    return SimulatedAvailability(AvailabilitySpec.model_validate(spec), seed, timeout, most)
+def by_index(users: Users) -> NDArray[np.uint64]:
+    return users.astype(np.uint64)
+
+
+def simulated(
+    most: int | None = None, timeout: float = 60.0, seed: int = 0, names: Names = by_index, **spec: float
+) -> SimulatedAvailability:
+    return SimulatedAvailability(AvailabilitySpec.model_validate(spec), seed, timeout, most, names)
 
 
 def test_numbers_are_uniform_and_differ_by_every_word() -> None:
@@ -36,64 +43,85 @@ def test_numbers_are_uniform_and_differ_by_every_word() -> None:
 
 
 def test_as_many_are_there_as_the_hour_says() -> None:
-    people = crowd(reachable=0.4, daily_swing=0.5, rounds_per_day=8)
+    users = simulated(reachable=0.4, daily_swing=0.5, rounds_per_day=8)
     for round in range(16):
         expected = 0.4 * (1 + 0.5 * np.cos(2 * np.pi * round / 8))
-        assert people(round, USERS).mean() == pytest.approx(expected, abs=0.015)
+        assert users.reachable(round, USERS).mean() == pytest.approx(expected, abs=0.015)
 
 
 def test_days_that_begin_all_over_the_world_even_out_but_not_for_one_user() -> None:
-    people = crowd(reachable=0.5, daily_swing=1.0, rounds_per_day=8, time_zones=1.0)
-    there = np.array([people(round, USERS) for round in range(400)])
+    users = simulated(reachable=0.5, daily_swing=1.0, rounds_per_day=8, time_zones=1.0)
+    there = np.array([users.reachable(round, USERS) for round in range(400)])
     assert there.mean(1) == pytest.approx(np.full(400, 0.5), abs=0.02)
     by_hour = there.reshape(50, 8, -1).mean(0)  # each user's own day
     assert np.ptp(by_hour, axis=0).mean() > 0.8
 
 
 def test_answers_drop_out_and_time_out() -> None:
-    people = crowd(dropout=0.2, response_seconds=10, speed_spread=1.0, stragglers=0.1, straggler_slowdown=1000)
-    took = people.seconds(3, USERS)
+    users = simulated(dropout=0.2, response_seconds=10, speed_spread=1.0, stragglers=0.1, straggler_slowdown=1000)
+    took = users.seconds(3, USERS)
     in_time = 0.8 * 0.9 * 0.9634  # log(6) is 1.7918 standard deviations above the median
     assert np.isfinite(took).mean() == pytest.approx(in_time, abs=0.01)
-    assert people.seconds(3, USERS[:0]).size == 0
-    np.testing.assert_array_equal(people.answers(3, USERS), USERS[np.isfinite(took)])
+    assert users.seconds(3, USERS[:0]).size == 0
+    np.testing.assert_array_equal(users.answering(3, USERS), USERS[np.isfinite(took)])
 
 
 def test_the_first_to_answer_count_and_who_is_slow_stays_slow() -> None:
-    people = crowd(most=1000, response_seconds=1, speed_spread=0.5)
-    chosen = people.answers(0, USERS)
+    users = simulated(most=1000, response_seconds=1, speed_spread=0.5)
+    chosen = users.answering(0, USERS)
     assert chosen.size == 1000
-    np.testing.assert_array_equal(chosen, np.sort(USERS[np.argsort(people.seconds(0, USERS))[:1000]]))
-    np.testing.assert_array_equal(chosen, people.answers(1, USERS))
-    alike = crowd(most=1000)  # all take as long: who counts is drawn anew in every round
-    shared = np.intersect1d(alike.answers(0, USERS), alike.answers(1, USERS)).size
+    np.testing.assert_array_equal(chosen, np.sort(USERS[np.argsort(users.seconds(0, USERS))[:1000]]))
+    np.testing.assert_array_equal(chosen, users.answering(1, USERS))
+    alike = simulated(most=1000)  # all take as long: who counts is drawn anew in every round
+    shared = np.intersect1d(alike.answering(0, USERS), alike.answering(1, USERS)).size
     assert 20 < shared < 90
 
 
 def test_users_are_known_by_name_not_by_index() -> None:
-    people = crowd(reachable=0.5, dropout=0.3)
+    users = simulated(reachable=0.5, dropout=0.3)
     order = np.random.default_rng(0).permutation(USERS)
-    there, answering = people(2, USERS), people.answers(2, USERS)
-    people.names = lambda users: order[users].astype(np.uint64)
-    np.testing.assert_array_equal(people(2, USERS), there[order])
-    np.testing.assert_array_equal(np.sort(order[people.answers(2, USERS)]), answering)
-    assert (crowd(reachable=0.5, seed=1)(2, USERS) != there).any()
+    there, answering = users.reachable(2, USERS), users.answering(2, USERS)
+    renamed = simulated(reachable=0.5, dropout=0.3, names=lambda users: order[users].astype(np.uint64))
+    np.testing.assert_array_equal(renamed.reachable(2, USERS), there[order])
+    np.testing.assert_array_equal(np.sort(order[renamed.answering(2, USERS)]), answering)
+    assert (simulated(reachable=0.5, seed=1).reachable(2, USERS) != there).any()
 
 
 def test_a_round_waits_for_the_hour_at_which_enough_are_there() -> None:
-    people = crowd(reachable=0.5, daily_swing=1.0, rounds_per_day=8)
+    users = simulated(reachable=0.5, daily_swing=1.0, rounds_per_day=8)
 
-    def select() -> Users:
-        there = USERS[people(4, USERS)]
-        if there.size < 15_000:
-            raise NotEnoughUsers(4, 15_000, Standing(there.size, there.size, 0, 0))
-        return there
+    def select(reachable: Users) -> Users:
+        if reachable.size < 15_000:
+            raise NotEnoughUsers(4, 15_000, Standing(reachable.size, reachable.size, 0, 0))
+        return reachable
 
-    assert people.wait(select).size >= 15_000  # round 4 is midnight; at round 7 it is bright
-    np.testing.assert_array_equal(people(4, USERS), crowd(reachable=0.5, daily_swing=1.0, rounds_per_day=8)(4, USERS))
-    people = crowd(reachable=0.1)
+    # Round 4 is midnight; at round 7 it is bright.
+    np.testing.assert_array_equal(users.wait(4, USERS, select), USERS[users.reachable(7, USERS)])
+    assert users.wait(4, USERS, select).size >= 15_000
+    users = simulated(reachable=0.1)
     with pytest.raises(NotEnoughUsers):
-        people.wait(select)
+        users.wait(4, USERS, select)
+
+
+@pytest.mark.parametrize(
+    "participation", [{"scheme": "min-separation", "separation": 1}, {"scheme": "poisson", "rate": 0.5}]
+)
+def test_a_cohort_has_only_users_that_can_be_asked(participation: dict[str, object]) -> None:
+    a_plan = plan(
+        availability={"reachable": 0.5, "daily_swing": 1.0, "rounds_per_day": 8},
+        participation=participation,
+        **({"privacy__adjacency": "add_remove", "run__min_reports": None} if "rate" in participation else {}),
+        mechanism={"kind": "independent"},
+    )
+    session = Session.rehearse(a_plan, noise=False)
+    account, cohorts = session.account, session.cohorts
+    names = np.arange(2000, dtype=np.uint64)
+    cohorts.roster._assign(2, names, account.register_users(names))
+    model = simulated(seed=a_plan.run.seed, reachable=0.5, daily_swing=1.0, rounds_per_day=8)
+    reachable = model.reachable(3, np.arange(2000))
+    cohort = cohorts.select(3, np.arange(2000))
+    assert 0 < cohort.size < reachable.sum() < 2000
+    assert reachable[cohort].all()
 
 
 AVAILABILITY = {"reachable": 0.8, "dropout": 0.2, "stragglers": 0.1, "straggler_slowdown": 100.0, "speed_spread": 0.3}
@@ -136,7 +164,7 @@ def test_real_users_are_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_plans_without_the_table_keep_their_digest() -> None:
     assert "availability" not in plan().to_json()
-    said = plan(availability=AVAILABILITY)
-    assert Plan.parse({**said.model_dump(mode="json")}).digest() == said.digest()
+    described = plan(availability=AVAILABILITY)
+    assert Plan.parse({**described.model_dump(mode="json")}).digest() == described.digest()
     with pytest.raises(BadInput, match=r"availability\.dropout"):
         plan(availability={"dropout": 1.0})
