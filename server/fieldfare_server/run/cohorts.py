@@ -12,10 +12,12 @@ from fieldfare_server.run.selection import Selector, Users
 
 
 class Cohorts:
-    """The users of one run, who of them is asked in a round, and, in a simulation, who of those answers."""
+    """The users of one run, who of them is asked in a round, and, in a simulation, who of those answers.
+
+    Raises `BadInput` as `Selector`.
+    """
 
     def __init__(self, plan: Plan, schema: Schema, account: Account, noise: SecureNoise) -> None:
-        """noise: the run's key, from which every cohort follows. Raises `BadInput` as `Selector`."""
         self._account, self._noise = account, noise
         self.roster = Roster(schema, account.id, account.register_users)
         self._availability = SimulatedAvailability.of(plan, self.roster.names)

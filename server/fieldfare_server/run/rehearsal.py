@@ -14,13 +14,14 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.ledger.participation import ParticipationState
 from fieldfare_server.ledger.views import EndState, Request
 
+Statistics = dict[str, float | str | None]
+"""Public or privatised values of a round; a number that is not finite is None."""
+
 
 class Account(Protocol):
     """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
 
     id: str
-    next_round: int
-    checkpoint: str | None
 
     @property
     def users(self) -> int: ...
@@ -37,14 +38,13 @@ class Account(Protocol):
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, float | str | None] | None = None,
+        statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
-    def hand_back(self, message: str = "") -> None: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
@@ -58,22 +58,21 @@ class Rehearsal:
     """
 
     id = "rehearsal"
-    checkpoint: str | None = None
 
     def __init__(self) -> None:
-        self.next_round = 0
-        self._indices: dict[int, int] = {}
-        self._taken_part = ParticipationState()
+        self._next_round = 0
         self._attempts = 0
+        self._index: dict[int, int] = {}
+        self._taken_part = ParticipationState()
 
     @property
     def users(self) -> int:
-        return len(self._indices)
+        return len(self._index)
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         names = np.asarray(ids, np.uint64).tolist()
-        indices = [self._indices.setdefault(name, len(self._indices)) for name in names]
-        self._taken_part.grow(len(self._indices))
+        indices = [self._index.setdefault(name, len(self._index)) for name in names]
+        self._taken_part.grow(len(self._index))
         return np.asarray(indices, np.int64)
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -84,7 +83,7 @@ class Rehearsal:
 
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         self._attempts += 1
-        return OpenRound(self.next_round, self._attempts, self.next_round, np.asarray(cohort, np.int64), 0)
+        return OpenRound(self._next_round, self._attempts, self._next_round, np.asarray(cohort, np.int64), 0)
 
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
@@ -97,12 +96,12 @@ class Rehearsal:
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, float | str | None] | None = None,
+        statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
-        self.next_round = round.index + 1
+        self._next_round = round.index + 1
 
     def heartbeat(self) -> None:
         return
@@ -111,9 +110,6 @@ class Rehearsal:
         return None
 
     def finish(self, state: EndState, message: str = "") -> None:
-        return
-
-    def hand_back(self, message: str = "") -> None:
         return
 
     def __exit__(

@@ -22,13 +22,14 @@ from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import Occasion
 from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.rehearsal import Account
+from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
 from fieldfare_server.run.selection import Users, users_asked
 from fieldfare_server.run.task_model import TaskModel
@@ -37,9 +38,6 @@ SAMPLED_COHORTS = 4
 """The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
-
-Statistics = dict[str, float | str | None]
-"""Public or privatised values of a round; a number that is not finite is None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +105,7 @@ class Rounds:
     def __init__(
         self, plan: Plan, cost: Cost | None, account: Account, files: RunFiles | None, noise: SecureNoise
     ) -> None:
-        """
-        Args:
-            cost: the mechanism and its noise; None for a rehearsal without noise.
-            files: where checkpoints go; None for a rehearsal.
-            noise: the run's key.
-        """
+        """The arguments are those of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = TaskModel(plan.run.task)
         self.clipping = clipping.parse(plan.clipping)
@@ -122,7 +115,7 @@ class Rounds:
         asked = users_asked(plan.run.cohort, plan.run.over_selection)
         self._most_users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else asked
         self._charge: RealisedCharge | None = None
-        self.running_noise = RunningNoise.none(plan.run.rounds)
+        self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
         if cost is not None:
             self._charge = cost.realised()
             numel = self.optimizer.queries * self.model.schema.numel + self.clipping.counts
@@ -154,7 +147,7 @@ class Rounds:
             self.clipping.counts,
             shares,
             self.clipping.count_weight if isinstance(self.clipping, clipping.AdaptiveQuantile) else 1.0,
-            self.running_noise.grid,
+            self.running_noise.privatiser.grid,
             self._most_users,
         )
 
@@ -291,11 +284,11 @@ class Rounds:
         return self.released.clip if rescaled else 1.0
 
     def _require_noise_row(self, opened: OpenRound) -> None:
-        row = self.running_noise.row
-        if row is not None and row != opened.noise_row:
+        stream = self.running_noise.stream
+        if stream is not None and stream.round != opened.noise_row:
             raise LedgerError(
                 f"round {opened.index} of run {self.account.id}",
-                f"its noise row is {opened.noise_row}, the noise stands at row {row}.",
+                f"its noise row is {opened.noise_row}, the noise stands at row {stream.round}.",
                 "resume the run",
             )
 

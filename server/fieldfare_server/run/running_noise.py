@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -11,75 +12,51 @@ from numpy.typing import NDArray
 
 from fieldfare.cost import Cost
 from fieldfare.noise import SecureNoise
-from fieldfare.privatise import Grid, Privatiser, Rounding
+from fieldfare.privatise import Privatiser, Rounding
 from fieldfare.streams.base import Stream
 from fieldfare_server.optimizers.noise_profile import autocovariance
 
-StreamFacts: TypeAlias = dict[str, int | str]
+StreamFacts = dict[str, int | str]
 """What a stream's state has besides tensors: JSON."""
 
 
+@dataclass(frozen=True, eq=False)
 class RunningNoise:
-    """The mechanism's stream, on the grid and with the scale that the plan fixes. Without a `Cost`: no noise."""
+    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a rehearsal)."""
 
-    def __init__(
-        self,
-        privatiser: Privatiser,
-        stream: Stream | None,
-        row_norms: NDArray[np.float64],
-        correlation: tuple[float, ...],
-    ) -> None:
-        self.privatiser, self._stream, self._row_norms = privatiser, stream, row_norms
-        self.autocovariance = correlation
-        """See `StepInfo.noise_autocovariance`."""
+    privatiser: Privatiser
+    stream: Stream | None
+    row_norms: NDArray[np.float64]
+    """Norms of the rows of B, shape (rounds,)."""
+    autocovariance: tuple[float, ...] = ()
+    """See `StepInfo.noise_autocovariance`."""
 
     @classmethod
-    def none(cls, rounds: int) -> Self:
-        """For a rehearsal whose sums are shown as they are."""
-        return cls(Privatiser(0.0), None, np.zeros(rounds), ())
+    def of(cls, cost: Cost, rounding: Rounding, bound: float, numel: int, users: int, noise: SecureNoise) -> Self:
+        """The noise of `cost` before its first row, for sums of `numel` elements. Raises `BadInput`.
 
-    @classmethod
-    def of(cls, cost: Cost, rounding: Rounding, bound: float, numel: int, most_users: int, noise: SecureNoise) -> Self:
-        """The noise of `cost` before its first row.
-
-        Args:
-            bound: the L2 norm by which one user moves the sum, indicators included.
-            numel: elements of the noised vector: queries x d + counts.
-            most_users: how many users one reply may sum.
-
-        Raises:
-            BadInput: no rounding grid fits this bound and noise.
+        bound: the L2 norm by which one user moves the sum. users: how many users one reply may sum.
         """
         norms = cost.mechanism.row_norms()
-        privatiser = Privatiser.of(rounding, cost.noise_multiplier, bound, numel, most_users, float(norms.max()))
+        privatiser = Privatiser.of(rounding, cost.noise_multiplier, bound, numel, users, float(norms.max()))
         stream = privatiser.stream(cost.mechanism, numel, noise)
         return cls(privatiser, stream, norms, autocovariance(cost.mechanism))
 
-    @property
-    def grid(self) -> Grid | None:
-        """Where replies are snapped before they are summed."""
-        return self.privatiser.grid
-
-    @property
-    def row(self) -> int | None:
-        """The row of B z that the next sum gets; None without noise."""
-        return None if self._stream is None else self._stream.round
-
     def std(self, row: int) -> float:
         """Standard deviation of row `row` of the noise, for each coordinate of the sum."""
-        return self.privatiser.std * float(self._row_norms[row])
+        return self.privatiser.std * float(self.row_norms[row])
 
     def privatise(self, total: torch.Tensor) -> torch.Tensor:
-        """The sum plus the next row of noise, float32 or float64 (numel,). May overwrite `total`, float64 (numel,)."""
-        return total if self._stream is None else self.privatiser.privatise(total, self._stream)
+        """`total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite `total`."""
+        return total if self.stream is None else self.privatiser.privatise(total, self.stream)
 
     def state(self) -> tuple[dict[str, torch.Tensor], StreamFacts]:
         """What a checkpoint keeps, for exact resume. It never holds the key."""
-        state = {} if self._stream is None else self._stream.state_dict()
+        state = {} if self.stream is None else self.stream.state_dict()
         tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
         return tensors, {name: value for name, value in state.items() if name not in tensors}
 
-    def restore(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, int | str]) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor], facts: StreamFacts) -> None:
         """Continue where `state` was taken."""
-        if self._stream is not None:
-            self._stream.load_state_dict({**facts, **tensors})
+        if self.stream is not None:
+            self.stream.load_state_dict({**facts, **tensors})

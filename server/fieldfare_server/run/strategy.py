@@ -190,7 +190,7 @@ class FieldfareStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No client is asked to evaluate: its answer would be users' data outside of the guarantee."""
+        """None: a client's evaluation would be users' data outside of the guarantee."""
         return ()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
