@@ -25,7 +25,7 @@ from fieldfare_server.run.selection import NotEnoughUsers, Users
 _HOME, _SPEED, _REACH, _DROP, _LATE, _TIE = range(6)
 
 Names = Callable[[Users], NDArray[np.uint64]]
-"""User indices -> pseudonyms, shape (n,): users behave by name, for indices differ between deployments."""
+"""User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments."""
 
 
 class SimulatedAvailability:

@@ -35,8 +35,8 @@ class Cohorts:
 
         Args:
             voids: attempts at this round, in this process, that too few users answered. They are drawn with other
-                randomness, for the same users might not answer again. A round that a crash voided is drawn as before,
-                so that the resumed run is the one that would have been without the crash.
+                randomness, because the same users might not answer again. A round that a crash voided is drawn as
+                before, so that the resumed run is the one that would have been without the crash.
 
         Raises:
             NotEnoughUsers: as `Selector.select`.

@@ -25,12 +25,9 @@ class LeaseKeeper:
     """Renews a lease at regular intervals from `start` until `stop`."""
 
     def __init__(self, renew: Callable[[], None], every: float, longest: float = LONGEST) -> None:
-        """
-        Args:
-            renew: renews the lease. A `LedgerError` is logged and the call repeated later: the session's next write
-                meets the same error.
-            every: seconds between renewals.
-            longest: seconds without `note_progress` after which the thread ends.
+        """every: seconds between renewals. longest: seconds without `note_progress` after which the thread ends.
+
+        A `LedgerError` of `renew` is logged and the call repeated: the session's next write meets the same error.
         """
         self._renew, self._every, self._longest = renew, every, longest
         self._stopped = threading.Event()

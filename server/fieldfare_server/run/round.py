@@ -213,15 +213,8 @@ class Rounds:
         faults.point("strategy.released")
 
     def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
-        self.account.commit_round(
-            opened,
-            record.participants,
-            record.spent,
-            digest,
-            statistics=record.statistics,
-            rejects=record.rejects,
-            reports=record.reports,
-        )
+        charge = (record.participants, record.spent, digest)
+        self.account.commit_round(opened, *charge, record.statistics, record.rejects, record.reports)
         if self.files is not None:
             self.files.promote(digest)
 
@@ -231,7 +224,7 @@ class Rounds:
         """Close a round that a crash left open; returns whether it was committed.
 
         With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
-        nothing left the process that stopped: the round is void, and its noise row is free.
+        nothing that was made of its sum exists any more: the round is void, and its noise row is free.
         """
         pending = files.pending()
         if pending is not None:
@@ -244,11 +237,7 @@ class Rounds:
         return False
 
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
-        """Continue from the newest committed checkpoint.
-
-        Raises:
-            CheckpointError: it belongs to another round, plan or model.
-        """
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
         record = RoundRecord.from_json(meta)
         expected = (next_round - 1, self.plan.digest(), self.model.schema.digest())
         if (record.round, record.plan, record.schema) != expected:
@@ -261,14 +250,9 @@ class Rounds:
         self.released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
         self.running_noise.restore(_without_prefix("noise.", tensors), record.noise)
         if self.cost is not None:
-            self._charge = RealisedCharge.restored(
-                self.cost.mechanism,
-                self.cost.participation,
-                self.cost.noise_multiplier,
-                self.plan.privacy.adjacency,
-                self.account.patterns(np.arange(self.account.users)),
-                next_round,
-            )
+            setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
+            patterns = self.account.patterns(np.arange(self.account.users))
+            self._charge = RealisedCharge.restored(*setting, self.plan.privacy.adjacency, patterns, next_round)
 
     # -- the parts of a commit ------------------------------------------------------------------------------------
 

@@ -173,11 +173,7 @@ class Session:
         self._lease_keeper.start()
 
     def heartbeat(self) -> None:
-        """Note progress and renew the lease. Every loop that waits calls this.
-
-        Raises:
-            LedgerError: another coordinator has taken over.
-        """
+        """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""
         if self._lease_keeper is not None:
             self._lease_keeper.note_progress()
         self.account.heartbeat()

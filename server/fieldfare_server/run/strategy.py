@@ -91,15 +91,10 @@ class FieldfareStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the plan's public shape."""
-        session = self.session
-        log.info(
-            "run %s: %d rounds of %d users, %s noise, multiplier %.4g",
-            session.account.id,
-            session.plan.run.rounds,
-            session.plan.run.cohort,
-            session.cost.mechanism.kind if session.cost else "no",
-            session.noise_multiplier,
-        )
+        session, run = self.session, self.session.plan.run
+        noise = (session.cost.mechanism.kind if session.cost else "no", session.noise_multiplier)
+        shape = (session.account.id, run.rounds, run.cohort, *noise)
+        log.info("run %s: %d rounds of %d users, %s noise, multiplier %.4g", *shape)
 
     def start(
         self,
@@ -219,11 +214,12 @@ class FieldfareStrategy(Strategy):
 
     def _open_attempt(self, cohort: Users) -> Attempt:
         """Open the round, durably, before anything of it is sent; then write one message for each node."""
-        session, rounds = self.session, self.session.rounds
+        session, plan, rounds = self.session, self.session.plan, self.session.rounds
         opened = session.account.open_round(cohort)
         log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         occasion = Occasion(session.account.id, opened.index, opened.attempt)
         points, weights, shares, batches = rounds.points()
+        batches = opened.index if batches is None else batches
         arrays = tuple(session.schema.arrays(point) for point in points)
         # Encoded once and shared: a message costs one reference, not one model.
         encoded = write_points(flwr.app, arrays)
@@ -231,24 +227,12 @@ class FieldfareStrategy(Strategy):
         messages: list[Message] = []
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
         for node, (users, names) in by_node.items():
-            instruction = TrainInstruction(
-                occasion,
-                arrays,
-                weights,
-                names,
-                rounds.settings(),
-                queries=len(shares),
-                batches=opened.index if batches is None else batches,
-            )
-            message = Message(
-                instruction.write(flwr.app, encoded),
-                node,
-                TRAIN,
-                group_id=f"{session.account.id}/{opened.index}",  # named in the lines that the node logs
-                ttl=session.plan.run.round_timeout + 60.0,
-            )
+            instruction = TrainInstruction(occasion, arrays, weights, names, rounds.settings(), len(shares), batches)
+            content = instruction.write(flwr.app, encoded)
+            # The group id appears in the lines that the node logs.
+            group = f"{session.account.id}/{opened.index}"
+            messages.append(Message(content, node, TRAIN, ttl=plan.run.round_timeout + 60.0, group_id=group))
             asked[node] = users
-            messages.append(message)
         return Attempt(opened, cohort, asked, messages, rounds.empty_sum(occasion, shares))
 
     def _sum_replies(self, attempt: Attempt, replies: Iterable[Message]) -> list[Users]:
@@ -290,12 +274,12 @@ class FieldfareStrategy(Strategy):
         return True
 
     def _report_round(self, attempt: Attempt) -> RoundReport:
-        session, released = self.session, self.session.released
+        session, released, secret = self.session, self.session.released, self._counts_are_secret
         return RoundReport(
             round=attempt.opened.index,
             rounds=session.plan.run.rounds,
-            cohort=None if self._counts_are_secret else int(attempt.cohort.size),
-            reports=None if self._counts_are_secret else attempt.sum.users,
+            cohort=None if secret else int(attempt.cohort.size),
+            reports=None if secret else attempt.sum.users,
             epsilon=session.epsilon(),
             epsilon_limit=session.cost.epsilon if session.cost else 0.0,
             score_name=session.task.score_name,
@@ -326,8 +310,8 @@ class FieldfareStrategy(Strategy):
 
     def _require_answering_nodes(self) -> None:
         if self._voids >= MOST_VOIDS:
+            few = f"{self._voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
             raise Interrupted(
-                f"run {self.session.account.id}: {self._voids} rounds in a row had fewer than "
-                f"{self.session.plan.report_goal} reports; nothing was released or charged for them. Resume when "
-                "nodes are back."
+                f"run {self.session.account.id}: {few}; nothing was released or charged for them. Resume when nodes "
+                "are back."
             )

@@ -72,7 +72,7 @@ def test_the_first_to_answer_count_and_who_is_slow_stays_slow() -> None:
     assert chosen.size == 1000
     np.testing.assert_array_equal(chosen, np.sort(USERS[np.argsort(users.seconds(0, USERS))[:1000]]))
     np.testing.assert_array_equal(chosen, users.answering(1, USERS))
-    alike = simulated(most=1000)  # all take as long: who counts is drawn anew in every round
+    alike = simulated(most=1000)  # all take as long: each round draws who counts
     shared = np.intersect1d(alike.answering(0, USERS), alike.answering(1, USERS)).size
     assert 20 < shared < 90
 
@@ -129,12 +129,12 @@ AVAILABILITY = {"reachable": 0.8, "dropout": 0.2, "stragglers": 0.1, "straggler_
 
 def simulate(root: Path, nodes: int, a_plan: Plan) -> tuple[list[RoundReport], bytes, list[tuple[int, int]]]:
     root.mkdir()
-    where, reports = home(root), []
-    with Session.begin(where, a_plan, identity_is_stable=True) as session:
+    state_dir, reports = home(root), []
+    with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
         FieldfareStrategy(session, reports.append).start(LyingGrid(nodes))
-    with Ledger.open(where.ledger) as ledger:
+    with Ledger.open(state_dir.ledger) as ledger:
         rounds = ledger.rounds(session.account.id).items
-        report = verify(ledger, where.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
     assert report.ok, str(report.fault)
     sizes = [(r.cohort_size or 0, r.participants or 0) for r in rounds if r.state == "committed"]
     return reports, session.params.numpy().round(4).tobytes(), sizes

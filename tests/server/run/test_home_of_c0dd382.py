@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from fieldfare_server.cli.progress import local_grid, run_here
@@ -22,6 +23,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round import RoundRecord
 from fieldfare_server.run.session import Session
 
 OLD = Path(__file__).parents[2] / "data" / "home-c0dd382"
@@ -79,6 +81,15 @@ def test_its_finished_runs_are_shown_as_they_ended(home: StateDirectory) -> None
         assert runs[run_id].state == EXPECTED[run_id]["state"] == "done"
         assert runs[run_id].next_round == runs[run_id].rounds == 8
         assert runs[run_id].spent_epsilon == pytest.approx(EXPECTED[run_id]["spent_epsilon"], rel=1e-9)
+
+
+def test_its_round_records_are_read_and_written_without_a_change() -> None:
+    paths = sorted(path for path in (OLD / "home").glob("*/*/*.safetensors"))
+    assert len(paths) == 9
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads(file.metadata()["fieldfare"])
+        assert RoundRecord.from_json(note["meta"]).to_json() == note["meta"]
 
 
 def finished(run_id: str) -> Path:
