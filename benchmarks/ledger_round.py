@@ -75,7 +75,7 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
         cpu = time.process_time() - cpu
         peak = memory()
         grown = on_disk(path) - size
-        run.release()
+        run.hand_back()
         begin = time.perf_counter()
         again = ledger.resume_run(run.id, key_commitment=key, holder=this_process())
         resumed = time.perf_counter() - begin

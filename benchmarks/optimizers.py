@@ -95,7 +95,7 @@ def score(cost: Cost, plan: Plan, seed: int) -> float:
     """Held-out AUC of the last model of one rehearsal."""
     with Session(plan, dataclasses.replace(cost, plan=plan), Rehearsal(), None, seeded_key(seed)) as session:
         FieldfareStrategy(session).start(LocalGrid(app, 4, {"task": plan.run.task}))
-    return session.score[session.task.score_name]
+    return session.released.score[session.task.score_name]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

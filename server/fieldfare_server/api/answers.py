@@ -183,7 +183,7 @@ class Answers:
 
     def events(self, after: int, limit: int) -> Sequence[AuditRow]:
         """Audit rows after row `after`, oldest first."""
-        return [_audit_row(view) for view in watch.journal_after(self._ledger, after, limit)]
+        return [_audit_row(view) for view in self._ledger.events(after, limit)]
 
     def verify(self, restart: bool = False) -> Verification:
         """Check the next rows of the chain, a bounded number. restart: begin with the first row again."""
@@ -309,7 +309,7 @@ def _plan_value(view: views.RunView, table: str, name: str) -> str:
     return str(values.get(name, "unknown")) if isinstance(values, dict) else "unknown"
 
 
-def _residual_test(row: views.EventView) -> ResidualTestResult:
+def _residual_test(row: views.JournalView) -> ResidualTestResult:
     return ResidualTestResult(
         passed=bool(row.body.get("passed")),
         scale=float(row.body.get("scale", 0.0)),

@@ -286,9 +286,9 @@ def _give_back(home: StateDirectory, run_id: str) -> None:
             raise FlowerError(f"run {run_id} was interrupted before it began: nothing was charged.") from None
         key = RunFiles(home.root, run_id, keep=2).key()
         holder = f"interrupt@{this_process()}"
-        ledger.resume_run(run_id, key_commitment=key_commitment(key), holder=holder, wait=home.lease_patience).release(
-            "interrupted"
-        )
+        ledger.resume_run(
+            run_id, key_commitment=key_commitment(key), holder=holder, wait=home.lease_patience
+        ).hand_back("interrupted")
 
 
 def _task_of(home: StateDirectory, run_id: str) -> str:

@@ -27,7 +27,7 @@ class RunEvidence:
     card: Guarantee
     counts: dict[int, int]
     charged: list[views.RunView]
-    test: views.EventView | None
+    test: views.JournalView | None
     head: Head
 
     @property

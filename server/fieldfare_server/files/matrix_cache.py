@@ -1,4 +1,4 @@
-"""Optimised strategies kept on disk: a dense one takes minutes to find and seconds to read."""
+"""Optimised strategy matrices on disk: a dense one takes minutes to find and seconds to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldfare_server.files.atomic import replace_file
 
 
 class StrategyFiles(MutableMapping[str, bytes]):
-    """One file a strategy, named by the hash of its key. The reader checks what it reads."""
+    """One file for each matrix, named by the hash of its key. The caller checks what it reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -10,13 +10,11 @@ from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
-from fieldfare.participation import Adjacency
+from fieldfare.participation import ADJACENCIES, Adjacency
 from fieldfare_server.ledger import budget, models
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
 from fieldfare_server.ledger.rows import population_row
-
-_ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 
 
 def create(
@@ -33,8 +31,8 @@ def create(
     """Insert a population with a fresh salt. Raises `BadInput` on a bad or taken name, or on an impossible budget."""
     if not is_name(name):
         raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
-    if adjacency not in _ADJACENCIES:
-        raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(_ADJACENCIES))
+    if adjacency not in ADJACENCIES:
+        raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     actor, salt = clean(actor, 200), secrets.token_bytes(16)
     described: dict[str, Any] = {

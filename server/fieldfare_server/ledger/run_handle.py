@@ -73,7 +73,7 @@ class RunHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._over:
-            self.release("" if error is None else f"{type(error).__name__}: {error}")
+            self.hand_back("" if error is None else f"{type(error).__name__}: {error}")
 
     @property
     def planned(self) -> PrivacyLoss:
@@ -91,8 +91,9 @@ class RunHandle:
         """Renew the lease; cheap enough for every loop. Raises `LedgerError` if the run was taken over."""
         self._hold.heartbeat()
 
-    def release(self, message: str = "") -> None:
-        """Stop and let anyone resume at once; the reservation stays. The state becomes `interrupted`."""
+    def hand_back(self, message: str = "") -> None:
+        """Stop here and let anyone resume at once; the reservation stays. The state becomes `interrupted`."""
+
         message = clean(message, 2000)
 
         def work(connection: Connection, entry: Entry) -> None:

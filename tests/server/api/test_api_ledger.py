@@ -256,7 +256,7 @@ def test_metrics_know_a_lost_lease_a_failed_self_test_and_a_broken_chain(
     ledger.record_residual_test("run-1", {"passed": False}, actor="test")
     ledger.record_residual_test("run-2", {"passed": False}, actor="test")
     ledger.record_residual_test("run-2", {"passed": True}, actor="test")
-    run.release("gone")
+    run.hand_back("gone")
     with ledger.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE leases SET renewed_at = renewed_at - 1000, holder = 'elsewhere'")
     lines = client.get("/metrics").text.splitlines()

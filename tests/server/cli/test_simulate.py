@@ -198,7 +198,7 @@ def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
     assert held.exit_code == 2
     assert "held by" in held.output
     with session:
-        session.account.release("the machine went away")
+        session.account.hand_back("the machine went away")
     shutil.rmtree(where.root / run)
     ended = simulate(abandon)
     assert ended.exit_code == 0, ended.output

@@ -61,7 +61,7 @@ def test_a_silent_holder_is_replaced_and_can_write_nothing_more(ledger: Ledger, 
         lambda: run.commit_round(opened, [], gaussian(0.1), digest("x")),
         lambda: run.void_round(opened, "late"),
         lambda: run.finish("failed"),
-        lambda: run.release(),
+        lambda: run.hand_back(),
         lambda: run.register_users([1]),
     ):
         with pytest.raises(LedgerError, match="no longer holds it"):
@@ -116,7 +116,7 @@ def test_a_beating_holder_is_not_replaced_however_long_one_waits(ledger_url: str
 
 def test_only_one_of_two_takes_a_free_lease(ledger: Ledger) -> None:
     run = start(ledger, key_commitment=KEY)
-    run.release("ctrl-c")
+    run.hand_back("ctrl-c")
     ledger.resume_run(run.id, key_commitment=KEY, holder="one")
     with pytest.raises(LedgerError, match="held by one"):
         ledger.resume_run(run.id, key_commitment=KEY, holder="two")

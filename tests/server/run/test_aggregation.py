@@ -19,6 +19,7 @@ from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import HEADER, REPORT, UPDATE, Occasion, TrainReply
 from fieldfare_server.run.aggregation import Aggregate, squared_norm
+from fieldfare_server.run.round import unstack_queries
 
 SCHEMA = Schema(("weight", "bias"), ((2, 3), (2,)))
 OCCASION = Occasion("run-1", 3, 1)
@@ -95,7 +96,7 @@ def test_one_user_moves_the_stack_of_all_queries_by_at_most_the_clip_norm(values
     assert float(found.double().norm()) <= 0.5 * (1 + 1e-6)
     blocks = found.view(len(shares), -1).double().norm(dim=1)
     assert all(float(norm) <= 0.5 * math.sqrt(share) * (1 + 1e-6) for norm, share in zip(blocks, shares, strict=True))
-    back = aggregate.unstacked(found).view(len(shares), -1).double()
+    back = unstack_queries(found, shares).view(len(shares), -1).double()
     kept = aggregate.total.reshape(len(shares), -1)
     for share, row, expected in zip(shares, back, kept, strict=True):
         np.testing.assert_allclose(row.numpy(), expected / math.sqrt(share) if share else 0.0, rtol=1e-12)

@@ -186,7 +186,7 @@ def test_the_adaptive_norm_finds_the_quantile_that_theory_knows() -> None:
     plan = Plan.parse({**fixed.model_dump(mode="json"), "clipping": adaptive})
     norms: list[float] = []
     with Session(plan, cost_of(plan), Rehearsal(), None, seeded_key(3)) as session:
-        FieldfareStrategy(session, lambda report: norms.append(session.clip)).start(
+        FieldfareStrategy(session, lambda report: norms.append(session.released.clip)).start(
             LocalGrid(app, 1, {"task": plan.run.task})
         )
     expected = math.sqrt(2.0) * float(erfinv(quantile)) * math.sqrt(1.09 * size)

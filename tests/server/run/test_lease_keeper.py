@@ -1,4 +1,4 @@
-"""A coordinator that is busy keeps its run; one that is dead, or hangs, does not."""
+"""A coordinator that is busy keeps its run; one that is dead, or hangs, loses it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_lease_is_renewed_while_a_round_takes_its_time(
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_process_that_is_no_more_holds_its_run_no_longer(home: StateDirectory, how: signal.Signals) -> None:
+def test_a_dead_or_stopped_process_loses_its_run(home: StateDirectory, how: signal.Signals) -> None:
     command = [sys.executable, "-c", ENDLESS, str(home.root), home.ledger, str(LEASE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -123,22 +123,22 @@ def test_a_process_that_is_no_more_holds_its_run_no_longer(home: StateDirectory,
 
 def test_a_session_that_hangs_is_given_up() -> None:
     count: list[int] = []
-    heart = LeaseKeeper(lambda: count.append(1), every=0.01, longest=0.2)
-    heart.start()
-    wait_until(lambda: not heart._thread.is_alive())
+    keeper = LeaseKeeper(lambda: count.append(1), every=0.01, longest=0.2)
+    keeper.start()
+    wait_until(lambda: not keeper._thread.is_alive())
     assert count
-    heart.stop()
+    keeper.stop()
 
 
-def test_a_database_that_is_away_does_not_stop_the_heart() -> None:
+def test_a_database_that_is_away_does_not_stop_the_keeper() -> None:
     count: list[int] = []
 
-    def beat() -> None:
+    def renew() -> None:
         count.append(1)
         raise LedgerError("ledger", "is away.")
 
-    heart = LeaseKeeper(beat, every=0.01)
-    heart.start()
+    keeper = LeaseKeeper(renew, every=0.01)
+    keeper.start()
     wait_until(lambda: len(count) >= 3)
-    heart.stop()
-    assert not heart._thread.is_alive()
+    keeper.stop()
+    assert not keeper._thread.is_alive()
