@@ -21,7 +21,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from fieldfare_client.tasks.digits import DigitsTask
-from fieldfare_server.deployment.flower import require_ended, stop, submit
+from fieldfare_server.deployment.simulation import stop
+from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from support.deployed import round_time

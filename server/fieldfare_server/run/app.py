@@ -17,12 +17,11 @@ from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_flower import logs
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.run.availability import require_simulated
 from fieldfare_server.run.session import Session
@@ -57,7 +56,7 @@ def read_plan(value: str) -> Plan:
 def main(grid: Grid, context: Context) -> None:
     """Flower's entry point: begin or resume, then run to the end."""
     logs.configure("info")
-    look_sooner(pull_objects)
+    shorten_part_waits()
     said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
     with logs.about(said["resume"] or said["run-id"]):
         try:

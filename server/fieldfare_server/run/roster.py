@@ -6,16 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-import flwr.app
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from numpy.typing import NDArray
 
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import QUERY_USERS, BadReply, read_users, write_users_query
-from fieldfare_flower.waits import give_up_after
+from fieldfare_flower.waits import limit_part_waits
 
 MOST_USERS_PER_NODE = 20_000_000
 """More pseudonyms than this in one reply are refused: 160 MB on the wire."""
@@ -37,7 +35,7 @@ def replies_as_they_come(
     deadline, pause = time.monotonic() + timeout, 0.02
     while waiting:
         before, left = len(waiting), deadline - time.monotonic()
-        give_up_after(pull_objects, max(left, 0.0))
+        limit_part_waits(max(left, 0.0))
         for reply in grid.pull_messages(list(waiting)):
             waiting.discard(reply.metadata.reply_to_message_id)
             yield reply
@@ -69,7 +67,7 @@ class Roster:
         if online != self._online:
             self._online, self._available = online, None
         new = sorted(self._online - self._asked)
-        queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
+        queries = [Message(write_users_query(self._run), node, QUERY_USERS) for node in new]
         claims: list[tuple[int, NDArray[np.uint64]]] = []
         for reply in replies_as_they_come(grid, queries, timeout, tick) if queries else ():
             if reply.has_error():

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import flwr.app
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -154,7 +153,7 @@ class FieldfareStrategy(Strategy):
         return self._result()
 
     def _result(self) -> Result:
-        return Result(arrays=ArrayRecord({k: flwr.app.Array(v) for k, v in self.session.released().items()}))
+        return Result(arrays=ArrayRecord({k: Array(v) for k, v in self.session.released().items()}))
 
     def _round(self, grid: Grid) -> bool:
         """One attempt at the next round; whether it was committed."""
@@ -178,7 +177,7 @@ class FieldfareStrategy(Strategy):
         points, weights, shares, batches = s.points()
         # Encoded once, shared by all messages: a message costs one reference, not one model.
         point_arrays = tuple(s.schema.arrays(point) for point in points)
-        encoded = write_points(flwr.app, point_arrays)
+        encoded = write_points(point_arrays)
         total = s.aggregate(occasion, shares)
         self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
         batches = opened.index if batches is None else batches
@@ -188,7 +187,7 @@ class FieldfareStrategy(Strategy):
                 occasion, point_arrays, weights, names, s.settings(), queries=len(shares), batches=batches
             )
             message = Message(
-                instruction.write(flwr.app, encoded),
+                instruction.write(encoded),
                 node,
                 TRAIN,
                 group_id=f"{s.account.id}/{opened.index}",  # for the lines that a node logs
