@@ -12,13 +12,7 @@ from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fieldfare_flower.local_grid import (
-    CLIENT_APP_RAISED,
-    SERVER_NODE,
-    assign_message_id,
-    assume_task_identity,
-    make_run,
-)
+from fieldfare_flower import local_grid
 
 if TYPE_CHECKING:
     from fieldfare_flower.local_grid import Run
@@ -44,9 +38,9 @@ class LocalGrid(Grid):
     def __init__(
         self, app: ClientApp, nodes: int, run_config: UserConfig, node_config: UserConfig | None = None
     ) -> None:
-        assume_task_identity()
+        local_grid.assume_task_identity()
         self._app = app
-        first = SERVER_NODE + 1
+        first = local_grid.SERVER_NODE + 1
         self._contexts = {
             first + index: Context(
                 run_id=1,
@@ -58,7 +52,7 @@ class LocalGrid(Grid):
             for index in range(nodes)
         }
         self._waiting: dict[str, Message] = {}
-        self._run: Run = make_run()
+        self._run: Run = local_grid.make_run()
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -76,7 +70,7 @@ class LocalGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        pushed = {assign_message_id(message): message for message in messages}
+        pushed = {local_grid.assign_message_id(message): message for message in messages}
         self._waiting.update(pushed)
         return list(pushed)
 
@@ -96,7 +90,7 @@ class LocalGrid(Grid):
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("node %d: %s at %s", context.node_id, type(error).__name__, place)
-            return Message(Error(CLIENT_APP_RAISED, repr(error)), reply_to=message)
+            return Message(Error(local_grid.CLIENT_APP_RAISED, repr(error)), reply_to=message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return list(self.pull_messages(self.push_messages(messages)))

@@ -2,8 +2,8 @@
 
     python -Pm fieldfare_flower.coordinator ARGUMENT ...        (the arguments of flower-superexec)
 
-Flower 1.41 discards what a ServerApp prints, and sends it to those who follow the run (`flwr log`, pull request 3577).
-Nobody follows a run that the supervisor resumed, so its log would be lost. Here it goes where this process prints.
+Flower 1.41 shows what a ServerApp prints only to clients that follow the run (`flwr log`, pull request 3577). No client
+follows a run that the supervisor resumed, so its log would be lost. Here it goes where this process prints.
 
 Upstream: no issue is known. This module becomes unnecessary once flower-superexec has an option for it. A Flower
 without the attribute runs as it is, with a warning.

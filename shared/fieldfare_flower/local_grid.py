@@ -1,8 +1,8 @@
 """What an in-process `flwr.serverapp.Grid` needs of Flower's inside.
 
-Flower 1.41 lets only a task of its own make a `Message` (strict task identity, pull request 8175), has no public way
-to give a message its id, and asks every Grid for a run of a private class. Upstream: no issue is known; unnecessary
-once Flower offers an in-process Grid for tests and simulations. A Flower without these names is used as it is.
+Flower 1.41 lets only its own tasks make a `Message` (strict task identity, pull request 8175), has no public way to
+give a message its id, and asks every Grid for a run of a private class. Upstream no issue is known. Unnecessary once
+Flower offers an in-process Grid. A Flower without these names is used as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIENT_APP_RAISED = 2
 
 
 def assume_task_identity() -> None:
-    """Let this process make messages, as a Flower task may; nothing changes where it is such a task already."""
+    """Let this process make messages, as one of Flower's tasks may; no change where it is such a task."""
     identity = private.find("flwr.supercore.task_identity:TaskIdentity")
     if identity is not None and getattr(identity, "_run_id", None) is None:
         identity.task_id, identity.run_id, identity.node_id = 1, 1, SERVER_NODE
@@ -37,10 +37,7 @@ def make_run() -> Any:
 
 
 def assign_message_id(message: Message) -> str:
-    """Give `message` a fresh id, which its reply will quote; returns it.
-
-    Where this Flower keeps ids in another place, a reply cannot name its message: the round then ends at its timeout.
-    """
+    """Give `message` a new id, which its reply will quote; returns it."""
     message_id = uuid.uuid4().hex
     message.metadata.__dict__["_message_id"] = message_id
     if message.metadata.message_id != message_id:

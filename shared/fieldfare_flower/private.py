@@ -1,15 +1,15 @@
-"""Names that Flower does not promise to keep: found where they exist, never imported at the top of a file.
+"""Names that Flower does not promise to keep: looked up when they are needed, never imported at the top of a file.
 
-Every module of this package that patches or calls Flower's inside looks its names up here, so that importing the module
-never fails because Flower moved one. What happens without the name is the caller's decision: a patch is left out, with
-one warning; a question that nothing else can answer raises `FlowerDiffers`.
+So importing this package never fails because Flower moved a name. A patch whose name is gone is left out, with one
+warning. A question that nothing else can answer raises `FlowerDiffers`.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,12 +19,18 @@ from fieldfare.errors import FieldfareError
 
 log = logging.getLogger("fieldfare.flower")
 
-WRITTEN_FOR = "1.41"
-"""The release of Flower whose inside this package knows."""
-
 
 class FlowerDiffers(FieldfareError):
     """The installed Flower lacks a name for which there is no substitute."""
+
+
+@contextmanager
+def required(loss: str) -> Iterator[None]:
+    """Around imports of private names: raises `FlowerDiffers`, which says `loss`, where one of them fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise FlowerDiffers(f"{loss}: the installed Flower differs from 1.41 ({error}).") from None
 
 
 def find(path: str) -> Any | None:
@@ -37,19 +43,10 @@ def find(path: str) -> Any | None:
     return getattr(found, name, None) if name else found
 
 
-def require(purpose: str, *paths: str) -> tuple[Any, ...]:
-    """The objects at `paths`, in order. Raises `FlowerDiffers`, which quotes `purpose`, where one is missing."""
-    found = tuple(find(path) for path in paths)
-    missing = [path for path, value in zip(paths, found, strict=True) if value is None]
-    if missing:
-        raise FlowerDiffers(f"{purpose}: the installed Flower has no {missing[0]}; Fieldfare expects {WRITTEN_FOR}.")
-    return found
-
-
 @lru_cache
-def warn(effect: str) -> None:
-    """Log, once a process, what the user loses because Flower differs."""
-    log.warning("the installed Flower differs from %s: %s", WRITTEN_FOR, effect)
+def warn(loss: str) -> None:
+    """Log, once a process, what is lost because Flower differs."""
+    log.warning("the installed Flower differs from 1.41: %s", loss)
 
 
 def load_program(name: str) -> Callable[[], Any]:

@@ -46,7 +46,7 @@ def test_each_node_answers_its_message_and_an_exception_is_an_error_reply() -> N
 def test_it_works_with_a_flower_without_task_identity_and_runs(
     remove: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As before pull request 8175: messages ask nobody who made them.
+    # As before pull request 8175: any process may make messages.
     anybody = SimpleNamespace(task_id=1, run_id=1, node_id=1)
     monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody)
     remove("flwr.supercore.task_identity", "flwr.supercore.run:Run")

@@ -1,4 +1,4 @@
-"""Tasks that are forks of a warm parent: they get what a process would get, share nothing, and harm nobody."""
+"""Tasks that are forks of a warm parent: they get what a process would get, share nothing, and do no harm."""
 
 from __future__ import annotations
 
@@ -83,26 +83,26 @@ def test_a_fork_gets_what_a_process_would_get(folder: Path, tmp_path: Path) -> N
     assert found["threads"] == 3
 
 
-def test_forks_draw_from_randomness_of_their_own(folder: Path) -> None:
+def test_forks_draw_different_random_numbers(folder: Path) -> None:
     one, two = told(folder), told(folder)
     assert one["parent"] == two["parent"] != one["process"] != two["process"]
     assert all(a != b for a, b in zip(one["drawn"], two["drawn"], strict=True))
 
 
-def test_a_fork_holds_nothing_of_a_task_that_runs_beside_it(folder: Path) -> None:
-    beside = start(folder, "sleep")
-    assert beside.stdout is not None
-    beside.stdout.readline()
+def test_a_fork_holds_nothing_of_another_task(folder: Path) -> None:
+    other = start(folder, "sleep")
+    assert other.stdout is not None
+    other.stdout.readline()
     try:
         found = told(folder)
         assert found["sockets"] == 1  # its own connection
         assert found["handles"] == []
     finally:
-        beside.kill()
-        beside.communicate(timeout=30)
+        other.kill()
+        other.communicate(timeout=30)
 
 
-def test_a_fork_that_dies_is_told_and_harms_nobody(folder: Path) -> None:
+def test_a_fork_that_dies_is_reported_and_does_no_harm(folder: Path) -> None:
     before = told(folder)["parent"]
     task = start(folder, "die")
     task.communicate("", timeout=60)
@@ -122,7 +122,7 @@ def test_a_task_ends_with_the_process_that_a_superexec_knows_it_by(folder: Path)
 
 @pytest.fixture
 def ordinary(tmp_path: Path) -> str:
-    """A PATH on which the ordinary program is a script that says it was run."""
+    """A PATH on which the ordinary program is a script that prints what it was asked."""
     script = tmp_path / "bin" / TASK_PROGRAM
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho ordinary "$@"\nexit 5\n')
@@ -167,7 +167,7 @@ def test_a_task_that_was_taken_is_not_started_a_second_time(ordinary: str, tmp_p
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b"[]", b'{"arguments": 1}', b'{"environment": {"A": 1}}'])
-def test_a_caller_that_sends_nonsense_is_not_served_and_harms_nobody(folder: Path, payload: bytes) -> None:
+def test_a_caller_that_sends_nonsense_is_not_served_and_does_no_harm(folder: Path, payload: bytes) -> None:
     before = told(folder)["parent"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         caller.settimeout(60)

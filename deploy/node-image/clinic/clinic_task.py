@@ -1,4 +1,4 @@
-"""Does a patient come back within a month? Logistic regression on a clinic's visits; the users are its patients.
+"""Does a patient return within a month? Logistic regression on a clinic's visits; the users are its patients.
 
 The node's data: a CSV file with the columns of `COLUMNS`, named by CLINIC_DATA. CLINIC_NAME: what goes before patients'
 ids where they are this clinic's own, so that no other clinic's patient has the same.
@@ -21,7 +21,7 @@ from fieldfare_client.users import UserTable
 FEATURES = ("age", "length_of_stay", "visits_last_year")
 COLUMNS = ("patient", *FEATURES, "returned")
 CENTRE, SCALE = np.array([50.0, 4.0, 1.0], np.float32), np.array([20.0, 3.0, 1.5], np.float32)
-"""Public and the same on all nodes: taking them from the data would release something of it."""
+"""Public, and the same on all nodes: values computed from the data would leak something about them."""
 
 
 class ClinicTask(Task):
@@ -29,7 +29,7 @@ class ClinicTask(Task):
 
     name: ClassVar[str] = "clinic"
     score_name: ClassVar[str] = "accuracy"
-    held_out: ClassVar[str] = "1 000 made-up visits, which belong to nobody."
+    held_out: ClassVar[str] = "1 000 made-up visits of no real patient."
 
     def build_model(self) -> torch.nn.Module:
         with seeded(self.seed):

@@ -61,8 +61,7 @@ def make_server(
         ledger_host: the name of the PostgreSQL server.
         days: validity of the certificates.
 
-    Raises:
-        BadInput: the directory already holds secrets, or no host is given.
+    Raises `BadInput` where the directory already holds secrets, or no host is given.
     """
     _require_new(directory / "superlink" / "ca.crt")
     # The database reads the password from a file, its clients from a URL.
@@ -119,12 +118,8 @@ def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str
 def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], *, days: int = DAYS) -> list[Path]:
     """Write a node's identity, its runtime's certificates, and `exchange`/NAME.pub; return the files.
 
-    Args:
-        name: becomes the name of the public key's file.
-        hosts: names at which the node's executor reaches its SuperNode.
-
-    Raises:
-        BadInput: the node already has a key, or `name` is no file name.
+    name: of the public key's file. hosts: names at which the node's executor reaches its SuperNode. Raises `BadInput`
+    where the node already has a key, or `name` is no file name.
     """
     if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
         raise BadInput(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")

@@ -18,8 +18,7 @@ from fieldfare_server.deployment.submit import FlowerError, environment, program
 def register_node(address: str, root_certificates: Path, public_key: Path, timeout: float = 60.0) -> str:
     """Admit the node with this public key (an OpenSSH file); returns "registered" or "was registered".
 
-    Raises:
-        FlowerError: the SuperLink refused, or did not answer within `timeout` seconds.
+    Raises `FlowerError` where the SuperLink refuses, or does not answer within `timeout` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
         flwr_home = Path(scratch)
@@ -42,11 +41,8 @@ def register_node(address: str, root_certificates: Path, public_key: Path, timeo
 def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
     """Remove every node with this public key (an OpenSSH file); returns how many there were.
 
-    From then on the SuperLink refuses the key.
-
-    Raises:
-        BadInput: the file holds no such key.
-        FlowerError: the SuperLink did not do it.
+    From then on the SuperLink refuses the key. Raises `BadInput` where the file holds no such key, and `FlowerError`
+    where the SuperLink does not remove them.
     """
     try:
         key = load_ssh_public_key(public_key.read_bytes())

@@ -24,19 +24,17 @@ from fieldfare_server.ledger import Ledger, this_process
 
 
 def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, nodes: int, run_id: str = "") -> str:
-    """Run a plan file with `nodes` SuperNodes; returns the run's id.
+    """Run the plan file at `path`, or continue the run `resume`, with `nodes` SuperNodes; returns the run's id.
 
-    Args:
-        path: the plan file of a new run, or None.
-        resume: the id of the run to continue where there is no plan file.
-        run_id: the id that a new run gets; without it a random one.
-
-    Raises:
-        FlowerError: the run failed; the message quotes the end of Flower's output.
-        Interrupted: Ctrl-C was pressed, and the run's coordinator is gone.
+    run_id: the id that a new run gets; without it a random one. Raises `FlowerError` with the end of Flower's output
+    where the run fails, and `Interrupted` after Ctrl-C, when the run's coordinator is gone.
     """
-    text = path.read_text() if path else ""
-    task = str(tomllib.loads(text).get("run", {}).get("task", "")) if text else _stored_task(home, resume)
+    if path:
+        text = path.read_text()
+        task = str(tomllib.loads(text).get("run", {}).get("task", ""))
+    else:
+        with Ledger.open(home.ledger) as ledger:
+            text, task = "", Plan.stored(ledger.run(resume).plan).run.task
     run_id = resume or run_id or secrets.token_hex(6)
     env = {
         "FIELDFARE_HOME": str(home.root),
@@ -64,11 +62,6 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
         raise Interrupted(f"run {run_id} was interrupted. Continue it with --resume {run_id}.") from None
     require_ended(home, run_id, output)
     return run_id
-
-
-def _stored_task(home: StateDirectory, run_id: str) -> str:
-    with Ledger.open(home.ledger) as ledger:
-        return Plan.stored(ledger.run(run_id).plan).run.task
 
 
 def _mark_interrupted(home: StateDirectory, run_id: str) -> None:
@@ -106,7 +99,7 @@ def superlink(work: Path, *arguments: str, env: Mapping[str, str] | None = None)
 def stop(process: subprocess.Popen[bytes], patience: float = 10.0) -> None:
     """End a process and its children: ask first, kill after `patience` seconds.
 
-    Flower's programs start others in sessions of their own, which outlive them: a coordinator would go on training.
+    Flower's programs start others in new sessions, which outlive them: a coordinator would go on training.
     """
     groups = _groups_below(process.pid)
     process.terminate()

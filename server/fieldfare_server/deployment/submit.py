@@ -41,7 +41,7 @@ def program(name: str) -> str:
 
 
 def environment(flwr_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables for a Flower process: quiet, with its own home, and with its sibling programs on the PATH."""
+    """Variables for a process of Flower: quiet, with its own home, and with its sibling programs on the PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, **QUIET, "FLWR_HOME": str(flwr_home), "PATH": path, **(extra or {})}
 
@@ -49,14 +49,6 @@ def environment(flwr_home: Path, extra: Mapping[str, str] | None = None) -> dict
 def tail(text: str, lines: int = 15) -> str:
     """The last lines of a program's output, for an error message."""
     return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def write_app(directory: Path) -> Path:
-    """Write the Flower app that `flwr run` expects as a directory: one pyproject.toml, no code."""
-    directory.mkdir(parents=True, exist_ok=True)
-    text = resources.files("fieldfare_server").joinpath("deployment/flower_app/pyproject.toml").read_text()
-    (directory / "pyproject.toml").write_text(text)
-    return directory
 
 
 def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
@@ -91,19 +83,20 @@ def submit(
 
     Args:
         work: a directory for the app, the connection and Flower's own state.
-        plan: the plan as TOML text, for a new run.
+        plan, run_id: TOML text and id of a new run; or `resume`: the id of the run to continue.
         task: what nodes train whose own configuration does not say.
-        run_id: the id that a new run gets.
-        resume: the id of a run to continue, instead of `plan`.
         root_certificates: the federation's CA; without it the connection is not encrypted.
         federation_config: settings of Flower's simulation.
         stream: follow the run to its end, else return as soon as it is submitted.
         timeout: seconds that the command may take.
 
-    Raises:
-        FlowerError: the command failed or took too long.
+    Raises `FlowerError` where the command fails or takes too long.
     """
-    app, flwr_home = write_app(work / "app"), work / "flwr"
+    app, flwr_home = work / "app", work / "flwr"
+    app.mkdir(parents=True, exist_ok=True)
+    # The app that `flwr run` expects as a directory: no code, so that a federation runs what its image holds.
+    pyproject = resources.files("fieldfare_server").joinpath("deployment/flower_app/pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(pyproject)
     write_connection(flwr_home, "federation", address, root_certificates)
     values = {"plan": plan, "task": task, "run-id": run_id, "resume": resume}
     config = work / "run-config.toml"
@@ -126,16 +119,10 @@ def submit(
 
 
 def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
-    """Check with the ledger that a run which Flower reports as over has ended well.
+    """Ask the ledger whether a run that Flower reports as over has ended well: Flower's exit status does not tell.
 
-    Flower's exit status does not tell: `flwr run --stream` succeeds whatever becomes of the ServerApp.
-
-    Args:
-        output: what `submit` returned; errors quote its end.
-
-    Raises:
-        FlowerError: the run never began, or failed.
-        Interrupted: it can be resumed.
+    output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or failed, and
+    `Interrupted` where it can be resumed.
     """
     with Ledger.open(home.ledger) as ledger:
         try:
@@ -143,8 +130,7 @@ def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
         except BadInput:
             raise FlowerError(f"the run never started: {tail(output)}") from None
     if run.ended_at is None:
-        raise Interrupted(
-            f"run {run_id} is {run.state}. Continue it with --resume {run_id}. Flower said: {tail(output)}"
-        )
+        hint = f"Continue it with --resume {run_id}. Flower said: {tail(output)}"
+        raise Interrupted(f"run {run_id} is {run.state}. {hint}")
     if run.state == "failed":
         raise FlowerError(f"run {run_id} failed: {tail(output)}")

@@ -1,4 +1,4 @@
-"""Whether a SuperLink takes nodes that nobody admitted, which FIELDFARE_NODE_AUTH=required says it does not."""
+"""Whether a SuperLink takes nodes without admission, which FIELDFARE_NODE_AUTH=required says it does not."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def warm_up(preload: str) -> tuple[Callable[[], Any], int]:
     """Import what every ClientApp task imports, and what `preload` ("module", "module:function" or "") names.
 
     Returns Flower's task program and the number of threads that torch may use. Raises RuntimeError where loading left a
-    thread running, whose locks a fork would inherit and nobody would release.
+    thread running, whose locks a fork would inherit locked.
     """
     import httpcore  # noqa: F401  (httpx imports it with its first client)
     import torch
