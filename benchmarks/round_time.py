@@ -25,9 +25,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldfare_flower import programs as logged
 from fieldfare_server.deployment.certificates import make_node, make_server
-from fieldfare_server.deployment.flower import environment, program, register_node, stop, submit
+from fieldfare_server.deployment.nodes import register_node
+from fieldfare_server.deployment.simulation import stop
+from fieldfare_server.deployment.submit import environment, program, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
@@ -81,17 +82,12 @@ class Line:
 class Watched:
     """Processes that end with the context, and the lines of their output that end a phase, with their times."""
 
-    def __init__(self, work: Path, ours: bool) -> None:
+    def __init__(self, work: Path) -> None:
         self.work, self.lines = work, list[Line]()
-        self._linked = ours
-        if ours:
-            logged.link(work / "logged")
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, node: int, command: Sequence[str], **extra: str) -> None:
         env = environment(self.work / f"flwr-{name}", {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra})
-        if self._linked:  # as in the image
-            env["PATH"] = os.pathsep.join([str(self.work / "logged"), env["PATH"]])
         process = subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -153,17 +149,14 @@ def federation(
     make_server(work / "server", work / "exchange", hosts)
     ca = work / "exchange" / "ca.crt"
     link, address = work / "server" / "superlink", f"127.0.0.1:{(port := free_port())}"
-    watched = Watched(work, ours)
-
-    def flowers(name: str) -> str:
-        return str(work / "logged" / name) if ours else program(name)
+    watched = Watched(work)
 
     try:
         watched.start(
             "superlink",
             -1,
             [
-                flowers("flower-superlink"),
+                program("flower-superlink"),
                 "--host=127.0.0.1",
                 f"--port={port}",
                 "--isolation=process",
@@ -221,8 +214,8 @@ def start_node(
     watched.start(
         f"executor-{index}",
         index,
-        ([*python, "fieldfare_flower.warm"] if ours else [])
-        + ["flower-superexec" if ours else program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
+        ([*python, "fieldfare_flower.warm", "--preload", "fieldfare_client.app:preload"] if ours else [])
+        + [program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
         + [f"--root-certificates={own / 'runtime-ca.crt'}", secret],
         **({"FIELDFARE_WARM_TASK": task, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"} if ours else {}),
     )

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import flwr.app
 import numpy as np
 import torch
 from flwr.app import Context, Message
@@ -82,6 +81,16 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
 def user_count(name: str) -> int:
     """How many users the task called `name` brings in all. Reads its data, which nodes of this process then share."""
     return len(_hosted(name, 0, 1).table)
+
+
+def preload() -> None:
+    """For a warm parent: read the users of the task that FIELDFARE_WARM_TASK names; every later task shares them.
+
+    Set it only where the data do not change while the executor runs, and where importing the task's module draws no
+    random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
+    """
+    if task := os.environ.get("FIELDFARE_WARM_TASK"):
+        user_count(task)
 
 
 def hosted(context: Context) -> Hosted:
@@ -161,15 +170,15 @@ def _train(
 @app.query("users")
 def users(message: Message, context: Context) -> Message:
     """Which users live here, by pseudonym, and which model they would train."""
-    logs.join()
+    logs.configure_app()
     here = hosted(context)
-    return Message(write_users(flwr.app, here.table.pseudonyms, here.schema), reply_to=message)
+    return Message(write_users(here.table.pseudonyms, here.schema), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort that live here; reply with the sum of their clipped updates and their number."""
-    logs.join()
+    logs.configure_app()
     here = hosted(context)
     instruction = TrainInstruction.read(message.content, here.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
@@ -188,7 +197,7 @@ def _answer(here: Hosted, instruction: TrainInstruction, message: Message) -> Me
     counts = result.counts or (0.0,) * spec.counts
     sums = here.schema.stacked(instruction.queries).arrays(update)
     reply = TrainReply(instruction.occasion, sums, result.users, counts)
-    return Message(reply.write(flwr.app), reply_to=message)
+    return Message(reply.write(), reply_to=message)
 
 
 def _own(instruction: TrainInstruction) -> list[dict[str, Any]]:

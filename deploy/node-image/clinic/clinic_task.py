@@ -1,4 +1,4 @@
-"""Does a patient come back within a month? Logistic regression on a clinic's visits; the users are its patients.
+"""Does a patient return within a month? Logistic regression on a clinic's visits; the users are its patients.
 
 The node's data is a CSV file with the columns of `COLUMNS`; CLINIC_DATA names it. CLINIC_NAME is a prefix for patients'
 ids that only this clinic gives out, so that no other clinic's patient has the same id.

@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.cli.waiting import retry
-from fieldfare_server.deployment.flower import register_node, revoke_node
+from fieldfare_server.deployment.nodes import register_node, revoke_node
 
 nodes = typer.Typer(help="Admit nodes to the federation, or remove them.", no_args_is_help=True)
 

@@ -13,7 +13,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.deployment.flower import require_ended, submit
+from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id

@@ -13,7 +13,7 @@ from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
-from fieldfare_server.deployment.flower import run_flower_simulation
+from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id

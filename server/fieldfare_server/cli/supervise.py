@@ -14,7 +14,7 @@ from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.cli.waiting import retry
-from fieldfare_server.deployment.flower import submit
+from fieldfare_server.deployment.submit import submit
 from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger

@@ -16,12 +16,11 @@ import os
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_flower import logs
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.availability import require_simulated
@@ -52,7 +51,7 @@ def plan_of(value: str) -> Plan:
 def main(grid: Grid, context: Context) -> None:
     """Flower's entry point: begin or resume a run, then take it to its end."""
     logs.configure("info")
-    look_sooner(pull_objects)
+    shorten_part_waits()
     plan, resume, run_id = (str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id"))
     with logs.about(resume or run_id):
         try:

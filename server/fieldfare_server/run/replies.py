@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
-from fieldfare_flower.waits import give_up_after
+from fieldfare_flower.waits import limit_part_waits
 
 SHORTEST_PAUSE = 0.02
 LONGEST_PAUSE = 0.5
@@ -33,7 +32,7 @@ def receive_replies(
     while waiting:
         before, left = len(waiting), deadline - time.monotonic()
         # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless it is told less.
-        give_up_after(pull_objects, max(left, 0.0))
+        limit_part_waits(max(left, 0.0))
         for reply in grid.pull_messages(list(waiting)):
             waiting.discard(reply.metadata.reply_to_message_id)
             yield reply

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-import flwr.app
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -44,7 +43,7 @@ class Roster:
         if online != self._online:
             self._online, self._available = online, None
         new_nodes = sorted(self._online - self._asked)
-        queries = [Message(write_users_query(flwr.app, self._run_id), node, QUERY_USERS) for node in new_nodes]
+        queries = [Message(write_users_query(self._run_id), node, QUERY_USERS) for node in new_nodes]
         claims: list[tuple[int, NDArray[np.uint64]]] = []
         for reply in receive_replies(grid, queries, timeout, tick) if queries else ():
             if reply.has_error():

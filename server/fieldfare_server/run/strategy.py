@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import flwr.app
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -222,13 +221,13 @@ class FieldfareStrategy(Strategy):
         batches = opened.index if batches is None else batches
         arrays = tuple(session.schema.arrays(point) for point in points)
         # Encoded once and shared: a message costs one reference, not one model.
-        encoded = write_points(flwr.app, arrays)
+        encoded = write_points(arrays)
         asked: dict[int, Users] = {}
         messages: list[Message] = []
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
         for node, (users, names) in by_node.items():
             instruction = TrainInstruction(occasion, arrays, weights, names, rounds.settings(), len(shares), batches)
-            content = instruction.write(flwr.app, encoded)
+            content = instruction.write(encoded)
             # The group id appears in the lines that the node logs.
             group = f"{session.account.id}/{opened.index}"
             messages.append(Message(content, node, TRAIN, ttl=plan.run.round_timeout + 60.0, group_id=group))
@@ -293,7 +292,7 @@ class FieldfareStrategy(Strategy):
         return self.session.plan.privacy.adjacency == "add_remove"
 
     def _model_record(self) -> ArrayRecord:
-        return ArrayRecord({name: flwr.app.Array(value) for name, value in self.session.model_arrays().items()})
+        return ArrayRecord({name: Array(value) for name, value in self.session.model_arrays().items()})
 
     def _require_finite_model(self) -> None:
         """End a run whose model diverged. The model is released and charged; further training would only spend more."""

@@ -28,7 +28,8 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import make_node, make_server
-from fieldfare_server.deployment.flower import environment, program, stop
+from fieldfare_server.deployment.simulation import stop
+from fieldfare_server.deployment.submit import environment, program
 from fieldfare_server.doctor import machine
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates

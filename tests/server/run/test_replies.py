@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.run.replies import receive_replies
 
 
@@ -60,7 +60,7 @@ def test_a_reply_that_broke_off_holds_a_round_no_longer_than_its_time(monkeypatc
     for name, value in defaults.items():  # of the whole process, and rounds of earlier tests have changed them
         monkeypatch.setitem(defaults, name, value)
     monkeypatch.setitem(defaults, "max_time", 3600.0)
-    assert look_sooner(pull_objects)
+    assert shorten_part_waits()
     replies = receive_replies(BrokenReply(), ["never", "good"], timeout=0.2)  # type: ignore[arg-type]
     found = [reply.metadata.reply_to_message_id for reply in replies]
     assert found.count("good") == 1

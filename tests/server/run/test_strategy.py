@@ -314,7 +314,7 @@ def test_replies_carry_nothing_but_a_sum_and_a_count() -> None:
     settings = {"client": plan().client.model_dump(mode="json"), "clipping": {"kind": "flat", "norm": 1.0}, "seed": 0}
     names = task.users().pseudonyms[:4]
     instruction = TrainInstruction(Occasion("r", 0, 0), (point,), (1.0,), names, settings)
-    message = Message(instruction.write(flwr.app), 2, "train")
+    message = Message(instruction.write(), 2, "train")
     reply = grid.answer(message)
     assert set(reply.content) == {"fieldfare", UPDATE, REPORT}
     assert set(reply.content[REPORT]) == {"users", "counts"}
