@@ -1,7 +1,7 @@
 """Fill in the metadata that depends on where the repository is published.
 
-A package index shows the README without its folder, so relative images and links lead nowhere there. The build reads the
-repository's address from the environment variable REPOSITORY_URL: with it, images and links become absolute and the
+A package index shows the README without its folder, so relative images and links lead nowhere there. The build reads
+the repository's address from the environment variable REPOSITORY_URL: with it, images and links become absolute and the
 metadata names the project's pages; without it, the README goes in as it is. Forks therefore never point at each other.
 """
 

@@ -2,10 +2,10 @@
 
     python benchmarks/api.py [--runs 10000] [--rounds 200] [--clients 500] [--out benchmarks/results]
 
-For each database: a ledger of runs x rounds committed rounds with a whole audit chain (`large_ledger`); then one server
-process, asked over HTTP. PostgreSQL is a private server of this benchmark's own, started from the programs installed.
-The chain's first walk; latency beside that of a bare route of the same application, the two asked in turns; commits
-alone, beside readers of the bare route, and beside readers of the ledger; memory of many event streams.
+For each database, the benchmark writes a ledger of runs x rounds committed rounds with a whole audit chain
+(`large_ledger`) and starts one server process. It measures the chain's first walk; latency next to that of a bare route
+of the same application, asked in turns; commits alone, during reads of the bare route, and during reads of the ledger;
+and the memory of many event streams. PostgreSQL is a private server, started from the installed programs.
 """
 
 from __future__ import annotations
@@ -67,38 +67,38 @@ def timed(client: httpx.Client, path: str) -> float:
 
 
 def latencies(client: httpx.Client, paths: tuple[str, ...], times: int) -> dict[str, list[float]]:
-    """Seconds a request, the paths in turn, so that a busy machine is busy for all of them."""
-    found: dict[str, list[float]] = {path: [] for path in paths}
+    """Seconds a request; the paths take turns, so that a busy machine slows all of them."""
+    seconds: dict[str, list[float]] = {path: [] for path in paths}
     for path in paths:
         timed(client, path)
     for _ in range(times):
         for path in paths:
-            found[path].append(timed(client, path))
-    return found
+            seconds[path].append(timed(client, path))
+    return seconds
 
 
 def after_commits(client: httpx.Client, run: RunHandle, times: int) -> list[float]:
-    """Seconds for the population each time something has changed: what is remembered of it does not serve."""
-    found = []
+    """Seconds for the population after each change, when no cached answer serves."""
+    seconds = []
     for _ in range(times):
         large_ledger.commit(run)
-        found.append(timed(client, POPULATION))
-    return found
+        seconds.append(timed(client, POPULATION))
+    return seconds
 
 
 def commits(run: RunHandle, count: int) -> list[float]:
     """Seconds to open and commit a round."""
-    found = []
+    seconds = []
     for _ in range(count):
         began = time.perf_counter()
         large_ledger.commit(run)
-        found.append(time.perf_counter() - began)
-    return found
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 @contextlib.contextmanager
 def readers(url: str, *paths: str) -> Iterator[None]:
-    """Processes that ask for `paths` without a pause."""
+    """Processes that request `paths` without a pause."""
     command = [sys.executable, "-c", READER, url, *paths]
     started = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(READERS)]
     try:
@@ -111,7 +111,7 @@ def readers(url: str, *paths: str) -> Iterator[None]:
 
 
 def contention(ledger: Ledger, run: RunHandle, url: str, turns: int, count: int) -> dict[str, Any]:
-    """Commit times in three company, in turns; and while read transactions are held open for the whole of it."""
+    """Commit times alone, during bare requests and during ledger reads, in turns; then under open read transactions."""
     alone: list[float] = []
     bare: list[float] = []
     read: list[float] = []
@@ -170,7 +170,7 @@ async def streams(url: str, count: int, run: RunHandle, pid: int) -> tuple[int, 
 
 
 def first_walk(client: httpx.Client) -> dict[str, Any]:
-    """From the first probe to the first that says ready, and what a request waits meanwhile."""
+    """Seconds from the first probe to the first that reports ready, and what a request waits meanwhile."""
     began = time.perf_counter()
     bare: list[float] = []
     while True:
@@ -178,10 +178,10 @@ def first_walk(client: httpx.Client) -> dict[str, Any]:
         if answer.status_code == 200:
             break
         bare += [timed(client, "/bare") for _ in range(10)]
-    said = answer.json()["checks"]["chain"]
+    chain = answer.json()["checks"]["chain"]
     took = time.perf_counter() - began
     meanwhile = {"bare_p99_ms_meanwhile": round(1e3 * percentile(bare, 0.99), 2)} if bare else {}
-    return {"first_walk_s": round(took, 1), "first_walk": said} | meanwhile
+    return {"first_walk_s": round(took, 1), "first_walk": chain} | meanwhile
 
 
 def measure(url: str, clients: int, times: int, port: int) -> dict[str, Any]:
@@ -199,19 +199,19 @@ def measure(url: str, clients: int, times: int, port: int) -> dict[str, Any]:
                         raise
                     time.sleep(0.1)
             walk = first_walk(client)
-            found = latencies(client, PATHS, times)
+            seconds = latencies(client, PATHS, times)
             run = large_ledger.start(ledger, "live", 2000)
             fresh = after_commits(client, run, min(times, 200))
-            bare = percentile(found["/bare"], 0.99)
+            bare = percentile(seconds["/bare"], 0.99)
             commit = contention(ledger, run, address, turns=3, count=40)
             added, late = asyncio.run(streams(address, clients, run, process.pid))
             run.finish("stopped")
             return {
                 **walk,
-                "p50_ms": {p: round(1e3 * statistics.median(v), 2) for p, v in found.items()},
-                "p99_ms": {p: round(1e3 * percentile(v, 0.99), 2) for p, v in found.items()},
-                "p99_over_bare": {p: round(percentile(v, 0.99) / bare, 2) for p, v in found.items()},
-                "population p99 over bare": round(percentile(found[POPULATION], 0.99) / bare, 2),
+                "p50_ms": {p: round(1e3 * statistics.median(v), 2) for p, v in seconds.items()},
+                "p99_ms": {p: round(1e3 * percentile(v, 0.99), 2) for p, v in seconds.items()},
+                "p99_over_bare": {p: round(percentile(v, 0.99) / bare, 2) for p, v in seconds.items()},
+                "population p99 over bare": round(percentile(seconds[POPULATION], 0.99) / bare, 2),
                 "population p99 over bare, after a commit each": round(percentile(fresh, 0.99) / bare, 2),
                 **commit,
                 "event_clients": clients,
@@ -226,7 +226,7 @@ def measure(url: str, clients: int, times: int, port: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def databases(names: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
-    """(name, URL of a new database) of each kind there is; what is not installed is said."""
+    """(name, URL of a new database) of each installed kind; prints which are missing."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ffbench-")))
 
@@ -239,7 +239,7 @@ def databases(names: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
             if "postgresql" in names and programs is None:
                 print("PostgreSQL's programs are not installed: not measured", file=sys.stderr)
             elif "postgresql" in names and programs is not None:
-                # As durable as in use, unlike the tests' own.
+                # As durable as in production, unlike the tests' cluster.
                 settings = ("fsync = on", "shared_buffers = 128MB", "max_wal_size = 4GB", "max_connections = 60")
                 cluster = Cluster(programs, settings)
                 stack.callback(cluster.remove)

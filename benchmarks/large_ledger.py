@@ -1,7 +1,7 @@
-"""A large ledger, quickly: one run written by the ledger itself, then copied row by row with a chain of its own.
+"""A large ledger, quickly: the ledger writes one run, which is then copied row by row under a new audit chain.
 
 Every copy has the audit rows, rounds, participations and charge that its original has, under another name and key, and
-the chain over all of them is whole: `fieldfare verify` finds nothing to say about it.
+the chain over all of them is whole: `fieldfare verify` finds no fault in it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sqlalchemy import Connection, Table, select, text, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, RunHandle, chain, models
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle, chain, models
 from fieldfare_server.ledger.journal import read_head
 
 POPULATION = "large"
 COHORT = 10
 SIGMA = 1000.0
 LOSS = PrivacyLoss(mu_squared=1 / SIGMA**2)
-"""Of a run: independent noise, and every user once."""
+"""The loss of a run: independent noise, and every user once."""
 _RUNS_AT_ONCE = 50
 
 
@@ -46,16 +46,18 @@ def start(ledger: Ledger, name: str, rounds: int) -> RunHandle:
     """A run under way."""
     described = plan(rounds)
     handle = ledger.start_run(
-        described.to_json(),
-        described.digest(),
-        POPULATION,
-        rounds,
-        LOSS,
-        noise_source="secure",
-        key_commitment=hashlib.sha256(name.encode()).hexdigest(),
-        trust_node_ids=False,
+        NewRun(
+            described.to_json(),
+            described.digest(),
+            POPULATION,
+            rounds,
+            LOSS,
+            noise_source="secure",
+            key_commitment=hashlib.sha256(name.encode()).hexdigest(),
+            trust_node_ids=False,
+            id=name,
+        ),
         holder="benchmark",
-        run_id=name,
     )
     handle.register_users(np.arange(COHORT * rounds, dtype=np.uint64))
     return handle
@@ -67,8 +69,8 @@ def commit(handle: RunHandle) -> None:
     cohort = np.arange(COHORT) + COHORT * t
     digest = hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest()
     score = 0.7 - 0.2 * math.exp(-t / 40)
-    told = {"score": score, "score_name": "accuracy", "noise_std": SIGMA / COHORT, "noise_norm": 0.8}
-    handle.commit_round(handle.open_round(cohort), cohort, LOSS, digest, told, reports=COHORT)
+    statistics = {"score": score, "score_name": "accuracy", "noise_std": SIGMA / COHORT, "noise_norm": 0.8}
+    handle.commit_round(handle.open_round(cohort), cohort, LOSS, digest, statistics, reports=COHORT)
 
 
 def fill(url: str, runs: int, rounds: int) -> None:
@@ -85,7 +87,7 @@ def fill(url: str, runs: int, rounds: int) -> None:
 
 @contextmanager
 def _guards_off(connection: Connection) -> Iterator[None]:
-    """Without the triggers that let the log grow only row by row."""
+    """Drop the triggers that let the log grow only row by row."""
     run = connection.exec_driver_sql
     if connection.dialect.name == "postgresql":
         for table in ("audit", "head"):
@@ -103,7 +105,7 @@ def _guards_off(connection: Connection) -> Iterator[None]:
 
 
 def _copy(connection: Connection, copies: int) -> None:
-    audit = [dict(row) for row in _rows(connection, models.audit, models.audit.c.run == "run-0")]
+    audit = [dict(row) for row in _rows(connection, models.journal, models.journal.c.run == "run-0")]
     audit = [row for row in audit if row["action"] != "users.register"]
     (run,) = _rows(connection, models.runs, models.runs.c.id == "run-0")
     (lease,) = _rows(connection, models.leases)
@@ -151,7 +153,7 @@ def _copy(connection: Connection, copies: int) -> None:
             models.participations,
             ({**row, "round_id": row["round_id"] + by, "run_seq": seq} for by, seq in moved for row in parts),
         )
-        _insert(connection, models.audit, audit_rows(names))
+        _insert(connection, models.journal, audit_rows(names))
     connection.execute(update(models.head).values(count=count, hash=last))
     connection.execute(update(models.populations).values(settled=settled.to_json()))
     if connection.dialect.name == "postgresql":

@@ -1,7 +1,7 @@
 """What a round costs in the ledger: 1 000 000 users, cohort 1 000, 2 000 rounds (issue: under 25 ms, 100 MB, 10 bytes).
 
 `python benchmarks/ledger_round.py [--users N] [--cohort N] [--rounds N]` prints one JSON object.
-Selection here is a uniform draw among the users that a minimum separation leaves, from the ledger's own state.
+Selection is a uniform draw among the users that the minimum separation allows, from the ledger's state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.ledger import Ledger, this_process
+from fieldfare_server.ledger import Ledger, NewRun, this_process
 
 
 def main() -> None:
@@ -41,14 +41,16 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
         ledger.create_population("people", 8.0, 1e-8, actor="benchmark")
         empty = memory()
         run = ledger.start_run(
-            "{}",
-            "none",
-            "people",
-            rounds,
-            PrivacyLoss(mu_squared=1.0),
-            noise_source="secure",
-            key_commitment=key,
-            trust_node_ids=False,
+            NewRun(
+                "{}",
+                "none",
+                "people",
+                rounds,
+                PrivacyLoss(mu_squared=1.0),
+                noise_source="secure",
+                key_commitment=key,
+                trust_node_ids=False,
+            ),
             holder=this_process(),
         )
         begin = time.perf_counter()
@@ -73,7 +75,7 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
         cpu = time.process_time() - cpu
         peak = memory()
         grown = on_disk(path) - size
-        run.release()
+        run.hand_back()
         begin = time.perf_counter()
         again = ledger.resume_run(run.id, key_commitment=key, holder=this_process())
         resumed = time.perf_counter() - begin

@@ -1,16 +1,16 @@
 """What one round of noise costs: time against `torch.randn` of that size in the same run, peak memory, and optimisers.
 
-Every measurement is a fresh process, and within it the things that are compared take turns, so that a busy machine
-slows both, and the fastest turn of each counts: the one that others disturbed least. Writes
-benchmarks/results/mechanisms.json and mechanisms.md after every row: a run that is cut short loses only that one.
+Every measurement is a fresh process. Within it, the compared programs take turns, so that a busy machine slows both;
+the fastest turn of each counts, because it was disturbed least. Writes benchmarks/results/mechanisms.json and
+mechanisms.md after every row, so that an interrupted run loses only one row.
 
     make bench-mechanisms                                          sizes 1e5 to 1e8, on one thread and on two
     make bench-mechanisms ARGS="--sizes 1e6 --threads 2"           any sizes
-    make bench-mechanisms ARGS="--append --parts peers --sizes 1e8"    one part more, the other results kept
-    make bench-mechanisms ARGS="--long"                            the minutes-long optimisations too
+    make bench-mechanisms ARGS="--append --parts peers --sizes 1e8"    one more part; the other results stay
+    make bench-mechanisms ARGS="--long"                            also the optimisations that take minutes
 
-What would not fit into this machine's free memory, or into `--memory`, is named in the table and not run. jax-privacy
-is a dependency of this benchmark alone: where it is not installed, that part of the table says so.
+A measurement that does not fit into this machine's free memory, or into `--memory`, is named in the table and skipped.
+Only this benchmark needs jax-privacy; where it is not installed, that part of the table says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parent / "results"
 KEY = b"a fixed key: benchmark use only!"
 ROUNDS = 2048
 WARM = 1 << 20
-"""Elements of the round that goes before: enough for every thread to have its scratch, 2 to 7 MB whatever the size."""
+"""Elements of the warm-up round: enough for every thread to allocate its scratch, 2 to 7 MB whatever the size."""
 
 # name, plan, largest ratio to torch.randn that the project aims at, how many rounds are averaged (trees are uneven)
 STREAMS: list[tuple[str, dict[str, Any], float, int]] = [
@@ -79,13 +79,11 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=lambda text: int(float(text)), default=[10**n for n in (5, 6, 7, 8)])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", default="", help="measure only what has this in its name")
+    parser.add_argument("--only", default="", help="measure only names that contain this")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="measure only these")
-    parser.add_argument(
-        "--append", action="store_true", help="keep the results that are there, but for what is measured"
-    )
+    parser.add_argument("--append", action="store_true", help="keep the existing results, except those measured again")
     parser.add_argument("--memory", type=float, default=1e6, help="most GB that one measurement may take")
-    parser.add_argument("--long", action="store_true", help="the minutes-long optimisations too")
+    parser.add_argument("--long", action="store_true", help="also the optimisations that take minutes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -119,15 +117,15 @@ def begin(command: str, append: bool) -> dict[str, Any]:
 
 
 def keep(report: dict[str, Any], part: str, row: dict[str, Any]) -> None:
-    """Put `row` into its place, an older one of the same name, size and threads aside, and write the results."""
+    """Add `row`, in place of an older one of the same name, size and threads, and write the results."""
 
     def place(r: dict[str, Any]) -> tuple[Any, ...]:
         return r.get("size", 0), r.get("threads", 0), r.get("rounds", 0), r["name"]
 
     others = [old for old in report[part] if place(old) != place(row)]
     report[part] = sorted([*others, row], key=lambda r: place(r)[:2])
-    told = row.get("skipped") or ", ".join(f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
-    print(f"{row['name']}: {told}", file=sys.stderr, flush=True)
+    figures = row.get("skipped") or ", ".join(f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
+    print(f"{row['name']}: {figures}", file=sys.stderr, flush=True)
     RESULTS.mkdir(exist_ok=True)
     for name, text in (("json", json.dumps(report, indent=1, allow_nan=False) + "\n"), ("md", table(report))):
         new = RESULTS / f"mechanisms.{name}.new"
@@ -187,12 +185,12 @@ MEASURES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], None]] = {
 
 
 def common(args: argparse.Namespace, size: int) -> dict[str, Any]:
-    """Turns of each: as asked for, and fewer where one takes seconds."""
+    """Turns of each: as many as requested, and fewer where one takes seconds."""
     return {"size": size, "repeats": args.repeats if size < 10**8 else min(args.repeats, 3), "memory": args.memory}
 
 
 def require_memory(megabytes: float, most_gb: float) -> None:
-    """Stop here, with a reason for the table, when this machine has no room, or we are not to take as much."""
+    """Exit with a reason for the table when the machine, or `--memory`, leaves too little room."""
     free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
     free_gb = int(free.split()[1]) * 1024 / 1e9
     if megabytes / 1e3 > min(0.9 * free_gb, most_gb):
@@ -201,10 +199,10 @@ def require_memory(megabytes: float, most_gb: float) -> None:
 
 def child(what: str, threads: int, **request: Any) -> dict[str, Any]:
     """One measurement in a process of its own."""
-    here = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
     call = [sys.executable, __file__, "--one", json.dumps({"what": what, "threads": threads, **request})]
     try:
-        done = subprocess.run(call, env=here, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return {"skipped": f"not done after {PATIENCE} s"}
     if done.returncode:

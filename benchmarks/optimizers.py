@@ -1,14 +1,13 @@
 """Server optimizers x noise mechanisms on the demo's flights, at equal (epsilon, delta): `make bench-optimizers`.
 
 Every cell trains the demo's plan (cli/demo.py: clip 0.3, 64 rounds of 202 aircraft, momentum 0.9, client learning rate
-0.5) at epsilon 1 and delta 1e-5 through the real server; only the account is a rehearsal's. These runs are charged to
-nobody: the flights are public data. A table like this one, made on private data, would itself have to be paid for, once
-a run.
+0.5) at epsilon 1 and delta 1e-5 through the real server; only the account is a rehearsal's. The flights are public, so
+no budget is charged. On private data, each run of such a table would have to be charged.
 
-The server's learning rate of each cell is the best of a grid on a seed that is used for nothing else; then 5 other
-seeds, the same for every cell, so that cells differ in nothing but optimizer and noise. A seed fixes the noise key and
-with it the cohorts. Intervals are Student's t over those seeds, at 95 %: they hold for another draw of noise and
-cohorts on these aircraft, and say nothing about other data. Also given: the paired difference to the first cell.
+Each cell takes the best learning rate of a grid, on a seed that serves no other purpose. It then runs 5 other seeds,
+the same for every cell, so that cells differ only in optimizer and noise. A seed fixes the noise key and with it the
+cohorts. Intervals are Student's t over those seeds, at 95 %: they hold for another draw of noise and cohorts on these
+aircraft, and do not extend to other data. The table also has the paired difference to the first cell.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ MECHANISMS: dict[str, Table] = {
 }
 
 EXTRA = {"normalised-momentum 0.9": {"momentum-tree 0.9": {"kind": "momentum-tree", "momentum": 0.9}}}
-"""The mechanism that was made for one optimizer."""
+"""The mechanism that is designed for one optimizer."""
 
 
 def plan_of(optimizer: Table, mechanism: Table) -> Plan:
@@ -96,7 +95,7 @@ def score(cost: Cost, plan: Plan, seed: int) -> float:
     """Held-out AUC of the last model of one rehearsal."""
     with Session(plan, dataclasses.replace(cost, plan=plan), Rehearsal(), None, seeded_key(seed)) as session:
         FieldfareStrategy(session).start(LocalGrid(app, 4, {"task": plan.run.task}))
-    return session.score[session.task.score_name]
+    return session.released.score[session.task.score_name]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -114,14 +113,14 @@ def measure(label: str, noise: str, mechanism: Table, cost: Cost, count: int) ->
     began = time.process_time()
     tuned = {rate: score(cost, plan, TUNING_SEED) for rate, plan in plans.items()}
     best = max(tuned, key=lambda rate: tuned[rate])
-    found = [score(cost, plans[best], FIRST_SEED + index) for index in range(count)]
-    mean, half = interval(found)
+    scores = [score(cost, plans[best], FIRST_SEED + index) for index in range(count)]
+    mean, half = interval(scores)
     return {
         "optimizer": label,
         "mechanism": noise,
         "learning_rate": best,
         "tuning": [{"learning_rate": rate, "score": value} for rate, value in tuned.items()],
-        "scores": found,
+        "scores": scores,
         "mean": mean,
         "half_width": half,
         "noise_multiplier": cost.noise_multiplier,
@@ -142,8 +141,8 @@ def markdown(rows: list[Table]) -> str:
     def tabulate(show: Any) -> list[str]:
         made = [line(["optimizer", *noises]), line(["---"] * (len(noises) + 1))]
         for label in dict.fromkeys(row["optimizer"] for row in rows):
-            found = [by_cell.get((label, noise)) for noise in noises]
-            made.append(line([label, *("—" if row is None else show(row) for row in found)]))
+            row_cells = [by_cell.get((label, noise)) for noise in noises]
+            made.append(line([label, *("—" if row is None else show(row) for row in row_cells)]))
         return made
 
     def against(row: Table) -> str:

@@ -3,8 +3,8 @@
     python benchmarks/page.py [--runs 500] [--rounds 100] [--repeats 5] [--out benchmarks/results]
 
 First paint and first figures after the address is opened; each interaction from the key or click to the next paint
-(the browser's own Event Timing, in steps of 8 ms); the longest task of the main thread while commits come in. Beside
-them a page of one button from the same server in the same browser, in turns: what the machine itself costs. Wanted:
+(the browser's Event Timing, in steps of 8 ms); the longest task of the main thread while commits come in. A page of one
+button from the same server takes turns with it in the same browser and shows what the machine itself costs. Wanted:
 first paint within 1 s, interactions within 100 ms.
 """
 
@@ -25,10 +25,10 @@ from fastapi.responses import HTMLResponse
 
 import large_ledger
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "api"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "server" / "api"))
 from chromium import chromium
 
 WATCH = """
@@ -47,7 +47,7 @@ WAIT = 60_000
 def add_bare(app: FastAPI) -> None:
     @app.get("/bare")
     def bare() -> HTMLResponse:
-        # Its own policy: the page's forbids what makes this page so short.
+        # The real page's policy forbids the inline script that keeps this page short.
         return HTMLResponse(BARE, headers={"Content-Security-Policy": "script-src 'unsafe-inline'"})
 
 
@@ -73,17 +73,17 @@ def bare(browser: Any, url: str) -> dict[str, float]:
     page = opened(browser, f"{url}/bare")
     button = page.get_by_role("button")
     page.wait_for_function(f"{PAINT} !== null")
-    found = {"first_paint": page.evaluate(PAINT), "press": interaction(page, button.click, lambda: None)}
+    ms = {"first_paint": page.evaluate(PAINT), "press": interaction(page, button.click, lambda: None)}
     page.context.close()
-    return found
+    return ms
 
 
 def budget(browser: Any, url: str, run: Any) -> dict[str, float]:
     page = opened(browser, f"{url}/")
     page.locator("#runs tbody tr").first.wait_for()
     page.locator("#participation .bars").wait_for()
-    found = {"first_paint": page.evaluate(PAINT), "all_figures": page.evaluate("performance.now()")}
-    found["load_longest_task"] = max([0.0, *page.evaluate("seen.tasks")])
+    ms = {"first_paint": page.evaluate(PAINT), "all_figures": page.evaluate("performance.now()")}
+    ms["load_longest_task"] = max([0.0, *page.evaluate("seen.tasks")])
     rows, older = page.locator("#runs tbody tr"), page.get_by_role("button", name="Older runs")
     first = rows.first.inner_text()
 
@@ -91,19 +91,19 @@ def budget(browser: Any, url: str, run: Any) -> dict[str, float]:
         page.wait_for_function("(text) => document.querySelector('#runs tbody tr').innerText !== text", arg=first)
 
     older.scroll_into_view_if_needed()
-    found["turn_page"] = interaction(page, older.click, turned)
+    ms["turn_page"] = interaction(page, older.click, turned)
     box = rows.nth(3).get_by_role("checkbox")
-    found["compare"] = interaction(page, box.check, lambda: page.locator("#compare svg").wait_for())
+    ms["compare"] = interaction(page, box.check, lambda: page.locator("#compare svg").wait_for())
     name = rows.nth(5).locator("button").inner_text()
     page.get_by_role("button", name=name, exact=True).focus()
 
     def shown() -> None:
         page.wait_for_function("(id) => document.querySelector('.banner select').value === id", arg=name)
 
-    found["open_run"] = interaction(page, lambda: page.keyboard.press("Enter"), shown)
+    ms["open_run"] = interaction(page, lambda: page.keyboard.press("Enter"), shown)
     page.locator("#curve svg").focus()
-    found["read_chart"] = interaction(page, lambda: page.keyboard.press("ArrowLeft"), lambda: None)
-    found["theme"] = interaction(page, page.get_by_role("button", name="Theme").click, lambda: None)
+    ms["read_chart"] = interaction(page, lambda: page.keyboard.press("ArrowLeft"), lambda: None)
+    ms["theme"] = interaction(page, page.get_by_role("button", name="Theme").click, lambda: None)
     page.evaluate("history.replaceState(null, '', '#'); dispatchEvent(new HashChangeEvent('hashchange'))")
     page.locator(".banner-state", has_text="Running").wait_for()
     page.evaluate("seen.tasks.length = 0")
@@ -112,9 +112,9 @@ def budget(browser: Any, url: str, run: Any) -> dict[str, float]:
         text = f"round {run.next_round + 1} of"
         page.locator(".banner-state", has_text=text).wait_for()
         page.wait_for_timeout(200)
-    found["update_longest_task"] = max([0.0, *page.evaluate("seen.tasks")])
+    ms["update_longest_task"] = max([0.0, *page.evaluate("seen.tasks")])
     page.context.close()
-    return found
+    return ms
 
 
 def measure(runs: int, rounds: int, repeats: int) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def measure(runs: int, rounds: int, repeats: int) -> dict[str, Any]:
         add_bare(app)
         ours: list[dict[str, float]] = []
         theirs: list[dict[str, float]] = []
-        with beside(config(app, port=0)) as url, Ledger.open(address) as ledger, chromium() as browser:
+        with serve_in_thread(config(app, port=0)) as url, Ledger.open(address) as ledger, chromium() as browser:
             run = large_ledger.start(ledger, "live", 1000)
             for _ in range(5):
                 large_ledger.commit(run)

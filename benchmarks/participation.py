@@ -2,7 +2,7 @@
 
     python benchmarks/participation.py [--users 1000000] [--cohort 1000] [--rounds 2000]
 
-One process, one thread. The charge is nu-DP-FTRL's, realised; the ledger's database is not in it.
+One process, one thread. The charge is the realised one of nu-DP-FTRL; no database is involved.
 """
 
 from __future__ import annotations

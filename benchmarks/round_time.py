@@ -25,9 +25,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldfare_flower import programs as logged
 from fieldfare_server.deployment.certificates import make_node, make_server
-from fieldfare_server.deployment.flower import environment, program, register_node, stop, submit
+from fieldfare_server.deployment.nodes import register_node
+from fieldfare_server.deployment.simulation import stop
+from fieldfare_server.deployment.submit import environment, program, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
@@ -79,19 +80,14 @@ class Line:
 
 
 class Watched:
-    """Processes that are ended when this is left; lines of their output that end a phase, with the time they came."""
+    """Processes that end with the context, and the lines of their output that end a phase, with their times."""
 
-    def __init__(self, work: Path, ours: bool) -> None:
+    def __init__(self, work: Path) -> None:
         self.work, self.lines = work, list[Line]()
-        self._linked = ours
-        if ours:
-            logged.link(work / "logged")
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, node: int, command: Sequence[str], **extra: str) -> None:
         env = environment(self.work / f"flwr-{name}", {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra})
-        if self._linked:  # as in the image
-            env["PATH"] = os.pathsep.join([str(self.work / "logged"), env["PATH"]])
         process = subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -114,7 +110,7 @@ class Watched:
                         self.lines.append(Line(at, node, phase, self.cpu()))
 
     def cpu(self) -> float:
-        """Seconds of processor time that all of them have used, their children included."""
+        """Seconds of processor time of all processes and their children."""
         sessions, ticks = {process.pid for process in self._processes}, 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -149,21 +145,18 @@ def federation(
     work: Path, home: StateDirectory, nodes: int, task: str, ours: bool
 ) -> Iterator[tuple[Watched, str, Path]]:
     """The compose file's processes; yields their watched output, the SuperLink's address and its certificate."""
-    here = ["127.0.0.1", "localhost"]
-    make_server(work / "server", work / "exchange", here)
+    hosts = ["127.0.0.1", "localhost"]
+    make_server(work / "server", work / "exchange", hosts)
     ca = work / "exchange" / "ca.crt"
     link, address = work / "server" / "superlink", f"127.0.0.1:{(port := free_port())}"
-    watched = Watched(work, ours)
-
-    def flowers(name: str) -> str:
-        return str(work / "logged" / name) if ours else program(name)
+    watched = Watched(work)
 
     try:
         watched.start(
             "superlink",
             -1,
             [
-                flowers("flower-superlink"),
+                program("flower-superlink"),
                 "--host=127.0.0.1",
                 f"--port={port}",
                 "--isolation=process",
@@ -191,7 +184,7 @@ def federation(
             FIELDFARE_NODE_AUTH="required",
         )
         for index in range(nodes):
-            make_node(work / f"node-{index}", work / "exchange", f"node-{index}", here)
+            make_node(work / f"node-{index}", work / "exchange", f"node-{index}", hosts)
             register_node(address, ca, work / f"node-{index}" / "node.pub", timeout=300)
         for index in range(nodes):
             start_node(watched, work, index, nodes, address, ca, task, ours)
@@ -221,15 +214,15 @@ def start_node(
     watched.start(
         f"executor-{index}",
         index,
-        ([*python, "fieldfare_flower.warm"] if ours else [])
-        + ["flower-superexec" if ours else program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
+        ([*python, "fieldfare_flower.warm", "--preload", "fieldfare_client.app:preload"] if ours else [])
+        + [program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
         + [f"--root-certificates={own / 'runtime-ca.crt'}", secret],
         **({"FIELDFARE_WARM_TASK": task, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"} if ours else {}),
     )
 
 
 def measure(ours: bool, asked: argparse.Namespace, work: Path) -> list[dict[str, float]]:
-    """Seconds of each phase of each round but the first and the last."""
+    """Seconds of each phase of each round, without the first and the last."""
     home = StateDirectory(work / "home", f"sqlite:///{work / 'home' / 'ledger.sqlite3'}")
     home.prepare()
     (work / "benchmarked.py").write_text(TASK.format(users=asked.users))
@@ -240,18 +233,18 @@ def measure(ours: bool, asked: argparse.Namespace, work: Path) -> list[dict[str,
     plan = PLAN.format(task=task, rounds=asked.rounds, users=asked.users, most=-(-asked.rounds // 3))
     with federation(work, home, asked.nodes, task, ours) as (watched, address, ca):
         patience = 60.0 + 60.0 * asked.rounds
-        said = submit(work / "run", address, plan=plan, task=task, run_id="r", root_certificates=ca, timeout=patience)
+        output = submit(work / "run", address, plan=plan, task=task, run_id="r", root_certificates=ca, timeout=patience)
     with Ledger.open(home.ledger) as ledger:
         view, page = ledger.run("r"), ledger.rounds("r", limit=500)
     attempts = sorted((r for r in page.items if r.state == "committed"), key=lambda r: r.index)
     if view.state != "done" or len(attempts) != asked.rounds:
         logs = "\n".join(p.read_text(errors="replace")[-2000:] for p in sorted(work.glob("*.log")))
-        raise RuntimeError(f"the run is {view.state} after {len(attempts)} rounds:\n{said[-2000:]}\n{logs}")
+        raise RuntimeError(f"the run is {view.state} after {len(attempts)} rounds:\n{output[-2000:]}\n{logs}")
     return [apart(this, following, watched.lines) for this, following in itertools.pairwise(attempts[1:])]
 
 
 def apart(this: RoundView, following: RoundView, lines: list[Line]) -> dict[str, float]:
-    """A round's phases, in order; one ends when its last node has ended it. A node without a user of it has no part."""
+    """A round's phases, in order. A phase ends when its last node ends it, nodes without a selected user aside."""
     assert this.closed_at is not None
     first = next(iter(PHASES))
     asked = {line.node for line in lines if line.phase == first and this.opened_at < line.at < this.closed_at}

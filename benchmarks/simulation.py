@@ -1,7 +1,8 @@
 """How fast a cohort trains here, against other ways to train it: `python benchmarks/simulation.py --help`.
 
 One round: 50 users of 50 examples, one epoch, batches of 10, clip norm 0.4. Client-tasks (one user's local training)
-per CPU second of one thread, best of `--repeats` turns; every system takes its turn, on the same data. `--pfl` runs
+per CPU second of one thread, best of `--repeats` turns; every system takes its turn, on the same data. Ours is training
+and clipping alone (README.md says what that leaves out). `--pfl` runs
 pfl-research in an environment of its own (simulation_pfl.py says how to make one), `--flower` Flower's Ray simulation
 with as many actors as cores, by wall clock, after its first round.
 """
@@ -49,7 +50,7 @@ def ours(task: BenchTask, table: UserTable) -> Callable[[], Any]:
 
 
 def plain(task: BenchTask, table: UserTable) -> Callable[[], Any]:
-    """What one writes first: a module, an optimizer, one user after another."""
+    """The obvious loop: a module, an optimizer, one user after another."""
     rows = table.rows(np.arange(USERS)).columns
     model = task.build_model()
     start = [p.detach().clone() for p in model.parameters()]
@@ -111,7 +112,7 @@ class Pfl:
         )
 
     def __call__(self) -> float:
-        """CPU seconds of one round, by that process's own clock."""
+        """CPU seconds of one round, by the clock of that process."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write("\n")
@@ -129,7 +130,7 @@ class Pfl:
 
 
 TURN = 0.1
-"""CPU seconds of a turn, at least: in training, round follows round, and none finds another program's caches."""
+"""CPU seconds of a turn, at least: in training, rounds follow one another and find their caches warm."""
 
 
 def timed(run: Callable[[], Any]) -> Callable[[], float]:
@@ -157,7 +158,7 @@ def rounds(ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, list
 
 
 def first_round(model: str) -> float:
-    """Wall seconds from nothing but loaded data to the end of the first round: model, trainer, choice of engine."""
+    """Wall seconds from loaded data to the end of the first round: model, trainer, choice of engine."""
     task = BenchTask(model)
     table = task.users()
     KNOWN.clear()
@@ -219,7 +220,7 @@ def wall_speed(run: Callable[[], Any]) -> float:
 
 
 def workers_speed(task: BenchTask, table: UserTable) -> float:
-    """As `wall_speed`, by a training process for every core, after two rounds that do not count."""
+    """As `wall_speed`, with a training process for every core, after two rounds that do not count."""
     start = Schema.of(task.build_model()).flatten(dict(task.build_model().named_parameters()))
     spec = clipping.parse({"kind": "flat", "norm": CLIP})
     rounds = iter(range(10**9))
@@ -254,7 +255,7 @@ def verdicts(name: str, result: dict[str, Any]) -> dict[str, str]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The page that goes beside the numbers."""
+    """The results as a page of Markdown."""
     lines = ["# Simulation: client-tasks per second against peers", "", *(f"- {k}: {v}" for k, v in ABOUT.items()), ""]
     lines += [
         "Per CPU second, best round of each; `median` is the median ratio of rounds that ran one after another.",

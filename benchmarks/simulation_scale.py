@@ -2,8 +2,8 @@
 
 Everything is real: users in an Arrow file that is mapped, not read; users who come, go and drop out, 1.2 times as many
 asked as are needed; training, clipping, aggregation, noise, checkpoints, and a ledger in SQLite whose every commit is
-durable. What is reported beside rounds per second is memory, and how it grows from the 20th round to the last one:
-`anonymous` is what the process itself holds, without the pages of mapped files, which the system takes back at will.
+durable. Reported are rounds per second, and memory with its growth from the 20th round to the last: `anonymous` is what
+the process itself holds, without the pages of mapped files, which the system can reclaim.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def blocks(users: int) -> Iterator[UserTable]:
 
 
 def memory() -> dict[str, float]:
-    """Of this process, MB: at its peak, now, and now without mapped files."""
+    """Memory of this process, MB: at its peak, now, and now without mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    said = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
+    status = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
     names = {"peak": "VmHWM", "resident": "VmRSS", "anonymous": "RssAnon"}
-    return {ours: round(int(said[theirs].split()[0]) / 1024, 1) for ours, theirs in names.items()}
+    return {ours: round(int(status[theirs].split()[0]) / 1024, 1) for ours, theirs in names.items()}
 
 
 def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) -> dict[str, object]:
-    """The run, or what of it `seconds` allow; see the module."""
+    """The run, or as much of it as `seconds` allow."""
     os.environ[FILE] = str(root / "users.arrow")
     began = time.perf_counter()
     write(root / "users.arrow", blocks(users))

@@ -1,17 +1,15 @@
-"""Start a program once what it needs is there: services of a deployment start in any order.
+"""Start a program once what it needs is there: the services of a deployment start in any order.
 
     after.py FILE|HOST:PORT ... -- PROGRAM ARGUMENT ...
 
-Waits for every file to be readable and every port to accept a connection, then becomes PROGRAM. With the standard
-library alone: waiting costs nothing, where a program that fails and is restarted imports everything each time.
+Waits until every file can be read and every port accepts a connection, then becomes PROGRAM. It uses the standard
+library alone, so that waiting costs nothing; a program that fails and restarts would import everything each time.
 """
 
-import json
 import os
 import socket
 import sys
 import time
-from datetime import UTC, datetime
 
 
 def missing(needs: list[str]) -> list[str]:
@@ -32,23 +30,15 @@ def _listens(need: str) -> bool:
     return True
 
 
-def _line(text: str) -> str:
-    # As fieldfare_flower.logs would write it.
-    if os.environ.get("FIELDFARE_LOG") != "json":
-        return text
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": now, "level": "info", "logger": "after", "message": text})
-
-
 def main(arguments: list[str]) -> None:
     """See the module."""
     at = arguments.index("--")
     needs, program = arguments[:at], arguments[at + 1 :]
-    said: list[str] = []
+    reported: list[str] = []
     while absent := missing(needs):
-        if absent != said:
-            print(_line("waiting for " + " ".join(absent)), file=sys.stderr, flush=True)
-            said = absent
+        if absent != reported:
+            print("waiting for " + " ".join(absent), file=sys.stderr, flush=True)
+            reported = absent
         time.sleep(0.5)
     os.execvp(program[0], program)  # noqa: S606  (the operator's own command)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def requirements(path: Path, extras: list[str]) -> list[str]:
-    """Sorted requirement lines; extras that name the project itself are its own business and are left out."""
+    """Sorted requirement lines, without those that name the project itself."""
     project = tomllib.loads(path.read_text())["project"]
     wanted = list(project["dependencies"])
     for extra in extras:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import flwr.app
 import numpy as np
 import torch
 from flwr.app import Context, Message
@@ -101,6 +100,16 @@ def user_count(name: str) -> int:
     return len(_hosted(name, 0, 1).table)
 
 
+def preload() -> None:
+    """For a warm parent: read the users of the task that FIELDFARE_WARM_TASK names; every later task shares them.
+
+    Set it only where the data do not change while the executor runs, and where importing the task's module draws no
+    random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
+    """
+    if task := os.environ.get("FIELDFARE_WARM_TASK"):
+        user_count(task)
+
+
 def hosted(context: Context) -> Hosted:
     """Load what this node hosts. Raises `BadInput` where no configuration names a task."""
     node, run = context.node_config, context.run_config
@@ -173,15 +182,15 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> C
 @app.query("users")
 def users(message: Message, context: Context) -> Message:
     """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train."""
-    logs.join()
+    logs.configure_app()
     node = hosted(context)
-    return Message(write_users(flwr.app, node.table.pseudonyms, node.schema), reply_to=message)
+    return Message(write_users(node.table.pseudonyms, node.schema), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
-    logs.join()
+    logs.configure_app()
     node = hosted(context)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
@@ -202,7 +211,7 @@ def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Me
     counts = result.counts or (0.0,) * settings.clipping.counts
     sums = node.schema.stacked(instruction.queries).arrays(update)
     reply = TrainReply(instruction.occasion, sums, result.users, counts)
-    return Message(reply.write(flwr.app), reply_to=message)
+    return Message(reply.write(), reply_to=message)
 
 
 def _flatten(schema: Schema, point: Arrays) -> torch.Tensor:

@@ -1,45 +1,50 @@
-"""An in-process node behind Flower's Grid interface: the same two apps, no network, no Ray.
-
-`LocalGrid` hands each message straight to a ClientApp. Replies are produced when they are pulled, one at a time, so
-the server holds one update at a time whatever the cohort.
-"""
+"""A federation in one process, behind Flower's Grid interface: the same two apps, without network or Ray."""
 
 from __future__ import annotations
 
 import logging
 import traceback
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+from fieldfare_flower import local_grid
+
+if TYPE_CHECKING:
+    from fieldfare_flower.local_grid import Run
 
 log = logging.getLogger("fieldfare.client")
 
-SERVER_NODE = 1
-
 
 class LocalGrid(Grid):
-    """`nodes` nodes in this process, each hosting its share of the task's users (partition-id, num-partitions)."""
+    """Hands each message straight to a ClientApp.
+
+    A reply is made when it is pulled, so the server holds one update at a time, however large the cohort is.
+
+    Args:
+        app: answers every message.
+        nodes: how many nodes there are; each hosts its share of the task's users (partition-id, num-partitions).
+        run_config: the run's configuration, which every node sees.
+        node_config: further configuration of every node.
+    """
 
     simulated = True
-    """User identity is stable by construction: nobody else can claim to be a node."""
+    """Users cannot be impersonated: all nodes are this process."""
 
     def __init__(
         self, app: ClientApp, nodes: int, run_config: UserConfig, node_config: UserConfig | None = None
     ) -> None:
+        local_grid.assume_task_identity()
         self._app = app
+        first = local_grid.SERVER_NODE + 1
         self._contexts = {
-            # Node 1 is the server's own id in Flower.
-            index + 2: Context(
+            first + index: Context(
                 run_id=1,
-                node_id=index + 2,
+                node_id=first + index,
                 node_config={**(node_config or {}), "partition-id": index, "num-partitions": nodes},
                 state=RecordDict(),
                 run_config=run_config,
@@ -47,10 +52,7 @@ class LocalGrid(Grid):
             for index in range(nodes)
         }
         self._waiting: dict[str, Message] = {}
-        self._run = Run.create_empty(1)
-        # Messages refuse to be made outside of a Flower task; this process is the task.
-        if TaskIdentity._run_id is None:
-            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SERVER_NODE
+        self._run: Run = local_grid.make_run()
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -68,13 +70,9 @@ class LocalGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        ids = []
-        for message in messages:
-            message_id = uuid.uuid4().hex
-            message.metadata.__dict__["_message_id"] = message_id
-            self._waiting[message_id] = message
-            ids.append(message_id)
-        return ids
+        pushed = {local_grid.assign_message_id(message): message for message in messages}
+        self._waiting.update(pushed)
+        return list(pushed)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
         for message_id in list(message_ids):
@@ -83,16 +81,16 @@ class LocalGrid(Grid):
                 yield self.answer(message)
 
     def answer(self, message: Message) -> Message:
-        """What the addressed node replies. An exception becomes an error reply, as it does on a real node."""
+        """The addressed node's reply. An exception becomes an error reply, as on a real node."""
         context = self._contexts[message.metadata.dst_node_id]
         try:
             return self._app(message, context)
         except Exception as error:
-            # Where it happened, not what it says: an error of a task may quote a user's data.
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(at.filename).name}:{at.lineno}"
-            log.warning("node %d: %s at %s", context.node_id, type(error).__name__, where)
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
+            # Log the place, not the text: an error of a task may quote a user's data.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            log.warning("node %d: %s at %s", context.node_id, type(error).__name__, place)
+            return Message(Error(local_grid.CLIENT_APP_RAISED, repr(error)), reply_to=message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return list(self.pull_messages(self.push_messages(messages)))

@@ -1,22 +1,15 @@
 #!/bin/sh
-# Start the gate once its certificate and the SuperLink's address are there, and follow that address: nginx looks a name
-# up when it reads its settings, and a SuperLink that is made anew may come back at another one.
-here=$(dirname "$0")
+# Start the gate once its certificate and the SuperLink's address are there, and follow that address: nginx resolves a
+# name only when it reads its settings, and a SuperLink that was created again may have another address.
+folder=$(dirname "$0")
 address() { getent ahosts superlink | awk '{ print $1 }' | sort -u | tr '\n' ' '; }
 
-# nginx writes its errors in a format of its own. Each becomes an object, as all lines of a deployment are.
-rm -f /tmp/errors && mkfifo -m 600 /tmp/errors
-LC_ALL=C sed -u -E -e 's/[^ -~]/?/g' -e 's/[\\"]/\\&/g' \
-  -e 's|^([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9:]{8}) \[([a-z]+)\] (.*)|{"time":"\1-\2-\3T\4","level":"\5","service":"gate","message":"\6"}|' \
-  -e '/^\{"time":/!s|.*|{"level":"info","service":"gate","message":"&"}|' </tmp/errors >&2 &
-exec 2>/tmp/errors
-
-until [ -r /secrets/ca.crt ] && [ -r /secrets/server.key ] && at=$(address) && [ -n "$at" ]; do sleep 0.5; done
+until [ -r /secrets/ca.crt ] && [ -r /secrets/server.key ] && known=$(address) && [ -n "$known" ]; do sleep 0.5; done
 while sleep 2; do
   now=$(address)
-  if [ -n "$now" ] && [ "$now" != "$at" ]; then
+  if [ -n "$now" ] && [ "$now" != "$known" ]; then
     echo "the SuperLink has moved: reading the settings again" >&2
-    nginx -e stderr -c "$here/nginx.conf" -s reload && at=$now
+    nginx -e stderr -c "$folder/nginx.conf" -s reload && known=$now
   fi
 done &
-exec nginx -e stderr -c "$here/nginx.conf" -g 'daemon off;'
+exec nginx -e stderr -c "$folder/nginx.conf" -g 'daemon off;'

@@ -1,9 +1,11 @@
-"""Named points at which a test can break the process, off unless the environment says otherwise.
+"""Named points at which a test can break the process. They do nothing unless the environment arms them.
 
-`FIELDFARE_FAULT=point:action[:nth]` (several joined by commas) arms a point: at its nth passing (default 1) the action
-happens. Actions: `kill` (SIGKILL to the own process: nothing gets to clean up), `raise` (`FaultInjected`),
-`enospc` (`OSError(ENOSPC)`), `eio` (`OSError(EIO)`). Crash safety is only as good as its tests, and a test needs the
-crash between two given instructions; so the points are compiled in, and cost one dictionary look-up when unarmed.
+`FIELDFARE_FAULT=point:action[:nth]` (several joined by commas) arms a point: when it is passed for the nth time
+(default 1), the action happens. Actions: `kill` (SIGKILL to this process, so nothing cleans up), `raise`
+(`FaultInjected`), `enospc` (`OSError(ENOSPC)`), `eio` (`OSError(EIO)`).
+
+Crash safety is only as good as its tests, and a test needs the crash between two particular instructions. That is why
+the points are part of the product; an unarmed point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ ACTIONS = ("kill", "raise", "enospc", "eio")
 
 
 class FaultInjected(RuntimeError):
-    """A test asked for this."""
+    """The action `raise` at an armed point."""
 
 
 class _Armed:
@@ -61,7 +63,7 @@ _armed: dict[str, _Armed] = {}
 
 
 def load(environment: Mapping[str, str]) -> None:
-    """Arm what `environment[FIELDFARE_FAULT]` names, and nothing else. Raises `BadInput` on an unknown name."""
+    """Arm exactly what `environment[FIELDFARE_FAULT]` names. Raises `BadInput` on an unknown name."""
     _armed.clear()
     for entry in filter(None, environment.get(VARIABLE, "").split(",")):
         name, _, rest = entry.partition(":")
@@ -76,7 +78,7 @@ def load(environment: Mapping[str, str]) -> None:
 
 
 def point(name: str) -> None:
-    """Here the process may be broken. `name` is one of `POINTS`."""
+    """Break the process here if `name`, one of `POINTS`, is armed and its turn has come."""
     armed = _armed.get(name)
     if armed is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,10 +81,13 @@ class Cost:
         }
 
 
-def cost_of(plan: Plan) -> Cost:
-    """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met."""
+def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+    """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
+
+    cache: as for `mechanisms.build`.
+    """
     participation = plan.participation.build()
-    mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     if discrete:

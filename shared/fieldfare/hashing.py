@@ -1,4 +1,4 @@
-"""Keyed hashing of 64-bit words: randomness that anybody can recompute, for everything but privacy noise."""
+"""Keyed hashing of 64-bit words: randomness that anyone can recompute. Never for privacy noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniforms(keys: NDArray[np.uint64], *words: int) -> NDArray[np.float64]:
-    """One number in [0, 1) for each key, float64 of the shape of `keys`: a function of the key and `words` alone."""
+    """One number in [0, 1) for each key: float64, shape of `keys`, a function of the key and of `words` alone."""
     state = mix(keys)
     for word in words:
         state = mix(state ^ mix(np.array([word % 2**64], np.uint64)))

@@ -1,22 +1,18 @@
-"""A rounding grid for released sums: what closes the floating-point side channel.
+"""Where noise meets the sum: a rounding grid that closes the floating-point side channel.
 
 **The problem.** The set of floats that x + noise can reach depends on x, so the low bits of a released float can say
 which x it came from, whatever the noise's distribution (Mironov 2012; Casacuberta, Shoemate, Vadhan, Wagaman 2022).
 
 **The grid.** Let g be a power of two. Every reply is snapped to g Z^d before it is summed, and sums are float64: exact
 up to 2^53 cells, so neither the order of arrival nor any other reply changes how a reply is rounded. To the sum x'
-`Grid.release_` adds g rint(w / g) for the noise w. Because x' / g is an integer, that is g rint((x' + w) / g) exactly:
-the release is a function of x' + w, so it is as private as adding the real-valued w to x' and rounding afterwards
-(post-processing, round by round, for correlated noise too). Every x' reaches the same grid points.
+`Grid.add_noise_` adds g rint(w / g) for the noise w. Because x' / g is an integer, the result is exactly
+g rint((x' + w) / g): a function of x' + w. It is therefore as private as adding the real-valued w to x' and rounding
+afterwards (post-processing, round by round, for correlated noise too). Every x' reaches the same grid points.
 
-**What one user can change of a snapped sum** (`charged_clip`; the noise is this much larger, not `clip`, so that the
-noise multiplier and with it the charge stay what the plan says). A user's data reach the sum through one reply, that
-of its node. Two worlds that differ in one user give replies R, R' of that node and equal replies of all others, in
-every round in which the user takes part; in other rounds all replies are equal. What is settled elsewhere: the clip
-is a function of earlier releases, so both worlds use the same; whatever points a client trained from, its one vector
-was combined first and clipped once; per-layer clipping and the l_inf filter bound the same norm; an indicator that
-travels with the update is part of the vector (`joint_bound`) and snapped with it; dividing by the planned cohort and
-multiplying by an adaptive norm come after the release.
+**What one user can change of a snapped sum** is `Grid.charged_clip`. The noise grows by as much, and the noise
+multiplier, and with it the charge, stay what the plan says. A user's data reach the sum through one reply, that of the
+user's node. Two worlds that differ in one user give replies R, R' of that node and equal replies of all others, in
+every round in which the user takes part; in other rounds all replies are equal.
 
 1. *Snapping* moves each coordinate by at most g / 2, in either world: it adds at most g sqrt(d) to ||R - R'||.
    It does not matter that a reply is the sum of several users: only the difference of two replies counts.
@@ -24,21 +20,27 @@ multiplying by an adaptive norm come after the release.
    R' is zero. A hostile node can do no more.
 3. *U users in a reply*: an honest node adds clipped updates in float64 and rounds the sum to float32 for the wire.
    Each world's sum has norm at most U clip, so the rounding adds at most 2 x 2^-24 U clip, and the float64 additions
-   at most 2 x U x 2^-53 U clip: ||R - R'|| <= clip (1 + 2^-23 U + 2^-52 U^2). U is at most the users asked in a round;
-   where that number is random, replies longer than U clip are cut to that norm: projecting onto a ball brings no two
-   points further apart, and shrinks the rounding of longer sums with them. (What a hostile node does to its own users
-   is outside of the guarantee: it holds their raw data.)
+   at most 2 x U x 2^-53 U clip: ||R - R'|| <= clip (1 + 2^-23 U + 2^-52 U^2). U is at most the users asked in a round.
+   Where that number is random, replies longer than U clip are cut to that norm: projecting onto a ball brings no two
+   points further apart, and shrinks the rounding of longer sums with them. (What a hostile node does to the users that
+   it hosts is outside the guarantee: it holds their raw data.)
 
-Under `replace_one` both worlds' replies have the user; the difference is at most twice the above, as is charged.
+Under `replace_one` the user is in both worlds' replies; the difference is at most twice the above, as is charged.
+
+Other code settles the rest. The clip norm is a function of earlier releases, so both worlds use the same one. A client
+may train from several points, but it combines the results into one vector before it clips. Per-layer clipping and the
+l_inf filter bound the same norm. An indicator that travels with the update is part of the vector, in the joint bound
+(`joint_bound` of the clipping) and in the snapping. The division by the planned cohort, and the multiplication by an
+adaptive norm, come after the noise.
 
 **What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell of the
-grid (`release_` checks); a cell's probability is then right to 2^-19, and `Privatiser` chooses its grid for which
+grid (`add_noise_` checks this); a cell's probability is then right to 2^-19. `Privatiser` chooses a grid for which
 that error, eta = 2^-51 (largest noise) / g, is about 2^-28. Over all n = d T released numbers it makes a divergence of
 at most n eta^2: 1e-7 for a million parameters and 2 000 rounds. B z itself errs by some 2^-51 of the noise, which
 matters far less.
 
-**Not covered.** How long a draw takes. What happens on the nodes: in batched training the rounding of one user's update
-may depend on who trains beside it.
+**Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node: it
+depends on how many users train together, which is public there. Under `add_remove` every user trains alone.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.noise.chunks import DEVICE_CHUNK
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
 from fieldfare.streams.base import require_fit
 
@@ -64,17 +67,16 @@ Rounding = Literal["grid", "discrete", "none"]
 COST: Final = 2.0**-10
 """Share by which the grid may raise the sensitivity, and with it the noise."""
 _CHUNK: Final = 1 << 15
-"""Elements worked on at a time: in the cache, and few enough that torch starts no threads for them."""
-_DEVICE_CHUNK: Final = 1 << 24
-"""The same on an accelerator."""
+"""Elements worked on at a time: they fit in the cache, and torch starts no threads for so few."""
 _CELLS: Final = 2.0**53
 """Grid cells on either side of 0 that float64 adds without error."""
+_EPS: Final = torch.finfo(torch.float64).eps
 _RESOLUTION: Final = 2.0**-20
 """Largest spacing of noise floats, in cells."""
 _FINE: Final = 2.0**-28
-"""The same where it costs next to nothing."""
+"""The spacing to aim at where it costs next to nothing."""
 _FAR: Final = 16.0
-"""Standard deviations that no noise reaches: probability 1e-57 a number."""
+"""Standard deviations that no noise reaches: a number does with probability 1e-57."""
 
 
 @dataclass(frozen=True)
@@ -108,17 +110,22 @@ class Grid:
         return (sent + self.spacing * math.sqrt(numel)) * (1.0 + 2.0**-50)
 
     def snap_(self, values: torch.Tensor) -> torch.Tensor:
-        """Round every element to the nearest multiple of `spacing` (ties to even), in place; returns `values`.
+        """Round every element to the nearest multiple of `spacing` (ties to even), in place; return `values`.
 
         Exact: division and multiplication by a power of two and rounding lose nothing. Floats too large to have a
         fraction in units of the grid are multiples already.
         """
         return values.div_(self.spacing).round_().mul_(self.spacing)
 
-    def release_(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> torch.Tensor:
-        """total <- snapped total + snapped std x noise, in place: shape (d,), `noise` a row of B z in float64.
+    def add_noise_(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> torch.Tensor:
+        """total <- snapped total + snapped std x noise, in place; return `total`.
 
         Computed in float64, chunk by chunk; a float32 `total` is rounded last, which is post-processing.
+
+        Args:
+            total: shape (d,), the sum of snapped replies.
+            noise: shape (d,), float64, a row of B z or a piece of one.
+            std: standard deviation of z in the units of the sum.
 
         Raises:
             BadInput: shapes differ, something is not finite or too large to add exactly, or the noise's floats are
@@ -126,27 +133,28 @@ class Grid:
         """
         if not (math.isfinite(std) and std > 0):
             raise BadInput(f"noise std = {std}", "must be positive and finite.")
-        return self._release_(total, noise, std, whole=False)
+        return self._add_(total, noise, std, whole=False)
 
-    def release_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-        """total <- snapped total + spacing x cells, in place: `cells`, shape (d,), are whole numbers in float64.
+    def add_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
+        """total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole float64 numbers.
 
-        Exact. Raises `BadInput` as `release_`, and for numbers that are not whole.
+        Raises `BadInput` as `add_noise_`, and for numbers that are not whole.
         """
-        return self._release_(total, cells, self.spacing, whole=True)
+        return self._add_(total, cells, self.spacing, whole=True)
 
-    def _release_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
+    def _add_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
         if total.shape != noise.shape or total.ndim != 1:
             raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
-        step = _CHUNK if total.device.type == "cpu" else _DEVICE_CHUNK
+        step = _CHUNK if total.device.type == "cpu" else DEVICE_CHUNK
         for lo in range(0, total.numel(), step):
             span, drawn = total[lo : lo + step], noise[lo : lo + step]
-            added = drawn.double() * (std / self.spacing)  # in cells, exactly: the spacing is a power of two
+            # Everything is counted in cells from here on. The division by a power of two is exact.
+            added = drawn.double() * (std / self.spacing)
             largest = _largest(added)
             if whole:
                 if not torch.equal(drawn, drawn.round()):
                     raise BadInput("discrete noise", "must be whole numbers.")
-            elif not largest * torch.finfo(noise.dtype).eps <= _RESOLUTION:
+            elif not largest * torch.finfo(noise.dtype).eps <= _RESOLUTION:  # "not <=" refuses NaN too
                 near = "float64 noise" if noise.dtype != torch.float64 else f"spacing {self.spacing * 2.0**20}"
                 raise BadInput(
                     f"noise of {noise.dtype} up to {largest * self.spacing:.3g} on a grid of {self.spacing:.3g}",
@@ -171,9 +179,12 @@ def _largest(values: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Privatiser:
-    """How the raw sums of one run become releases: `std` of z in their units; the `grid`, or None for plain floats.
+    """How the raw sums of one run become releases; `Privatiser.of` chooses the numbers.
 
-    `cells` > 0: z is a discrete Gaussian of that scale, in grid cells. Use `of`.
+    Args:
+        std: standard deviation of z in the units of the sum.
+        grid: where the noise is rounded to; None for plain floats.
+        cells: if not 0, z is a discrete Gaussian of that scale, in grid cells.
     """
 
     std: float
@@ -184,37 +195,43 @@ class Privatiser:
     def of(
         cls, rounding: Rounding, noise_multiplier: float, clip: float, numel: int, users: int, row_norm: float
     ) -> Privatiser:
-        """For sums of `numel` elements in which one user moves `clip`, and replies of at most `users` users.
+        """The privatiser on the finest grid that float64 noise resolves well, or on a coarser one if it must be.
 
-        `row_norm`: the largest norm of a row of B. The grid is the finest with 2^28 noise floats in a cell where that
-        costs less than `COST` of the noise; else it costs that much, or more where a cell must hold 2^20. What it costs
-        is part of `std` in any case.
+        The grid has 2^28 noise floats in a cell where that costs less than `COST` of the noise; else it costs that
+        much, or more where a cell must hold 2^20. What it costs is part of `std` in any case.
+
+        Args:
+            rounding: the plan's `privacy.rounding`.
+            noise_multiplier: standard deviation of z, in clip norms.
+            clip: norm by which one user moves the sum, before any rounding.
+            numel: elements of the sum.
+            users: most users that one reply is the sum of.
+            row_norm: largest norm of a row of B.
 
         Raises:
             BadInput: no grid is fine enough for the clip norm and coarse enough for float64.
         """
         if rounding == "none":
             return cls(noise_multiplier * clip)
-        finest = _FAR * noise_multiplier * clip * row_norm * torch.finfo(torch.float64).eps / _FINE
+        finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
-        while True:
+        while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
-            loudest = _FAR * std * row_norm / grid.spacing
-            if loudest + users * charged / grid.spacing < _CELLS / 4:
+            largest = _FAR * std * row_norm / grid.spacing
+            # Sum and noise must fit in the cells that add exactly, with room to spare for both.
+            if largest + users * charged / grid.spacing < _CELLS / 4:
                 if rounding == "discrete" and std / grid.spacing <= LARGEST_SCALE:
                     cells = math.ceil(std / grid.spacing)
                     return cls(cells * grid.spacing, grid, cells)
-                if rounding == "grid" and loudest * torch.finfo(torch.float64).eps <= _RESOLUTION:
+                if rounding == "grid" and largest * _EPS <= _RESOLUTION:
                     return cls(std, grid)
             grid = Grid(2.0 * grid.spacing)
-            if grid.spacing * math.sqrt(numel) > clip:
-                raise BadInput(
-                    f"privacy.rounding = {rounding!r}",
-                    f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the "
-                    "clip norm.",
-                    "less noise, or 'none'",
-                )
+        raise BadInput(
+            f"privacy.rounding = {rounding!r}",
+            f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the clip norm.",
+            "less noise, or 'none'",
+        )
 
     def stream(self, mechanism: Mechanism, numel: int, noise: SecureNoise) -> Stream:
         """The running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for discrete noise."""
@@ -223,28 +240,33 @@ class Privatiser:
         return mechanism.stream(numel, DiscreteNoise(noise, self.cells) if self.cells else noise, dtype=torch.float64)
 
     def privatise(self, total: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """The released sum: `total`, float64 (d,), plus the next row of `stream`. Overwrites `total` on a grid.
+        """`total` plus the next row of `stream`: the sum that may be released.
 
-        On a grid `total` is a sum of snapped replies, and so is what is returned, float64; else float32.
+        Args:
+            total: shape (d,), float64: on a grid a sum of snapped replies, and overwritten.
+            stream: made by `stream`.
+
+        Returns:
+            Shape (d,): on a grid `total` itself, float64; else a new vector, float32.
 
         Raises:
-            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.release_`: part of `total` may
+            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.add_noise_`: part of `total` may
                 be overwritten then, and the stream is torn.
             HorizonError: the mechanism has no further row.
         """
         if self.grid is None:
-            released = total.float()
-            stream.add_to(released, self.std)
-            return released
+            noisy = total.float()
+            stream.add_to(noisy, self.std)
+            return noisy
         require_fit(total, stream.numel, (torch.float64,), stream.device)  # an element too many would get no noise
         grid = self.grid
 
-        def release(lo: int, piece: torch.Tensor) -> None:
+        def add(lo: int, piece: torch.Tensor) -> None:
             span = total[lo : lo + len(piece)]
             if self.cells:
-                grid.release_cells_(span, piece)
+                grid.add_cells_(span, piece)
             else:
-                grid.release_(span, piece, self.std)
+                grid.add_noise_(span, piece, self.std)
 
-        stream.each_piece(release)
+        stream.each_piece(add)
         return total

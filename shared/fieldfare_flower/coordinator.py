@@ -1,26 +1,22 @@
-"""The coordinator: Flower's SuperExec, whose ServerApps can be heard.
+"""Run Flower's SuperExec so that the log of its ServerApps is visible.
 
-    python -Pm fieldfare_flower.coordinator ARGUMENT ...        (those of flower-superexec)
+    python -Pm fieldfare_flower.coordinator ARGUMENT ...        (the arguments of flower-superexec)
 
-Flower 1.41 throws away what a ServerApp prints: only who follows the run sees it, and nobody follows one that was
-resumed. Here it goes where this process prints. The attribute that says so is Flower's own; a Flower without it is run
-as it is, with a warning.
+Flower 1.41 shows what a ServerApp prints only to clients that follow the run (`flwr log`, pull request 3577). No client
+follows a run that the supervisor resumed, so its log would be lost. Here it goes where this process prints.
+
+Upstream: no issue is known. This module becomes unnecessary once flower-superexec has an option for it. A Flower
+without the attribute runs as it is, with a warning.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
-from fieldfare_flower import logs
-from fieldfare_flower import programs as logged
-
-log = logging.getLogger("fieldfare.superexec")
+from fieldfare_flower import logs, private
 
 
-def unmute(plugin: Any) -> bool:
-    """Let tasks of `plugin`, a class, print; False where it does not say that they may not."""
-    if not hasattr(plugin, "suppress_output"):
+def show_serverapp_output(plugin: type | None) -> bool:
+    """Let tasks of the SuperExec's `plugin` class print; False where the class has no such switch."""
+    if plugin is None or not hasattr(plugin, "suppress_output"):
         return False
     plugin.suppress_output = False
     return True
@@ -28,14 +24,12 @@ def unmute(plugin: Any) -> bool:
 
 def main() -> None:
     """See the module."""
-    from flwr.supercore.cli import flower_superexec
-    from flwr.supercore.superexec import run_superexec
-
+    superexec = private.load_program("flower-superexec")
+    # After Flower was imported, which gives its logger a handler.
     logs.configure("info")
-    logged.take_over()
-    if not unmute(getattr(run_superexec, "AutoExecPlugin", None)):
-        log.warning("this Flower's SuperExec is another than 1.41's: what the ServerApp says is with `flwr log`")
-    flower_superexec()
+    if not show_serverapp_output(private.find("flwr.supercore.superexec.run_superexec:AutoExecPlugin")):
+        private.warn("the ServerApp's log is only in `flwr log`")
+    superexec()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Log lines for people or for machines, with the run and the round they belong to.
 
     FIELDFARE_LOG=text|json         one line for people (default), or one JSON object a line
-    FIELDFARE_LOG_LEVEL=info        of Fieldfare's own lines: debug, info, warning, error
+    FIELDFARE_LOG_LEVEL=info        the level of Fieldfare's own lines: debug, info, warning, error
 
-A line of JSON has `time` (UTC), `level`, `logger`, `message`, and, where they are known, `run`, `round`, `exception`.
-Levels of other libraries stay at warning (Flower's at info) whatever is asked for: their debug lines hold SQL
-parameters, headers and message contents. Their lines pass through the same handler where they share the process; other
-programs than ours are started by `fieldfare_flower.programs`.
-Secrets are not logged in the first place; what an exception of a library may quote of them is taken out here.
+A JSON line has `time` (UTC), `level`, `logger` and `message`, and `run`, `round` and `exception` where they are
+known. Other libraries stay at warning (Flower at info) whatever level is set: their debug lines hold SQL parameters,
+headers and message contents. Only what goes through Python's logging is formatted here. What Flower's programs print
+is theirs.
+
+Fieldfare logs no secrets. What an exception of a library quotes of them is redacted here.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, TextIO
 
 from fieldfare.errors import BadInput
 
-OWN = ("fieldfare", "fieldfare_server", "fieldfare_client")
+OWN = ("fieldfare", "fieldfare_flower", "fieldfare_server", "fieldfare_client")
+"""Loggers whose level the environment sets."""
 _LEVELS = ("debug", "info", "warning", "error")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_about: ContextVar[tuple[str, int | None]] = ContextVar("fieldfare_about", default=("", None))
+_context: ContextVar[tuple[str, int | None]] = ContextVar("fieldfare_log_context", default=("", None))
 
 _SECRETS = (
     (re.compile(r"(://[^:/@\s]*:)[^@\s]+@"), r"\1***@"),  # a password in a URL
@@ -41,23 +44,18 @@ _SECRETS = (
 
 @contextmanager
 def about(run: str, round: int | None = None) -> Iterator[None]:
-    """Lines logged inside, in this thread, belong to this run and round."""
-    token = _about.set((run, round))
+    """Mark the lines that this thread logs inside the block with `run` and `round`."""
+    token = _context.set((run, round))
     try:
         yield
     finally:
-        _about.reset(token)
-
-
-def now_about(run: str, round: int | None) -> None:
-    """Lines that this thread logs from now on belong to this run and round; where there is no block to be inside of."""
-    _about.set((run, round))
+        _context.reset(token)
 
 
 def redacted(text: str) -> str:
-    """`text` without passwords of URLs, API tokens and private keys."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
+    """`text` without passwords in URLs, API tokens and private keys."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
     return text
 
 
@@ -72,7 +70,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        run, round_ = _about.get()
+        run, round_ = _context.get()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -89,16 +87,17 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is at the time, for Flower puts another stream in its place."""
+    """Writes to whatever `sys.stderr` is at the time, because Flower replaces it while an app runs."""
 
     def __init__(self) -> None:
+        # Not StreamHandler's, which would store a stream.
         logging.Handler.__init__(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        # Flower's logger has a handler of its own, unless `configure` took it away: one line, not two.
-        twice = record.name == "flwr" and logging.getLogger("flwr").handlers
-        # Flower also logs empty lines, for the eye.
-        return not twice and record.msg != "" and bool(super().filter(record))
+        # Where Flower's logger still has its own handler, that one prints the line.
+        duplicate = record.name == "flwr" and logging.getLogger("flwr").handlers
+        # Flower logs empty lines as spacing.
+        return not duplicate and record.msg != "" and bool(super().filter(record))
 
     @property
     def stream(self) -> TextIO:
@@ -110,31 +109,29 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
 
 def as_json() -> bool:
-    """Whether this process writes JSON: `configure` was called and the environment asked for it."""
+    """Whether this process writes JSON: `configure` was called, and the environment asks for it."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
-def wants_json() -> bool:
-    """Whether the environment asks for JSON. Raises `BadInput` on a value of FIELDFARE_LOG that is no format."""
-    wanted = os.environ.get("FIELDFARE_LOG") or "text"
-    if wanted not in ("text", "json"):
-        raise BadInput(f"FIELDFARE_LOG = {wanted!r}", "there is no such format.", "text, json")
-    return wanted == "json"
-
-
 def configure(default: str = "warning") -> None:
-    """Send every line of this process to standard error, as the environment says; call it again after other imports.
+    """Send the log lines of this process to standard error in the format that the environment names.
 
-    default: level of Fieldfare's own lines where FIELDFARE_LOG_LEVEL does not say. Raises `BadInput` on a bad value.
+    Call it after the imports of libraries that configure logging themselves; calling it again is harmless.
+
+    Args:
+        default: the level of Fieldfare's own lines where FIELDFARE_LOG_LEVEL is not set.
+
+    Raises:
+        BadInput: the environment names an unknown level or format.
     """
     level = (os.environ.get("FIELDFARE_LOG_LEVEL") or default).lower()
     if level not in _LEVELS:
         raise BadInput(f"FIELDFARE_LOG_LEVEL = {level!r}", "there is no such level.", ", ".join(_LEVELS))
-    json_ = wants_json()
+    json_ = _wants_json()
     handler = _Stderr()
     handler.setFormatter(JsonFormatter() if json_ else TextFormatter(_TEXT))
     root = logging.getLogger()
-    # One way to the console: what a library added for itself (absl does, on import) would say everything twice.
+    # Console handlers that libraries installed (absl does so on import) would print every line a second time.
     for old in [
         h for h in root.handlers if type(h) in (_Stderr, logging.StreamHandler) or "absl" in type(h).__module__
     ]:
@@ -143,39 +140,40 @@ def configure(default: str = "warning") -> None:
     root.setLevel(logging.WARNING)
     for name in OWN:
         logging.getLogger(name).setLevel(level.upper())
-    # Python's own warnings come as bare lines otherwise; so would Flower's, which has a handler of its own.
+    # Otherwise Python's warnings would be lines without the format.
     logging.captureWarnings(json_)
     if json_:
-        adopt()
-        logging.getLogger("flwr").setLevel(logging.INFO)
+        flower = logging.getLogger("flwr")
+        flower.handlers.clear()
+        flower.propagate = True
+        flower.setLevel(logging.INFO)
         sys.excepthook = _log_uncaught
         threading.excepthook = _log_uncaught_in_thread
 
 
-def adopt() -> None:
-    """Take from every library's logger the handlers that write to the console; their filters stay, with the logger."""
-    for logger in [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]:
-        for handler in logger.handlers[:]:
-            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-                logger.removeHandler(handler)
-                logger.propagate = True
-                for one in handler.filters:
-                    logger.addFilter(one)
+def configure_app() -> None:
+    """For code that Flower's process runs (a node's ClientApp): log as JSON if the environment asks for it.
 
-
-def join() -> None:
-    """For code that runs in another program's process (a node's app): take its lines over if JSON is asked for."""
-    if wants_json() and not as_json():
+    Does nothing where the process is configured already, as in a simulation or in a fork of a warm parent.
+    """
+    if _wants_json() and not as_json():
         configure("info")
 
 
-def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _wants_json() -> bool:
+    wanted = os.environ.get("FIELDFARE_LOG") or "text"
+    if wanted not in ("text", "json"):
+        raise BadInput(f"FIELDFARE_LOG = {wanted!r}", "there is no such format.", "text, json")
+    return wanted == "json"
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return
     logging.getLogger("fieldfare").critical("uncaught", exc_info=(kind, error, trace))
 
 
-def _log_uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
-    if said.exc_value is not None and said.exc_type is not SystemExit:
-        _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)

@@ -1,14 +1,13 @@
-"""What server and node say to each other: record names, version, validation.
+"""The messages between server and node: record names, version, validation.
 
-Three conversations, all initiated by the server:
+The server starts each of the two conversations:
 
-* `query.users`  -> the pseudonyms of the users that a node hosts;
-* `train`        -> model (one or several points), cohort, settings; answered by the **sum of the cohort's clipped
-  updates and how many users it sums**, and by nothing else: no loss, no norm, no metric. A round may ask several
-  queries; the reply then has one sum for each, clipped by itself.
+* `query.users`: the node answers with the pseudonyms of the users that it hosts;
+* `train`: carries the model (one or several points), the cohort and the settings. The node answers with the **sum of
+  the cohort's clipped updates and the number of users in it**, and with nothing else: no loss, no norm, no metric. A
+  round may ask several queries; the reply then holds one sum for each, clipped separately.
 
-Nothing here imports Flower. Writing takes Flower's record classes as an argument (`flwr.app`), reading is by the few
-attributes that Flower's records have, so that both sides share one definition of the format.
+The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
@@ -38,31 +38,18 @@ USERS = "users"
 
 
 class BadReply(ValueError):
-    """A reply that breaks the contract. `reason` is one of a fixed set of words, safe to count and to show."""
+    """A message that breaks the contract. `reason` is one of a fixed set of words, safe to count and to show."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
-class _WireArray(Protocol):
-    dtype: str
-    shape: tuple[int, ...]
-    stype: str
-    data: bytes
+_Record = TypeVar("_Record")
 
 
-class _Content(Protocol):
-    @property
-    def array_records(self) -> Mapping[str, Mapping[str, _WireArray]]: ...
-    @property
-    def metric_records(self) -> Mapping[str, Mapping[str, Any]]: ...
-    @property
-    def config_records(self) -> Mapping[str, Mapping[str, Any]]: ...
-
-
-def _decode(array: _WireArray, dtype: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
-    """The array's values without trusting its header: nothing is allocated before sizes have been compared."""
+def _decode(array: Array, dtype: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
+    """The array's values, read-only; `shape` None accepts any. Nothing is allocated before the sizes were compared."""
     if array.stype != "numpy.ndarray":
         raise BadReply("dtype", "unknown serialisation")
     try:
@@ -72,6 +59,7 @@ def _decode(array: _WireArray, dtype: str, shape: tuple[int, ...] | None) -> NDA
         stored_shape, fortran, stored_dtype = read(stream)
     except (ValueError, KeyError, EOFError, SyntaxError, TypeError, AttributeError):
         raise BadReply("schema", "not an array") from None
+    # Three descriptions must agree: Flower's record, numpy's header, and the number of bytes.
     if stored_dtype != np.dtype(dtype) or array.dtype != dtype:
         raise BadReply("dtype", f"expected {dtype}")
     if (shape is not None and stored_shape != shape) or (fortran and len(stored_shape) > 1):
@@ -81,15 +69,15 @@ def _decode(array: _WireArray, dtype: str, shape: tuple[int, ...] | None) -> NDA
     return np.frombuffer(array.data, stored_dtype, offset=stream.tell()).reshape(stored_shape)
 
 
-def _record(records: Mapping[str, Any], name: str) -> Any:
+def _record(records: Mapping[str, _Record], name: str) -> _Record:
     try:
         return records[name]
     except KeyError:
         raise BadReply("schema", f"no record {name!r}") from None
 
 
-def _header(content: _Content) -> Mapping[str, Any]:
-    header: Mapping[str, Any] = _record(content.config_records, HEADER)
+def _header(content: RecordDict) -> ConfigRecord:
+    header = _record(content.config_records, HEADER)
     if header.get("version") != VERSION:
         raise BadReply("version", f"expected wire version {VERSION}")
     return header
@@ -103,27 +91,32 @@ class Occasion:
     round: int
     attempt: int
 
-    def to_config(self) -> dict[str, Any]:
+    def to_config(self) -> dict[str, ConfigRecordValues]:
         return {"version": VERSION, "run": self.run, "round": self.round, "attempt": self.attempt}
 
     @classmethod
-    def read(cls, content: _Content) -> Occasion:
+    def read(cls, content: RecordDict) -> Occasion:
         header = _header(content)
         try:
-            run, at, attempt = header["run"], header["round"], header["attempt"]
+            run, round_, attempt = header["run"], header["round"], header["attempt"]
         except KeyError:
             raise BadReply("schema", "incomplete header") from None
-        if not isinstance(run, str) or type(at) is not int or type(attempt) is not int:
+        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int:
             raise BadReply("schema", "ill-typed header")
-        return cls(run, at, attempt)
+        return cls(run, round_, attempt)
 
 
 @dataclass(frozen=True)
 class TrainInstruction:
-    """What a node needs for one round. `settings` is the JSON of what the plan says to clients.
+    """What a node needs for one round.
 
-    `weights`: for each of `queries` queries, one after another, a weight a point. `batches`: the round whose order of
-    batches and other local randomness is used.
+    Args:
+        points: the models, each by parameter name, float32.
+        weights: for each query in turn one weight a point, queries * len(points) in all.
+        users: pseudonyms of the cohort's users that the node hosts, shape (n,).
+        settings: what the plan says to clients, as JSON can hold it.
+        queries: how many sums the reply holds.
+        batches: the round whose order of batches, and other local randomness, is used.
     """
 
     occasion: Occasion
@@ -134,41 +127,49 @@ class TrainInstruction:
     queries: int = 1
     batches: int = 0
 
-    def write(self, flower: Any, points: Mapping[str, Any] | None = None) -> Any:
-        """A `flwr.app.RecordDict`; `flower` is the module `flwr.app`.
-
-        points: what `write_points` made of the same points, so that many messages share one encoding of the model.
-        """
-        asked = {"weights": list(self.weights), "queries": self.queries, "batches": self.batches}
-        header = {**self.occasion.to_config(), **asked, "settings": json.dumps(self.settings)}
-        records = {HEADER: flower.ConfigRecord(header), COHORT: _array_record(flower, {USERS: self.users})}
-        return flower.RecordDict({**records, **(points or write_points(flower, self.points))})
+    def write(self, points: Mapping[str, ArrayRecord] | None = None) -> RecordDict:
+        """The message's content. `points`: what `write_points` made of the same points, which messages then share."""
+        work: dict[str, ConfigRecordValues] = {
+            "weights": list(self.weights),
+            "queries": self.queries,
+            "batches": self.batches,
+            "settings": json.dumps(self.settings),
+        }
+        content = RecordDict()
+        content[HEADER] = ConfigRecord({**self.occasion.to_config(), **work})
+        content[COHORT] = _to_record({USERS: self.users})
+        content.update(points or write_points(self.points))
+        return content
 
     @classmethod
-    def read(cls, content: _Content, schema: Schema) -> TrainInstruction:
+    def read(cls, content: RecordDict, schema: Schema) -> TrainInstruction:
         """Raises `BadReply` (a ValueError) on anything but a well-formed instruction for `schema`."""
         occasion, header = Occasion.read(content), _header(content)
-        weights = tuple(float(w) for w in header.get("weights", ()))
-        queries, batches = header.get("queries"), header.get("batches")
-        if type(queries) is not int or type(batches) is not int or queries < 1 or len(weights) % queries:
+        listed, queries, batches = header.get("weights"), header.get("queries"), header.get("batches")
+        if not isinstance(listed, list) or type(queries) is not int or type(batches) is not int:
             raise BadReply("schema", "ill-typed queries")
+        weights = tuple(float(weight) for weight in listed)
+        if queries < 1 or len(weights) % queries:
+            raise BadReply("schema", "not one weight for each query and point")
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
         users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
         settings = json.loads(str(header.get("settings", "{}")))
         return cls(occasion, points, weights, users, settings, queries, batches)
 
 
-def write_points(flower: Any, points: Sequence[Arrays]) -> dict[str, Any]:
-    """The records that carry the model, encoded once."""
-    return {POINT.format(index): _array_record(flower, point) for index, point in enumerate(points)}
+def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
+    """The records that carry the model, encoded once for all messages of a round."""
+    return {POINT.format(index): _to_record(point) for index, point in enumerate(points)}
 
 
 @dataclass(frozen=True)
 class TrainReply:
-    """The sum of `users` users' clipped updates, by the names of `Schema.stacked` where there are several queries.
+    """A node's part of a round's sum.
 
-    `counts` are sums of clipped per-user scalars that the plan asked for (the adaptive clip norm's indicator) and
-    nothing that it did not ask for.
+    Args:
+        update: the sum of the users' clipped updates, float32, by the names of `Schema.stacked` with several queries.
+        users: how many users it sums.
+        counts: sums of the clipped per-user scalars that the plan asked for (the adaptive clip norm's indicator).
     """
 
     occasion: Occasion
@@ -176,58 +177,62 @@ class TrainReply:
     users: int
     counts: tuple[float, ...] = ()
 
-    def write(self, flower: Any) -> Any:
-        """A `flwr.app.RecordDict`; `flower` is the module `flwr.app`."""
-        return flower.RecordDict(
+    def write(self) -> RecordDict:
+        """The message's content."""
+        return RecordDict(
             {
-                HEADER: flower.ConfigRecord(self.occasion.to_config()),
-                UPDATE: _array_record(flower, self.update),
-                REPORT: flower.MetricRecord({"users": self.users, "counts": list(self.counts)}),
+                HEADER: ConfigRecord(self.occasion.to_config()),
+                UPDATE: _to_record(self.update),
+                REPORT: MetricRecord({"users": self.users, "counts": list(self.counts)}),
             }
         )
 
     @classmethod
-    def read(cls, content: _Content, schema: Schema, occasion: Occasion, sent: int, counts: int = 0) -> TrainReply:
-        """Read what a node claims, trusting nothing. `sent` is how many users it was asked to train.
+    def read(cls, content: RecordDict, schema: Schema, occasion: Occasion, sent: int, counts: int = 0) -> TrainReply:
+        """Check and read a node's reply.
 
-        Raises `BadReply` with reason `schema`, `version`, `round`, `shape`, `dtype` or `users`.
+        Args:
+            content: the message's content.
+            schema: the names and shapes that the update must have.
+            occasion: the attempt that it must answer.
+            sent: how many users the node was asked to train, the most that it may report.
+            counts: how many scalars the plan asked for.
+
+        Raises:
+            BadReply: with reason `schema`, `version`, `round`, `shape`, `dtype` or `users`.
         """
         if Occasion.read(content) != occasion:
             raise BadReply("round", "a reply to another round, attempt or run")
         if set(content.array_records) != {UPDATE} or set(content.metric_records) != {REPORT}:
-            raise BadReply("schema", "other records than an update and a report")
+            raise BadReply("schema", "records other than an update and a report")
         report = content.metric_records[REPORT]
         if set(report) != {"users", "counts"}:
-            raise BadReply("schema", "another report than users and counts")
+            raise BadReply("schema", "a report of something other than users and counts")
         users = report.get("users")
         if type(users) is not int or not 0 <= users <= sent:
-            raise BadReply("users", "claims other users than it was asked for")
+            raise BadReply("users", "claims users that it was not asked for")
         claimed = report.get("counts")
         if not isinstance(claimed, list) or len(claimed) != counts:
-            raise BadReply("schema", "other counts than were asked for")
+            raise BadReply("schema", "not the counts that were asked for")
         values = tuple(float(value) for value in claimed)
         if not all(0.0 <= value <= users for value in values):
-            raise BadReply("users", "a count outside of what its users can add up to")
+            raise BadReply("users", "a count that its users cannot add up to")
         return cls(occasion, _model(content, UPDATE, schema), users, values)
 
 
-def write_users_query(flower: Any, run: str) -> Any:
-    """Ask a node for its users."""
-    return flower.RecordDict({HEADER: flower.ConfigRecord({"version": VERSION, "run": run})})
+def write_users_query(run: str) -> RecordDict:
+    """The question which users a node hosts."""
+    return RecordDict({HEADER: ConfigRecord({"version": VERSION, "run": run})})
 
 
-def write_users(flower: Any, users: NDArray[np.uint64], schema: Schema) -> Any:
-    """A node's answer: whom it hosts (pseudonyms, shape (n,)), and the digest of the model it would train."""
-    return flower.RecordDict(
-        {
-            HEADER: flower.ConfigRecord({"version": VERSION, "schema": schema.digest()}),
-            COHORT: _array_record(flower, {USERS: users}),
-        }
-    )
+def write_users(users: NDArray[np.uint64], schema: Schema) -> RecordDict:
+    """A node's answer: the pseudonyms of its users, shape (n,), and the digest of the model that it would train."""
+    header = ConfigRecord({"version": VERSION, "schema": schema.digest()})
+    return RecordDict({HEADER: header, COHORT: _to_record({USERS: users})})
 
 
-def read_users(content: _Content, schema: Schema, most: int) -> NDArray[np.uint64]:
-    """Whom a node hosts, shape (n,), n <= `most`, distinct. Raises `BadReply`."""
+def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uint64]:
+    """The pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
     users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
@@ -236,7 +241,7 @@ def read_users(content: _Content, schema: Schema, most: int) -> NDArray[np.uint6
     return users
 
 
-def _model(content: _Content, record: str, schema: Schema) -> Arrays:
+def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
     arrays = _record(content.array_records, record)
     if set(arrays) != set(schema.names):
         raise BadReply("schema", "not the model's parameter names")
@@ -245,5 +250,5 @@ def _model(content: _Content, record: str, schema: Schema) -> Arrays:
     }
 
 
-def _array_record(flower: Any, arrays: Arrays) -> Any:
-    return flower.ArrayRecord({name: flower.Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})

@@ -1,152 +1,142 @@
-"""Flower's SuperNode, which looks more often for work while there is some.
+"""Run Flower's SuperNode with three repairs.
 
-    python -Pm fieldfare_flower.supernode ARGUMENT ...        (those of flower-supernode)
+    python -Pm fieldfare_flower.supernode ARGUMENT ...        (the arguments of flower-supernode)
 
-Flower 1.41's SuperNode sleeps three seconds whenever it finds no message, and half a second whenever its ClientApp has
-not answered yet, and has no setting for either. A round has one of each on its way, so it cannot take less than three
-seconds. Here the name `time` in the module of that loop, in this process alone, stands for a `Pace`, and parts of a
-message are looked for sooner (`fieldfare_flower.waits`). A Flower that looks different is run as it is, with a warning.
+Each repair replaces a name in one of Flower's modules, in this process only. A Flower without that name runs without
+the repair, with a warning.
 
-The loop also takes any reply for the answer to the message it has just received. One reply too many, as after the death
-of an executor, and it answers each message when the next one comes: too late for every round. Here it goes on to the
-next message when it has answered the last one.
-
-And one answer of status 500 to its heartbeat, as from a SuperLink whose disk is full, ends the thread that beats: the
-node goes on, and counts as away for ever. Here it beats again, or, where that cannot help, ends and is started again.
-
-And it says which round a message is of on a line of its own. Here its lines of JSON carry that instead.
+* `patch_poll_interval`: Flower 1.41 sleeps three seconds whenever it finds no message, and half a second whenever its
+  ClientApp has not answered yet. Every round meets both, so no round takes less than three seconds. Upstream: no
+  issue is known. Unnecessary once flower-supernode has a setting for it.
+* `answer_before_pull`: the SuperNode takes any reply for the answer to the message that it has just received (pull
+  request 5628 made it wait for *a* reply). After one reply too many, as when an executor dies, it answers each
+  message only when the next one arrives: too late for every round. Unnecessary once it waits for the reply to that
+  message.
+* `survive_http_500`: one answer of status 500 to a heartbeat, as from a SuperLink whose disk is full, ends the thread
+  that sends them (HeartbeatSender, pull request 5230). The node goes on working, but counts as offline for ever.
+  Upstream: no issue is known; for tasks pull request 7910 handles such failures. Unnecessary once nodes do the same.
 """
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from fieldfare_flower import logs
-from fieldfare_flower import programs as logged
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower import logs, private
+from fieldfare_flower.private import log
+from fieldfare_flower.waits import shorten_part_waits
 
-log = logging.getLogger("fieldfare.supernode")
-
-FIRST_LOOK, LAST_LOOK, SLOWER = 0.2, 3.0, 1.25
-"""Seconds before the first look after work, and at most; the factor between two looks. Eleven looks in ten seconds, and
-Flower's own pace after that: nodes without work cost the SuperLink what they always did."""
-REPLY_LOOK = 0.05
-"""Seconds between looks for the ClientApp's answer: into this process's own memory."""
+FIRST_POLL, LAST_POLL, GROWTH = 0.2, 3.0, 1.25
+"""Seconds before the first poll after work, and at most; the factor between two polls. An idle node costs the SuperLink
+no more than Flower's own: eleven polls in the first ten seconds, and Flower's pace after that."""
+REPLY_POLL = 0.05
+"""Seconds between two polls for the ClientApp's reply, which ask this process's own memory."""
 
 
 class Pace:
-    """What the SuperNode's loop takes for the module `time`."""
+    """Stands in for the module `time` in the SuperNode's loop, and sleeps for less."""
 
     def __init__(self) -> None:
-        self._next = LAST_LOOK
+        self._next = LAST_POLL
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for less than `seconds` where that is one of the loop's two waits."""
-        if seconds >= LAST_LOOK:
+        """Sleep for at most `seconds`."""
+        if seconds >= LAST_POLL:  # the loop found no message
             time.sleep(self._next)
-            self._next = min(self._next * SLOWER, LAST_LOOK)
-        else:
-            self._next = FIRST_LOOK
-            time.sleep(min(seconds, REPLY_LOOK))
+            self._next = min(self._next * GROWTH, LAST_POLL)
+        else:  # the loop waits for its ClientApp, so there is work
+            self._next = FIRST_POLL
+            time.sleep(min(seconds, REPLY_POLL))
 
 
-def quicken(loop: ModuleType) -> bool:
-    """Give the module of the SuperNode's loop a `Pace`; False where it does not tell time as 1.41's does."""
-    if getattr(loop, "time", None) is not time:
+def patch_poll_interval(loop: ModuleType | None) -> bool:
+    """Give `loop`, the module of the SuperNode's loop, a `Pace`; False where it does not sleep as 1.41's does."""
+    if loop is None or getattr(loop, "time", None) is not time:
         return False
     loop.time = Pace()  # type: ignore[attr-defined]
     return True
 
 
-def keep_in_step(loop: ModuleType) -> bool:
-    """Make the module of the SuperNode's loop answer a message before it asks for the next one."""
+def answer_before_pull(loop: ModuleType | None) -> bool:
+    """Make `loop` send replies until one answers the latest message, before it pulls the next one."""
     pull, push = getattr(loop, "_pull_and_store_message", None), getattr(loop, "_push_messages", None)
-    if pull is None or push is None:
+    if loop is None or pull is None or push is None:
         return False
     latest = ""
 
-    def pull_one(*, receive: Callable[[], Any], **rest: Any) -> Any:
-        def noting() -> Any:
+    def pull_message(*, receive: Callable[[], Any], **rest: Any) -> Any:
+        def receive_and_note() -> Any:
             nonlocal latest
-            if (found := receive()) is not None:
-                latest = found[0].metadata.message_id
-            return found
+            if (received := receive()) is not None:
+                latest = received[0].metadata.message_id
+            return received
 
-        return pull(receive=noting, **rest)
+        return pull(receive=receive_and_note, **rest)
 
-    def push_its_answer(*, send: Callable[..., Any], **rest: Any) -> None:
+    def push_until_answered(*, send: Callable[..., Any], **rest: Any) -> None:
         answered = set()
 
-        def noting(message: Any, *more: Any) -> Any:
+        def send_and_note(message: Any, *more: Any) -> Any:
             answered.add(message.metadata.reply_to_message_id)
             return send(message, *more)
 
         while latest not in answered:
-            push(send=noting, **rest)
+            push(send=send_and_note, **rest)
 
-    loop._pull_and_store_message, loop._push_messages = pull_one, push_its_answer  # type: ignore[attr-defined]
+    loop._pull_and_store_message, loop._push_messages = pull_message, push_until_answered  # type: ignore[attr-defined]
     return True
 
 
-def keep_beating(connection: ModuleType) -> bool:
-    """Make the module of the SuperNode's connection survive what its SuperLink may get over."""
+def survive_http_500(connection: ModuleType | None) -> bool:
+    """Make `connection`, the module that sends heartbeats, retry after a server error; end the node after any other.
+
+    A node that ends is started again by what supervises it; a node without heartbeats would be offline for ever.
+    """
     sender, httpx = getattr(connection, "HeartbeatSender", None), getattr(connection, "httpx", None)
-    if sender is None or httpx is None:
+    if connection is None or sender is None or httpx is None:
         return False
 
-    def lasting(beat: Callable[[], bool]) -> Any:
+    def make_sender(beat: Callable[[], bool]) -> Any:
         def beat_or_end() -> bool:
             try:
                 return beat()
             except Exception as error:
                 if isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500:
                     log.warning("the SuperLink answered a heartbeat with %d", error.response.status_code)
-                    return False
+                    return False  # Flower's sender tries again
                 log.error("no more heartbeats, so this node ends: %s", error)
                 signal.raise_signal(signal.SIGINT)
                 raise
 
         return sender(beat_or_end)
 
-    connection.HeartbeatSender = lasting  # type: ignore[attr-defined]
+    connection.HeartbeatSender = make_sender  # type: ignore[attr-defined]
     return True
 
 
-class Headings(logging.Filter):
-    """Takes out the loop's heading of each message, and puts what it says on the lines that follow in that thread.
-
-    The strategy's messages have the group RUN/ROUND; those that are of no round have none.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False for a heading."""
-        if isinstance(record.msg, str) and record.msg.startswith("[RUN %s"):
-            group = str(record.args[1]) if isinstance(record.args, tuple) and len(record.args) > 1 else ""
-            run, _, round_ = group.rpartition("/")
-            logs.now_about(run, int(round_) if round_.isdecimal() else None)
-            return False
-        return True
+def repair() -> list[str]:
+    """Apply every repair that this Flower has room for; returns the effects of those that it has not."""
+    loop = private.find("flwr.supernode.start_client_internal")
+    repairs = {
+        "it polls at its own pace": patch_poll_interval(loop),
+        "a stray reply may delay all later ones": answer_before_pull(loop),
+        "a server error may end its heartbeats": survive_http_500(private.find("flwr.supernode.fleet_http_connection")),
+    }
+    return [effect for effect, applied in repairs.items() if not applied]
 
 
 def main() -> None:
     """See the module."""
-    from flwr.supercore.inflatable.inflatable_utils import pull_objects
-    from flwr.supernode import fleet_http_connection, start_client_internal
-    from flwr.supernode.cli import flower_supernode
-
-    logged.take_over()
-    if logs.as_json():
-        logging.getLogger("flwr").addFilter(Headings())
-    # All of them, whatever the first one says.
-    mended = [quicken(start_client_internal), keep_in_step(start_client_internal), keep_beating(fleet_http_connection)]
-    if not all([*mended, look_sooner(pull_objects)]):
-        log.warning("this Flower's SuperNode waits in another way than 1.41's: it keeps its own pace")
-    flower_supernode()
+    supernode = private.load_program("flower-supernode")
+    # After Flower was imported, which gives its logger a handler.
+    logs.configure("info")
+    shorten_part_waits()
+    if left_out := repair():
+        private.warn("of this SuperNode, " + "; ".join(left_out))
+    supernode()
 
 
 if __name__ == "__main__":

@@ -1,45 +1,58 @@
-"""How soon Flower looks again for a part of a message that its sender is still uploading, and for how long.
+"""How often, and for how long, Flower asks again for a part of a message that its sender is still uploading.
 
-A message can be seen before its parts are there, on each of its three hops. Flower 1.41 then waits a second, then two,
-up to ten, and has no setting for it: rare where looks are three seconds apart, but most of a round where they are not.
-Where the sender died, it goes on until the SuperLink gives the upload up: three minutes after its last part.
+A message becomes visible before its parts are uploaded, on each of its three hops. Flower 1.41 then waits one second,
+then two, up to ten. That matters little where messages are polled every three seconds; with faster polling it is most
+of a round. If the sender dies, Flower asks until the SuperLink gives the upload up, three minutes after its last
+part.
+
+Upstream: no issue is known; this is the behaviour of Flower 1.41, which has no setting for either wait (pull request
+5613 made the SuperNode wait at all). Both functions become unnecessary once `pull_objects` takes its waits from its
+caller. They change defaults of Flower's functions, which none of Flower's own callers overrides, in this process
+only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from fieldfare_flower import private
 
 FIRST_WAIT = 0.05
-"""Seconds before the second look for a part; doubled with every further one."""
+"""Seconds before the second request for a part. Each further wait is twice as long."""
 LONGEST_WAIT = 2.0
-"""Seconds between two looks at most: this long after the end of all hope, or of a round, a pull may still wait."""
+"""Upper bound of a wait, in seconds. A pull may overrun its deadline by this much."""
+
+_PULLS = ("pull_objects", "pull_and_inflate_object_from_tree")
 
 
-def look_sooner(pull: Callable[..., Any]) -> bool:
-    """Shorten the waits of Flower's function `pull`, in this process; False where it has no such waits (untouched).
+def shorten_part_waits() -> bool:
+    """Ask for missing parts sooner, in this process; False, with a warning, where this Flower waits in another way."""
+    shortened = [_lower_defaults(name, initial_backoff=FIRST_WAIT, backoff_cap=LONGEST_WAIT) for name in _PULLS]
+    if not all(shortened):
+        private.warn("it waits for parts of a message at its own pace")
+    return all(shortened)
 
-    pull: `pull_objects` or `pull_and_inflate_object_from_tree` of `flwr.supercore.inflatable.inflatable_utils`, given
-    by the caller because this package does not know Flower. Waits are a default of theirs, which nobody overrides.
+
+def limit_part_waits(seconds: float) -> bool:
+    """Let later pulls of this process wait at most `seconds` for missing parts; False, with a warning, if they cannot.
+
+    Parts that are already uploaded are pulled even when no time is left.
     """
-    return _lower(pull, initial_backoff=FIRST_WAIT, backoff_cap=LONGEST_WAIT)
-
-
-def give_up_after(pull: Callable[..., Any], seconds: float) -> bool:
-    """Let Flower's `pull_objects`, in this process and from now on, wait for no message's parts longer than `seconds`.
-
-    False where it has no such limit. Parts that are there already are pulled however late it is.
-    """
-    defaults = getattr(pull, "__kwdefaults__", None)
-    if not defaults or "max_time" not in defaults:
+    defaults = _defaults("pull_objects")
+    if "max_time" not in defaults:
+        private.warn("a reply that breaks off in mid-upload may hold its round up for minutes")
         return False
     defaults["max_time"] = seconds
     return True
 
 
-def _lower(pull: Callable[..., Any], **wanted: float) -> bool:
-    defaults = getattr(pull, "__kwdefaults__", None)
-    if not defaults or not all(isinstance(defaults.get(name), int | float) for name in wanted):
+def _lower_defaults(name: str, **wanted: float) -> bool:
+    defaults = _defaults(name)
+    if not all(isinstance(defaults.get(key), int | float) for key in wanted):
         return False
-    defaults.update({name: min(defaults[name], value) for name, value in wanted.items()})
+    defaults.update({key: min(defaults[key], value) for key, value in wanted.items()})
     return True
+
+
+def _defaults(name: str) -> dict[str, float]:
+    """The keyword defaults of a pull function of Flower: the live dict, so changing it changes the function."""
+    pull = private.find(f"flwr.supercore.inflatable.inflatable_utils:{name}")
+    return getattr(pull, "__kwdefaults__", None) or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import app as client_app
+from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask
 from fieldfare_client.tasks.cifar10 import Cifar10Task
@@ -30,6 +32,11 @@ from fieldfare_client.training.stacked import StackedEngine
 from fieldfare_client.training.vmapped import VmapEngine
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
+from support.federation import LyingGrid, TinyTask, home, plan
 
 USERS = 20
 SIZES = np.array([7, 5, 1, 16, 3, 33, 8, 2, 12, 4, 9, 9, 6, 30, 1, 5, 11, 8, 13, 20])
@@ -342,7 +349,71 @@ def test_isolated_no_bit_of_an_update_depends_on_who_else_trains(name: str, engi
         torch.testing.assert_close(moved, together[gone].double(), rtol=0, atol=1e-14)
 
 
-def test_an_instruction_says_whether_users_train_alone() -> None:
-    settings = {"client": ClientSpec().model_dump(mode="json"), "clipping": {"kind": "flat", "norm": 1.0}, "seed": 0}
-    assert not client_app.Settings.parse(settings).isolated
-    assert client_app.Settings.parse({**settings, "isolated": True}).isolated
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out"])
+def test_users_train_alone_where_it_is_secret_who_does(
+    adjacency: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setenv("FIELDFARE_DEVICE", "cpu")
+    made: list[bool] = []
+
+    class Recorder(Trainer):
+        def __init__(self, *args: Any, isolated: bool = False, **named: Any) -> None:
+            made.append(isolated)
+            super().__init__(*args, isolated=isolated, **named)
+
+    def record_pool(*args: Any, isolated: bool, **named: Any) -> WorkerTrainer:
+        made.append(isolated)
+        return WorkerTrainer(*args, isolated=isolated, **named)
+
+    monkeypatch.setattr(client_app, "Trainer", Recorder)
+    monkeypatch.setattr(client_app, "WorkerTrainer", record_pool)
+    sampled = {"participation": {"scheme": "poisson", "rate": 0.5}, "run__cohort": 12, "run__min_reports": None}
+    described = plan(
+        **(sampled if adjacency == "add_remove" else {}),
+        privacy={"population": "people", "noise_multiplier": 8.0, "delta": 1e-5, "adjacency": adjacency},
+        client={"workers": workers, "learning_rate": 0.1},
+    )
+    state = StateDirectory(tmp_path, f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+    state.prepare()
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+        ledger.create_population("people", 50.0, 1e-5, adjacency=adjacency, simulated=True, actor="test")
+    client_app._trainer.cache_clear()
+    client_app._POOL.close()
+    try:
+        with Session.begin(state, described, True) as session:
+            FieldfareStrategy(session).start(LyingGrid(1))
+    finally:
+        client_app._POOL.close()
+        client_app._trainer.cache_clear()
+    assert made
+    assert set(made) == {adjacency == "add_remove"}
+
+
+def test_the_nodes_log_counts_failures_by_kind_and_the_reply_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label that raises an error which quotes it: the log has the kind of the error alone."""
+    secret = "label 99 of patient Smith"
+
+    def loss(task: TinyTask, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if len(targets) == 3 and float(targets.detach().max()) > 1.0:
+            raise KeyError(secret)
+        return 0.5 * (outputs[:, 0] - targets) ** 2
+
+    monkeypatch.setattr(TinyTask, "loss", loss)
+    client_app._trainer.cache_clear()
+    grid = LyingGrid(1)
+    with (
+        caplog.at_level(logging.WARNING, "fieldfare.client"),
+        Session.begin(home(tmp_path), plan(), True) as session,
+    ):
+        FieldfareStrategy(session).start(grid)
+    client_app._trainer.cache_clear()
+    assert "users contribute zero: " in caplog.text
+    assert "KeyError" in caplog.text
+    assert secret not in caplog.text
+    reply = LocalGrid.answer(grid, grid.seen[0]).content
+    assert reply.metric_records["report"] == {"users": 6, "counts": []}
+    assert set(reply.config_records["fieldfare"]) == {"version", "run", "round", "attempt"}

@@ -1,4 +1,4 @@
-"""The example of a task in a package of its own: announced, trained in a federation, and silent about its patients."""
+"""The example of a task in a separate package: announced, trained in a federation, and silent about its patients."""
 
 from __future__ import annotations
 

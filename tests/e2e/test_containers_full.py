@@ -115,7 +115,7 @@ def test_a_full_volume_of_the_coordinator_stops_the_run_and_room_lets_it_go_on(
         assert "make room, then resume the run" in stopped["message"]
         assert "make room, then resume the run" in small.logs("coordinator")
         # The supervisor's first resume finds no room either.
-        wait_for(lambda: f"{run}: nobody holds it" in small.logs("supervisor"))
+        wait_for(lambda: f"{run}: no coordinator holds it" in small.logs("supervisor"))
         assert 1 <= stopped["committed_rounds"] < 8
         assert released(small, run) <= committed(small, run)
         spent = small.get("/v1/populations/full-coordinator")["spent"]["epsilon"]

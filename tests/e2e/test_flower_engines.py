@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server.cli.progress import local_grid, run_here
-from fieldfare_server.deployment.flower import require_ended, run_flower_simulation, submit, superlink
+from fieldfare_server.deployment.simulation import run_flower_simulation, superlink
+from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session

@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 
 from fieldfare.plan import Plan
 from fieldfare_server import faults
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
@@ -38,7 +37,7 @@ THREE_QUERIES = plan(
 )
 
 
-def live(where: StateDirectory, fault: str, a_plan: Plan = SHORT) -> int:
+def live(state_dir: StateDirectory, fault: str, a_plan: Plan = SHORT) -> int:
     """One life of a coordinator in a child process; its exit status, negative for a signal."""
     child = os.fork()
     if child == 0:
@@ -47,14 +46,14 @@ def live(where: StateDirectory, fault: str, a_plan: Plan = SHORT) -> int:
             signal.alarm(100)
             torch.set_num_threads(1)
             faults.load({faults.VARIABLE: fault})
-            with Ledger.open(where.ledger) as ledger:
+            with Ledger.open(state_dir.ledger) as ledger:
                 known = any(run.id == RUN for run in ledger.runs().items)
                 over = known and ledger.run(RUN).state == "done"
             if not over:
                 session = (
-                    Session.resume(where, RUN, identity_is_stable=True)
+                    Session.resume(state_dir, RUN, identity_is_stable=True)
                     if known
-                    else Session.begin(where, a_plan, identity_is_stable=True, run_id=RUN)
+                    else Session.begin(state_dir, a_plan, identity_is_stable=True, run_id=RUN)
                 )
                 with session:
                     # Places of a fixed order go by index, and with two nodes that is who registered first.
@@ -67,15 +66,15 @@ def live(where: StateDirectory, fault: str, a_plan: Plan = SHORT) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def released(where: StateDirectory) -> torch.Tensor:
-    return torch.cat([t.reshape(-1) for t in load_file(where.root / RUN / "model.safetensors").values()])
+def released(state_dir: StateDirectory) -> torch.Tensor:
+    return torch.cat([t.reshape(-1) for t in load_file(state_dir.root / RUN / "model.safetensors").values()])
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
-    where = home(tmp_path_factory.mktemp("whole"))
-    assert live(where, "") == 0
-    return released(where)
+    state_dir = home(tmp_path_factory.mktemp("whole"))
+    assert live(state_dir, "") == 0
+    return released(state_dir)
 
 
 @pytest.mark.timeout(200)
@@ -86,23 +85,23 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
 )
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point: str, nth: int, ledger_url: str, uninterrupted: torch.Tensor, tmp_path: Path) -> None:
-    where = home(tmp_path, url=ledger_url)
-    status = live(where, f"{point}:kill:{nth}")
+    state_dir = home(tmp_path, url=ledger_url)
+    status = live(state_dir, f"{point}:kill:{nth}")
     if status == 0:
         assert nth > 1  # passed only once in a run
     else:
         assert status == -signal.SIGKILL
-        leftover = where.root / RUN
-        if leftover.exists() and not any(run.id == RUN for run in _runs(where)):
+        leftover = state_dir.root / RUN
+        if leftover.exists() and not any(run.id == RUN for run in _runs(state_dir)):
             # Killed between making the key and reserving: nothing was charged, the next start uses a new directory.
             shutil.rmtree(leftover)
-        assert live(where, "") == 0
-    torch.testing.assert_close(released(where), uninterrupted, rtol=0, atol=0)
-    with Ledger.open(where.ledger, head_file=where.head_file) as ledger:
-        told = ledger.run(RUN)
+        assert live(state_dir, "") == 0
+    torch.testing.assert_close(released(state_dir), uninterrupted, rtol=0, atol=0)
+    with Ledger.open(state_dir.ledger, head_file=state_dir.head_file) as ledger:
+        row = ledger.run(RUN)
         rows = [r.noise_row for r in ledger.rounds(RUN).items if r.state == "committed"]
-        report = verify(ledger, where.root, recompute=recharge)
-    assert (told.state, told.next_round, rows) == ("done", 3, [0, 1, 2])
+        report = verify(ledger, state_dir.root, recompute=recharge)
+    assert (row.state, row.next_round, rows) == ("done", 3, [0, 1, 2])
     assert report.ok, str(report.fault)
 
 
@@ -121,6 +120,6 @@ def test_killed_in_every_epoch_of_three_queries(tmp_path: Path) -> None:
     assert report.ok, str(report.fault)
 
 
-def _runs(where: StateDirectory) -> tuple[object, ...]:
-    with Ledger.open(where.ledger) as ledger:
+def _runs(state_dir: StateDirectory) -> tuple[object, ...]:
+    with Ledger.open(state_dir.ledger) as ledger:
         return ledger.runs().items

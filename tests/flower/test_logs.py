@@ -103,3 +103,20 @@ def test_a_wrong_setting_is_refused(name: str, value: str, monkeypatch: pytest.M
     monkeypatch.setenv(name, value)
     with pytest.raises(BadInput, match=value):
         logs.configure()
+
+
+def test_an_app_in_flowers_process_logs_as_json_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.delenv("FIELDFARE_LOG", raising=False)
+    logs.configure_app()
+    assert root.handlers == [], "text is left to Flower"
+    monkeypatch.setenv("FIELDFARE_LOG", "json")
+    for _ in range(2):
+        logs.configure_app()
+    with logs.about("r1", 2):
+        logging.getLogger("fieldfare.client").info("trained")
+    (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (line["message"], line["run"], line["round"]) == ("trained", "r1", 2)

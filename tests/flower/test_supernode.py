@@ -1,7 +1,8 @@
-"""The SuperNode's waits are shortened where Flower is what it was written for, and left alone elsewhere."""
+"""The SuperNode is repaired where Flower is what the repairs were written for, and left alone elsewhere."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -10,12 +11,18 @@ from typing import Any
 import httpx
 import pytest
 from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import fleet_http_connection, start_client_internal
 
-from fieldfare_flower import supernode
-from fieldfare_flower.supernode import FIRST_LOOK, LAST_LOOK, REPLY_LOOK, Pace, keep_beating, keep_in_step, quicken
-from fieldfare_flower.waits import FIRST_WAIT, LONGEST_WAIT, give_up_after, look_sooner
+from fieldfare_flower import private, supernode
+from fieldfare_flower.supernode import (
+    FIRST_POLL,
+    LAST_POLL,
+    REPLY_POLL,
+    Pace,
+    answer_before_pull,
+    patch_poll_interval,
+    survive_http_500,
+)
 
 
 @pytest.fixture
@@ -29,60 +36,33 @@ def test_a_node_without_work_keeps_flowers_pace(slept: list[float]) -> None:
     pace = Pace()
     for _ in range(5):
         pace.sleep(3)
-    assert slept == [LAST_LOOK] * 5 == [3.0] * 5
+    assert slept == [LAST_POLL] * 5 == [3.0] * 5
 
 
-def test_after_work_a_node_looks_soon_and_then_ever_later(slept: list[float]) -> None:
+def test_after_work_a_node_polls_soon_and_then_ever_later(slept: list[float]) -> None:
     pace = Pace()
     pace.sleep(0.5)
     for _ in range(40):
         pace.sleep(3)
-    assert slept[:2] == [REPLY_LOOK, FIRST_LOOK]
+    assert slept[:2] == [REPLY_POLL, FIRST_POLL]
     assert slept[1:] == sorted(slept[1:])
-    assert max(slept) == LAST_LOOK
-    # What the SuperLink has to bear: each look is a write to its database.
-    looks = [sum(slept[1 : n + 1]) for n in range(1, 41)]
-    assert sum(at < 10.0 for at in looks) <= 11
+    assert max(slept) == LAST_POLL
+    # What it costs the SuperLink: each poll is a write to its database.
+    polls = [sum(slept[1 : n + 1]) for n in range(1, 41)]
+    assert sum(at < 10.0 for at in polls) <= 11
 
 
-def test_the_installed_flower_is_quickened_in_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_installed_flower_polls_sooner_in_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_client_internal, "time", time)
-    assert quicken(start_client_internal)
+    assert patch_poll_interval(start_client_internal)
     assert isinstance(start_client_internal.time, Pace)
-    assert not quicken(start_client_internal)
+    assert not patch_poll_interval(start_client_internal)
 
 
 def test_an_unknown_loop_is_left_alone() -> None:
     loop = ModuleType("loop")
-    assert not quicken(loop)
+    assert not patch_poll_interval(loop)
     assert not hasattr(loop, "time")
-
-
-@pytest.mark.parametrize("name", ["pull_objects", "pull_and_inflate_object_from_tree"])
-def test_the_installed_flower_looks_sooner_for_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pull = getattr(inflatable_utils, name)
-    monkeypatch.setitem(pull.__kwdefaults__, "initial_backoff", 1)
-    monkeypatch.setitem(pull.__kwdefaults__, "backoff_cap", 10)
-    for _ in range(2):
-        assert look_sooner(pull)
-        assert pull.__kwdefaults__["initial_backoff"] == FIRST_WAIT
-        assert pull.__kwdefaults__["backoff_cap"] == LONGEST_WAIT
-
-
-def test_the_installed_flower_gives_up_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(inflatable_utils.pull_objects.__kwdefaults__, "max_time", 7200)
-    assert give_up_after(inflatable_utils.pull_objects, 3.5)
-    assert inflatable_utils.pull_objects.__kwdefaults__["max_time"] == 3.5
-    assert not give_up_after(lambda: None, 3.5)
-
-
-def test_another_function_is_left_alone() -> None:
-    def pull(*, patience: float = 1.0, initial_backoff: str = "long") -> None: ...
-
-    before = dict(pull.__kwdefaults__ or {})
-    assert not look_sooner(pull)
-    assert pull.__kwdefaults__ == before
-    assert not look_sooner(lambda: None)
 
 
 def test_a_reply_too_many_does_not_put_the_loop_out_of_step() -> None:
@@ -97,14 +77,14 @@ def test_a_reply_too_many_does_not_put_the_loop_out_of_step() -> None:
 
     loop = ModuleType("loop")
     loop._pull_and_store_message, loop._push_messages = pull, push  # type: ignore[attr-defined]
-    assert keep_in_step(loop)
+    assert answer_before_pull(loop)
     for message in inbox:
         loop._pull_and_store_message(
             receive=lambda m=message: (SimpleNamespace(metadata=SimpleNamespace(message_id=m)),)
         )
         loop._push_messages(send=lambda reply: sent.append(reply.metadata.reply_to_message_id))
         assert sent[-1] == message
-    assert not keep_in_step(ModuleType("another"))
+    assert not answer_before_pull(ModuleType("another"))
 
 
 @pytest.fixture
@@ -112,7 +92,7 @@ def beats() -> Callable[[Exception], Any]:
     """A heartbeat that raises, as Flower's sender would call it."""
     connection = ModuleType("connection")
     connection.httpx, connection.HeartbeatSender = httpx, lambda beat: beat  # type: ignore[attr-defined]
-    assert keep_beating(connection)
+    assert survive_http_500(connection)
 
     def beat(error: Exception) -> Any:
         def raises() -> bool:
@@ -134,12 +114,12 @@ def test_a_superlink_in_trouble_is_asked_again(beats: Callable[[Exception], Any]
 
 
 @pytest.mark.parametrize("error", [status(412), RuntimeError("not recognised")])
-def test_a_node_that_cannot_beat_any_more_ends(beats: Callable[[Exception], Any], error: Exception) -> None:
+def test_a_node_that_can_send_no_more_heartbeats_ends(beats: Callable[[Exception], Any], error: Exception) -> None:
     with pytest.raises(KeyboardInterrupt):
         beats(error)
 
 
-def test_the_installed_flower_goes_on_beating(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_installed_flower_goes_on_sending_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_http_connection, "HeartbeatSender", HeartbeatSender)
     answers: list[Any] = [status(500), True]
 
@@ -149,9 +129,24 @@ def test_the_installed_flower_goes_on_beating(monkeypatch: pytest.MonkeyPatch) -
             raise answer
         return bool(answer)
 
-    assert keep_beating(fleet_http_connection)
+    assert survive_http_500(fleet_http_connection)
     made = fleet_http_connection.HeartbeatSender(beat)
     assert isinstance(made, HeartbeatSender)
     assert made.heartbeat_fn() is False
     assert made.heartbeat_fn() is True
-    assert not keep_beating(ModuleType("another"))
+    assert not survive_http_500(ModuleType("another"))
+
+
+def test_a_flower_without_any_of_these_names_runs_as_it_is_with_one_warning(
+    remove: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = []
+    remove("flwr.supernode.start_client_internal", "flwr.supernode.fleet_http_connection:HeartbeatSender")
+    monkeypatch.setattr(private, "load_program", lambda name: lambda: ran.append(name))
+    monkeypatch.setattr(supernode.logs, "configure", lambda level: None)
+    monkeypatch.setattr(supernode, "shorten_part_waits", lambda: True)
+    with caplog.at_level(logging.WARNING):
+        supernode.main()
+    assert ran == ["flower-supernode"]
+    (warning,) = caplog.records
+    assert len(warning.getMessage().split(";")) == 3

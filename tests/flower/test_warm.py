@@ -1,4 +1,4 @@
-"""Tasks that are forks of a warm parent: they get what a process would get, share nothing, and harm nobody."""
+"""Tasks that are forks of a warm parent: they get what a process would get, share nothing, and do no harm."""
 
 from __future__ import annotations
 
@@ -83,26 +83,26 @@ def test_a_fork_gets_what_a_process_would_get(folder: Path, tmp_path: Path) -> N
     assert found["threads"] == 3
 
 
-def test_forks_draw_from_randomness_of_their_own(folder: Path) -> None:
+def test_forks_draw_different_random_numbers(folder: Path) -> None:
     one, two = told(folder), told(folder)
     assert one["parent"] == two["parent"] != one["process"] != two["process"]
     assert all(a != b for a, b in zip(one["drawn"], two["drawn"], strict=True))
 
 
-def test_a_fork_holds_nothing_of_a_task_that_runs_beside_it(folder: Path) -> None:
-    beside = start(folder, "sleep")
-    assert beside.stdout is not None
-    beside.stdout.readline()
+def test_a_fork_holds_nothing_of_another_task(folder: Path) -> None:
+    other = start(folder, "sleep")
+    assert other.stdout is not None
+    other.stdout.readline()
     try:
         found = told(folder)
         assert found["sockets"] == 1  # its own connection
         assert found["handles"] == []
     finally:
-        beside.kill()
-        beside.communicate(timeout=30)
+        other.kill()
+        other.communicate(timeout=30)
 
 
-def test_a_fork_that_dies_is_told_and_harms_nobody(folder: Path) -> None:
+def test_a_fork_that_dies_is_reported_and_does_no_harm(folder: Path) -> None:
     before = told(folder)["parent"]
     task = start(folder, "die")
     task.communicate("", timeout=60)
@@ -122,7 +122,7 @@ def test_a_task_ends_with_the_process_that_a_superexec_knows_it_by(folder: Path)
 
 @pytest.fixture
 def ordinary(tmp_path: Path) -> str:
-    """A PATH on which the ordinary program is a script that says it was run."""
+    """A PATH on which the ordinary program is a script that prints what it was asked."""
     script = tmp_path / "bin" / TASK_PROGRAM
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho ordinary "$@"\nexit 5\n')
@@ -166,14 +166,14 @@ def test_a_task_that_was_taken_is_not_started_a_second_time(ordinary: str, tmp_p
         assert task.returncode == 1
 
 
-@pytest.mark.parametrize("said", [b"", b"\xff", b"[]", b'{"arguments": 1}', b'{"environment": {"A": 1}}'])
-def test_whoever_says_nonsense_is_not_served_and_harms_nobody(folder: Path, said: bytes) -> None:
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"[]", b'{"arguments": 1}', b'{"environment": {"A": 1}}'])
+def test_a_caller_that_sends_nonsense_is_not_served_and_does_no_harm(folder: Path, payload: bytes) -> None:
     before = told(folder)["parent"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         caller.settimeout(60)
         caller.connect(str(folder / stand_in.SOCKET))
-        if said:
-            caller.send(said)
+        if payload:
+            caller.send(payload)
         else:
             caller.shutdown(socket.SHUT_WR)
         assert caller.recv(16) != stand_in.TAKEN
@@ -184,11 +184,42 @@ def test_only_its_own_user_reaches_a_parent(folder: Path) -> None:
     assert stat.S_IMODE((folder / stand_in.SOCKET).stat().st_mode) == 0o600
 
 
+WARM_UP = """
+import sys
+from fieldfare_flower.warm.parent import warm_up
+program, threads = warm_up(sys.argv[1])
+print(program.__name__, threads, getattr(sys.modules.get("preloaded"), "called", None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("preload", "outcome"),
+    [
+        ("", "flwr_clientapp 1 None"),
+        ("preloaded", "flwr_clientapp 1 0"),
+        ("preloaded:call", "flwr_clientapp 1 1"),
+        ("preloaded:start_thread", "RuntimeError: loading left 1 threads running, so forks would not be safe"),
+    ],
+)
+def test_a_parent_loads_the_module_that_it_is_told_and_no_other(preload: str, outcome: str, tmp_path: Path) -> None:
+    (tmp_path / "preloaded.py").write_text(
+        "import threading\ncalled = 0\n"
+        "def call():\n    global called\n    called += 1\n"
+        "def start_thread():\n    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WARM_UP, preload]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout + done.stderr).splitlines()[-1] == outcome
+
+
 @pytest.mark.slow
 def test_a_parent_that_dies_is_started_again_and_ends_with_its_executor(tmp_path: Path) -> None:
     told = tmp_path / "path"
     script = f'echo "$PATH" >{told}; exec sleep 600'
-    executor = subprocess.Popen([sys.executable, "-m", "fieldfare_flower.warm", "sh", "-c", script])
+    command = [sys.executable, "-m", "fieldfare_flower.warm", "--preload", "fieldfare_client.app:preload"]
+    executor = subprocess.Popen([*command, "sh", "-c", script])
     try:
         place = Path(until(lambda: told.exists() and told.read_text()).split(os.pathsep)[0])
         assert stat.S_IMODE(place.stat().st_mode) == 0o700

@@ -41,7 +41,7 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import Node, compose, height_of, node_count
-from fieldfare.mechanisms.base import Sensitivity
+from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.participation import FixedOrder, Participation
 from fieldfare.streams.base import HorizonError
 

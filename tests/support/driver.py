@@ -1,7 +1,7 @@
-"""A coordinator in small: the ledger and checkpoint steps of the real one, in their order, on a toy model.
+"""A small coordinator: the real one's ledger and checkpoint steps, in their order, on a toy model.
 
 `live` is one life of the process. It starts or resumes the run, and appends to a transcript what leaves the process:
-`sent` when nodes would get a round, `released` when somebody could see a model. Run it in a forked child and kill it.
+`sent` when nodes would get a round, `released` when a model could be seen. Run it in a forked child and kill it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
-from fieldfare_server.ledger import Ledger, OpenRound, RunHandle, this_process
+from fieldfare_server.ledger import Ledger, NewRun, OpenRound, RunHandle, this_process
 from support.ledgers import PLAN, digest
 
 ROUNDS = 4
@@ -37,7 +37,7 @@ class Place:
     url: str
     root: Path
     random_replies: bool = False
-    """Replies that differ every time they are asked for, as real ones do; else a function of the round."""
+    """Whether replies differ every time they are asked for, as real ones do; otherwise they follow from the round."""
 
     @property
     def transcript(self) -> Path:
@@ -50,7 +50,7 @@ class Place:
 
 
 def charge(plan_json: str):  # type: ignore[no-untyped-def]
-    """mu^2 = 0.04 x the most that anybody has taken part so far: `verify` recomputes by it."""
+    """mu^2 = 0.04 x the largest participation of any user so far: `verify` recomputes with it."""
     assert plan_json == PLAN
     times: Counter[int] = Counter()
 
@@ -62,14 +62,14 @@ def charge(plan_json: str):  # type: ignore[no-untyped-def]
 
 
 def prepare(place: Place) -> None:
-    """The ledger with its population, as an administrator makes it before any run."""
+    """Make the ledger with its population, as an administrator does before any run."""
     place.root.mkdir(parents=True, exist_ok=True)
     with Ledger.open(place.url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
 
 
 def live(place: Place) -> None:
-    """One life: to the end of the run, unless something happens."""
+    """One life: to the end of the run, unless a fault ends it."""
     with Ledger.open(place.url, head_file=place.root / "head.json", patience=5.0) as ledger:
         store = RunFiles(place.root, RUN, keep=2)
         handle = _begin(ledger, store)
@@ -96,16 +96,18 @@ def _begin(ledger: Ledger, store: RunFiles) -> RunHandle | None:
     if RUN in states:
         return ledger.resume_run(RUN, key_commitment=key_commitment(key), holder=this_process())
     return ledger.start_run(
-        PLAN,
-        digest(PLAN),
-        "people",
-        ROUNDS,
-        PrivacyLoss(mu_squared=0.04 * ROUNDS, sampled=()),
-        noise_source="secure",
-        key_commitment=key_commitment(key),
-        trust_node_ids=False,
+        NewRun(
+            PLAN,
+            digest(PLAN),
+            "people",
+            ROUNDS,
+            PrivacyLoss(mu_squared=0.04 * ROUNDS, sampled=()),
+            noise_source="secure",
+            key_commitment=key_commitment(key),
+            trust_node_ids=False,
+            id=RUN,
+        ),
         holder=this_process(),
-        run_id=RUN,
     )
 
 
@@ -127,7 +129,7 @@ def _round(place: Place, handle: RunHandle, store: RunFiles, params: torch.Tenso
     users = handle.register_users(np.arange(index, index + 4, dtype=np.uint64))
     faults.point("strategy.selected")
     opened = handle.open_round(users)
-    _tell(place, "sent", round=index, attempt=opened.attempt)
+    _write_line(place, "sent", round=index, attempt=opened.attempt)
     faults.point("strategy.sent")
     if index == 1 and opened.attempt == 0:
         handle.void_round(opened, "too few reports", reports=1)
@@ -161,10 +163,12 @@ def _noise(row: int) -> torch.Tensor:
 
 def _release(place: Place, handle: RunHandle, params: torch.Tensor) -> None:
     index = handle.next_round - 1
-    _tell(place, "released", round=index, noise_row=index, params=params.tolist(), mu_squared=handle.spent.mu_squared)
+    _write_line(
+        place, "released", round=index, noise_row=index, params=params.tolist(), mu_squared=handle.spent.mu_squared
+    )
 
 
-def _tell(place: Place, what: str, **values: Any) -> None:
+def _write_line(place: Place, what: str, **values: Any) -> None:
     line = json.dumps({"what": what, **values}) + "\n"
     descriptor = os.open(place.transcript, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, line.encode())

@@ -28,7 +28,7 @@ class TinyTask(Task):
 
     name: ClassVar[str] = "tiny"
     score_name: ClassVar[str] = "r"
-    held_out: ClassVar[str] = "Made-up rows that belong to nobody."
+    held_out: ClassVar[str] = "Made-up rows that belong to no user."
 
     def build_model(self) -> torch.nn.Module:
         with seeded(self.seed):
@@ -77,20 +77,20 @@ def plan(**changes: Any) -> Plan:
 
 
 def home(root: Path, epsilon: float = 50.0, simulated: bool = True, url: str = "") -> StateDirectory:
-    """A home with the population `people`, in the empty database at `url`, else in a SQLite file of its own."""
-    made = StateDirectory(root / "home", url or f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
-    made.prepare()
-    with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
+    """A home with the population `people`, in the empty database at `url` or else in a new SQLite file."""
+    state = StateDirectory(root / "home", url or f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
+    state.prepare()
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
         ledger.create_population("people", epsilon, 1e-5, simulated=simulated, actor="test")
-    return made
+    return state
 
 
 Lie = Callable[[Message, Message], Message]
-"""(instruction, honest reply) -> what the node sends instead."""
+"""(instruction, honest reply) -> the reply that the node sends instead."""
 
 
 class LyingGrid(LocalGrid):
-    """Nodes of which some rewrite their honest train replies. `lies`: node id -> Lie."""
+    """Nodes that host the users of `TinyTask`; some rewrite their honest train replies. `lies`: node id -> Lie."""
 
     def __init__(self, nodes: int, lies: dict[int, Lie] | None = None) -> None:
         super().__init__(app, nodes, {"task": "support.federation:TinyTask"})
@@ -108,7 +108,7 @@ class LyingGrid(LocalGrid):
 
 
 class SlowTask(TinyTask):
-    """A tenth of a second a round, while the environment says so: long enough to press Ctrl-C."""
+    """Each round takes SLOW_TASK seconds, from the environment: long enough to press Ctrl-C."""
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         time.sleep(float(os.environ.get("SLOW_TASK", "0")))

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from fieldfare_server.deployment.flower import environment, program, stop
+from fieldfare_server.deployment.simulation import stop
+from fieldfare_server.deployment.submit import environment, program
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
 
@@ -22,8 +22,8 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, **changes: Any) -> RunHandle:
-    """Start a run on population `people` with a key of its own."""
+def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, holder: str = "test", **changes: Any) -> RunHandle:
+    """Start a run on population `people` with a fresh key; `changes` are fields of its `NewRun`."""
     values: dict[str, Any] = {
         "plan_json": PLAN,
         "plan_digest": digest(PLAN),
@@ -33,9 +33,8 @@ def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, **changes: Any) -> R
         "noise_source": "secure",
         "key_commitment": digest(f"key {np.random.default_rng().integers(2**60)}"),
         "trust_node_ids": False,
-        "holder": "test",
     }
-    return ledger.start_run(**{**values, **changes})
+    return ledger.start_run(NewRun(**{**values, **changes}), holder=holder)
 
 
 def commit(run: RunHandle, cohort: list[int], mu: float) -> None:

@@ -1,4 +1,4 @@
-"""Writes `tests/server/data/ledger-VERSION.sql`: a filled ledger of this version, for the tests of later versions.
+"""Writes `tests/server/ledger/data/ledger-VERSION.sql`: a filled ledger of this version, for later versions to read.
 
 Run once when a version is released: `PYTHONPATH=shared:server:client:tests python tests/support/make_ledger_dump.py`.
 """
@@ -14,7 +14,7 @@ from support.fill import fill
 
 
 def main() -> None:
-    target = Path(__file__).parents[1] / "server" / "data" / f"ledger-{migrate.latest()}.sql"
+    target = Path(__file__).parents[1] / "server" / "ledger" / "data" / f"ledger-{migrate.latest()}.sql"
     target.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "ledger.sqlite3"

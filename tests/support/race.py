@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BudgetRefused
-from fieldfare_server.ledger import Ledger, this_process
+from fieldfare_server.ledger import Ledger, NewRun, this_process
 
 
 def main(url: str, gate: str, mu: str) -> None:
@@ -20,14 +20,16 @@ def main(url: str, gate: str, mu: str) -> None:
         for _ in range(8):
             try:
                 run = ledger.start_run(
-                    "{}",
-                    "digest",
-                    "people",
-                    2,
-                    PrivacyLoss(mu_squared=float(mu) ** 2, sampled=()),
-                    noise_source="secure",
-                    key_commitment=secrets.token_hex(32),
-                    trust_node_ids=False,
+                    NewRun(
+                        "{}",
+                        "digest",
+                        "people",
+                        2,
+                        PrivacyLoss(mu_squared=float(mu) ** 2, sampled=()),
+                        noise_source="secure",
+                        key_commitment=secrets.token_hex(32),
+                        trust_node_ids=False,
+                    ),
                     holder=this_process(),
                 )
                 print("won", run.id, flush=True)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.noise import Drawer, SecureNoise
+from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import IndependentStream, Ops
+from fieldfare.streams.chunked import Rule
+from fieldfare.streams.independent import IndependentStream
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.tasks.regression import RegressionTask, power_law
@@ -96,9 +97,13 @@ def risks(plan: Plan, seed: int, cost: Cost | None = None) -> Floats:
 class _Weighted(IndependentStream):
     weights: Floats
 
-    def _piece(self, t: int, age: int, draw: Drawer, row: Any, kept: Any, ops: Ops, lo: int) -> None:
-        super()._piece(t, age, draw, row, kept, ops, lo)
-        row *= float(self.weights[t])
+    def _rule(self, t: int, age: int) -> Rule:
+        weight = float(self.weights[t])
+
+        def apply(lo: int, z: Any, out: Any, kept: Any) -> None:
+            out *= weight
+
+        return apply
 
 
 class Weighted(Independent):

@@ -42,7 +42,7 @@ def tell() -> dict[str, object]:
 if __name__ == "__main__":
     draw()
     torch.set_num_threads(1)
-    parent.become(parent.serve(parent.listen(Path(sys.argv[1]) / stand_in.SOCKET)), 3)
+    parent.take_task(parent.serve(parent.listen(Path(sys.argv[1]) / stand_in.SOCKET)), 3)
     if sys.argv[1] == "sleep":
         print(os.getpid(), flush=True)
         time.sleep(600)

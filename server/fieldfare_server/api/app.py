@@ -10,30 +10,37 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from fieldfare_server.api import problems
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Authenticator
 from fieldfare_server.api.events import Broker
 from fieldfare_server.api.guard import Guard
 from fieldfare_server.api.health import Readiness
-from fieldfare_server.api.measure import Measure
-from fieldfare_server.api.metrics import Metrics
+from fieldfare_server.api.metrics import Measure, Metrics
 from fieldfare_server.api.openapi import describe
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
-from fieldfare_server.api.store import Store
+from fieldfare_server.ledger import Ledger
 
 
 def version() -> str:
-    """The installed version, or 0 for a source tree that was not installed."""
+    """The installed version; "0" for a source tree that is not installed."""
     try:
         return metadata.version("fieldfare")
     except metadata.PackageNotFoundError:
         return "0"
 
 
-def build(store: Store, settings: Settings) -> FastAPI:
-    """The application over any `Store`."""
-    broker = Broker(store, settings)
-    readiness = Readiness(store, settings.verify_seconds, version())
+def create_app(ledger_url: str, settings: Settings | None = None) -> FastAPI:
+    """The service over the ledger at `ledger_url`, which it closes when it shuts down.
+
+    Raises `LedgerError` if there is no ledger, or one of another version.
+    """
+    settings = settings or Settings()
+    # A short patience: while the database is away, a probe must be answered, not held.
+    opened = Ledger.open(ledger_url, patience=2.0)
+    answers = Answers(opened)
+    broker = Broker(answers, settings)
+    readiness = Readiness(answers, settings.verify_seconds, version())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -44,7 +51,7 @@ def build(store: Store, settings: Settings) -> FastAPI:
         finally:
             await broker.stop()
             await to_thread.run_sync(readiness.stop)
-            store.close()
+            opened.close()
 
     app = FastAPI(
         title="Fieldfare",
@@ -56,12 +63,11 @@ def build(store: Store, settings: Settings) -> FastAPI:
         openapi_url="/openapi.json",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
-    app.state.store = store
-    app.state.settings = settings
+    app.state.answers = answers
     app.state.broker = broker
-    app.state.authenticator = Authenticator(store, settings)
+    app.state.authenticator = Authenticator(opened, settings)
     app.state.readiness = readiness
-    app.state.metrics = Metrics(store, settings.metrics_seconds, lambda: broker.clients, readiness.whole)
+    app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.whole)
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)

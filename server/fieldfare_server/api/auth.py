@@ -1,6 +1,6 @@
-"""Who may call. A bearer token with a scope; without one, only reading, and only from this very machine.
+"""Authorise callers. A bearer token carries scopes; without a token a caller on this machine may read, nothing more.
 
-The ledger keeps and checks tokens (256 random bits, stored as a hash, compared in constant time); this file decides
+The ledger keeps and checks tokens (256 random bits, stored as a hash, compared in constant time). This file decides
 what a caller may do with or without one.
 """
 
@@ -15,19 +15,21 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from fieldfare_server.api.answers import utc
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.problems import ProblemError
-from fieldfare_server.api.schemas import Scope
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
-from fieldfare_server.api.store import Store, TokenRecord
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.states import Scope
+from fieldfare_server.ledger.views import TokenView
 
-_LONGEST = 200
+_LONGEST_SECRET = 200
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, and what they may."""
+    """A caller and the scopes it has."""
 
     name: str
     scopes: frozenset[Scope]
@@ -36,17 +38,17 @@ class Caller:
 
     @property
     def anonymous(self) -> bool:
-        """True for a caller of this machine without a token."""
+        """Whether the caller has no token. Such a caller is on this machine."""
         return self.token_id is None
 
 
 class Authenticator:
     """Turns a request into a `Caller`, or refuses. One per application."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self._store, self._settings = store, settings
+    def __init__(self, ledger: Ledger, settings: Settings) -> None:
+        self._ledger, self._settings = ledger, settings
         self._failures = Buckets(settings.failed_logins_per_minute, settings.failed_logins_per_minute)
-        self._audited: dict[str, float] = {}
+        self._recorded: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def caller(self, request: Request, authorization: str | None) -> Caller:
@@ -62,30 +64,32 @@ class Authenticator:
             raise ProblemError(
                 429, "too-many-failed-logins", "wait before trying again.", headers={"Retry-After": str(int(wait) + 1)}
             )
-        record = self._store.token(authorization) if len(authorization) <= _LONGEST else None
-        if record is None:
+        token = self._ledger.check_token(authorization) if len(authorization) <= _LONGEST_SECRET else None
+        if token is None:
             with self._lock:
                 self._failures.take(address)
             raise _unauthorised("the token is unknown, expired or revoked.")
-        self._audit(record)
-        return Caller(record.name, record.scopes, record.id, record.expires_at)
+        self._record_use(token)
+        expires_at = None if token.expires_at is None else utc(token.expires_at)
+        return Caller(token.name, frozenset(token.scopes), token.id, expires_at)
 
     def _is_local(self, request: Request, address: str) -> bool:
-        # A proxy on this machine makes every caller look local: what it forwards needs a token. The Host check keeps a
-        # web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
+        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
+        # stops a web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         forwarded = any(header in request.headers for header in _FORWARDED)
         return is_loopback(address) and not forwarded and name.lower() in LOOPBACK_HOSTS
 
-    def _audit(self, record: TokenRecord) -> None:
+    def _record_use(self, token: TokenView) -> None:
+        """Append an audit row for the token, at most one every `token_audit_seconds`."""
         now = time.monotonic()
         with self._lock:
-            last = self._audited.get(record.id)
+            last = self._recorded.get(token.id)
             if last is not None and now - last < self._settings.token_audit_seconds:
                 return
-            self._audited[record.id] = now
-        self._store.record_token_use(record.id, record.name, "read")
+            self._recorded[token.id] = now
+        self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
 
 
 def _unauthorised(detail: str) -> ProblemError:
@@ -100,7 +104,7 @@ def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
     authenticator: Authenticator = request.app.state.authenticator
     text = credentials.credentials if credentials else None
     if text is None and "authorization" in request.headers:
-        # Some other scheme: that is an attempt to log in, not a caller without a token.
+        # Another scheme is an attempt to log in, not a caller without a token.
         text = ""
     caller = authenticator.caller(request, text)
     if not caller.scopes:
@@ -109,7 +113,7 @@ def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
 
 
 def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
-    """Dependency: a caller with scope admin; never an anonymous one."""
+    """Dependency: a caller with scope admin, who always has a token."""
     if caller.anonymous:
         raise _unauthorised("changing anything needs a token with scope admin, also on this machine.")
     if "admin" not in caller.scopes:

@@ -1,4 +1,4 @@
-"""Conditional GET: a strong ETag over the exact bytes, 304 when the caller has them already."""
+"""Conditional GET: a strong ETag over the exact bytes of an answer, and 304 for a caller that has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def conditional(request: Request, answer: BaseModel) -> Response:
     """`answer` as JSON with an ETag, or 304 Not Modified."""
     body = answer.model_dump_json().encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # The answer may differ by who asks, so only the caller itself may keep it, and must ask again each time.
+    # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each time.
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     if _matches(request.headers.getlist("if-none-match"), tag):
         return Response(status_code=304, headers=headers)

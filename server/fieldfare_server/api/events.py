@@ -1,8 +1,11 @@
-"""Server-sent events: one task looks for new ledger rows, every client gets them from a queue of bounded length.
+"""Server-sent events: one task reads new audit rows and puts them into a bounded queue for each client.
 
-Ids are audit ids, so a client that reconnects with Last-Event-ID misses nothing: what it lacks is read from the ledger
-up to where its queue begins. A client too far behind gets one `reset` event (load everything anew) instead of a replay.
-Each event is encoded once, however many clients there are.
+Event ids are audit ids, so a client that reconnects with Last-Event-ID misses nothing: the rows that it lacks are read
+from the ledger, up to where its queue begins. A client that is too far behind gets one `reset` event (load everything
+again) instead of a replay. Each event is encoded once for all clients.
+
+sse-starlette would save the encoding and the pings, about 25 lines. Replay, overflow and reset would stay here, so the
+service has no dependency for the rest.
 """
 
 from __future__ import annotations
@@ -15,20 +18,20 @@ from collections.abc import AsyncIterator
 
 from anyio import to_thread
 
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.schemas import AuditRow
 from fieldfare_server.api.settings import Settings
-from fieldfare_server.api.store import Store
 
 log = logging.getLogger(__name__)
 _BATCH = 500
 
 
 class TooManyClients(Exception):
-    """Every event stream the settings allow is in use."""
+    """All event streams that the settings allow are in use."""
 
 
 def encode(row: AuditRow) -> bytes:
-    """One event. The hash stays out: it is the ledger table's business, not the live view's."""
+    """One event. It leaves out the details and hashes of the row: the page needs to know only what changed."""
     body = row.model_dump(mode="json", include={"id", "at", "event", "population", "run", "round"})
     return f"id: {row.id}\nevent: ledger\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
 
@@ -38,21 +41,21 @@ def _control(kind: str, position: int) -> bytes:
 
 
 class Client:
-    """One subscriber. `overflowed` is set when it fell too far behind; its stream then ends and it reconnects."""
+    """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
 
     def __init__(self, size: int) -> None:
         self.queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(size)
         self.overflowed = False
 
     def put(self, item: tuple[int, bytes]) -> None:
-        """Hand over one event, or mark the client as lost."""
+        """Queue one event; a full queue marks the client as overflowed."""
         try:
             self.queue.put_nowait(item)
         except asyncio.QueueFull:
             self.overflowed = True
 
     def end(self) -> None:
-        """Ask the stream to end after what is queued."""
+        """End the stream after the events in its queue."""
         if self.queue.full():
             self.overflowed = True
         else:
@@ -60,10 +63,10 @@ class Client:
 
 
 class Broker:
-    """Polls the ledger in one task and fans out to the clients."""
+    """Polls the ledger in one task and passes every event to all clients."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self._store, self._settings = store, settings
+    def __init__(self, answers: Answers, settings: Settings) -> None:
+        self._answers, self._settings = answers, settings
         self._clients: set[Client] = set()
         self._position: int | None = None
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +75,7 @@ class Broker:
 
     @property
     def clients(self) -> int:
-        """Streams open now."""
+        """The number of open streams."""
         return len(self._clients)
 
     async def start(self) -> None:
@@ -93,18 +96,18 @@ class Broker:
     async def _poll(self) -> None:
         while True:
             try:
-                await self._look()
+                await self._read_new_rows()
             except Exception:
-                # The ledger may be away for a moment; clients stay connected and catch up when it is back.
+                # The ledger may be away for a moment. Clients stay connected and catch up when it is back.
                 log.warning("events: the ledger cannot be read", exc_info=True)
             await asyncio.sleep(self._settings.event_poll_seconds)
 
-    async def _look(self) -> None:
+    async def _read_new_rows(self) -> None:
         if self._position is None:
-            self._position = await to_thread.run_sync(self._store.head)
+            self._position = await to_thread.run_sync(self._answers.head)
             self._ready.set()
         while True:
-            rows = await to_thread.run_sync(self._store.events, self._position, _BATCH)
+            rows = await to_thread.run_sync(self._answers.events, self._position, _BATCH)
             for row in rows:
                 item = (row.id, encode(row))
                 self._position = row.id
@@ -114,28 +117,30 @@ class Broker:
                 return
 
     async def stream(self, last_id: int | None) -> AsyncIterator[bytes]:
-        """The bytes for one client, from after `last_id` (None: from now). Raises `TooManyClients` at once."""
+        """One client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients` at once."""
         if len(self._clients) >= self._settings.event_clients:
             raise TooManyClients
         return self._run(last_id)
 
     async def _run(self, last_id: int | None) -> AsyncIterator[bytes]:
         client = Client(self._settings.event_queue)
-        # Inside the generator: one that is never started must not leave a client behind.
+        # Subscribe inside the generator: one that is never started must not leave a client behind.
         self._clients.add(client)
         try:
             yield b"retry: 2000\n\n"
             await self._ready.wait()
+            # The queue holds every event after `head`; events up to it come from the ledger. Both may hold an event
+            # that arrived during the replay, so the loop below skips ids that were sent already.
             head = self._position or 0
             sent = head if last_id is None else last_id
             if sent > head or head - sent > self._settings.event_replay:
-                # From another ledger, or too much to replay.
+                # The id is from another ledger, or there is too much to replay.
                 yield _control("reset", head)
                 sent = head
             else:
                 yield _control("hello", sent)
             while sent < head:
-                rows = await to_thread.run_sync(self._store.events, sent, _BATCH)
+                rows = await to_thread.run_sync(self._answers.events, sent, _BATCH)
                 if not rows:
                     break
                 for row in rows:

@@ -1,6 +1,7 @@
-"""What stands before every route: known host, bounded size, bounded rate, and the security headers.
+"""The guard before every route: known host, bounded size, bounded rate, and the security headers.
 
-Pure ASGI, so that a streamed answer (events) is neither buffered nor slowed.
+It is plain ASGI, so that a streamed answer (events) is neither buffered nor slowed. Starlette checks hosts and nothing
+else of this; a rate limiter and a body limit from elsewhere would answer without problem details or security headers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fieldfare_server.api.settings import Settings
 log = logging.getLogger(__name__)
 
 BODY_SECONDS = 10.0
-"""A body is small; a client that sends it slower than this is holding the service up."""
+"""Time in which a client must send its body. Bodies are small, so a slower client only holds the service up."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -50,7 +51,7 @@ SECURITY_HEADERS = {
 
 
 class Buckets:
-    """Token buckets by key, for a bounded number of keys (the least recently used key is forgotten)."""
+    """Token buckets by key. The number of keys is bounded: the least recently used key is forgotten."""
 
     def __init__(
         self, per_minute: float, burst: int, *, keys: int = 4096, clock: Callable[[], float] = time.monotonic
@@ -59,12 +60,12 @@ class Buckets:
         self._state: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, key: str) -> float:
-        """Seconds until `key` may act again: 0 if it may act now."""
+        """Seconds until `key` may act; 0 if it may act now."""
         tokens, _ = self._level(key)
         return 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._rate
 
     def take(self, key: str) -> float:
-        """Like `wait`, and uses one token up if there is one."""
+        """Like `wait`, but use up one token if there is one."""
         tokens, now = self._level(key)
         if tokens < 1.0:
             return (1.0 - tokens) / self._rate
@@ -81,7 +82,7 @@ class Buckets:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives `body` once and then what the connection really says (its end)."""
+    """A `receive` that gives `body` once and then passes on the messages of the connection (its end)."""
     given = False
 
     async def replay() -> Message:
@@ -95,7 +96,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Guard:
-    """ASGI middleware. Order: host, target length, rate, declared size; then the size really received."""
+    """ASGI middleware. It checks host, target length, rate and declared size, then the size that arrives."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
@@ -104,7 +105,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            # Nothing here speaks WebSocket; a lifespan message is the server's own.
+            # The service has no WebSocket. Lifespan messages come from the server itself.
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
@@ -138,7 +139,7 @@ class Guard:
                 raise
             await problem(408, "request-timeout", instance=scope["path"])(scope, receive, send_with_headers)
         except Exception:
-            # Here and not in Starlette's outermost handler, so that this answer too carries the security headers.
+            # Starlette's outermost handler would answer without the security headers.
             log.exception("unhandled error on %s %s", scope["method"], scope["path"])
             if started:
                 raise
@@ -146,7 +147,7 @@ class Guard:
             await answer(scope, receive, send_with_headers)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body (limits are small, so it is read before the route runs); None if it is too large."""
+        """The whole body, read before the route runs because the limit is small; None if it is too large."""
         headers = Headers(scope=scope)
         if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             return b""
@@ -210,4 +211,5 @@ class Guard:
 
 
 def _has_port(host: str) -> bool:
+    # The colons of a bare `[::1]` begin no port.
     return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host

@@ -1,4 +1,4 @@
-"""Readiness: the ledger answers, has this version's schema, and its audit chain is whole as far as it was checked."""
+"""Readiness: the ledger answers, has this version's schema, and its audit chain was verified."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from fieldfare.errors import FieldfareError, LedgerError
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.schemas import Health, Verification
-from fieldfare_server.api.store import Store
 
 
 class Readiness:
-    """Checks at most every `seconds`, in a thread of its own; what is not checked to its end is not called ready.
+    """Verifies the chain in a thread, at most every `seconds`. The service is ready once a check came to its end.
 
-    The first check follows the whole chain, which takes minutes where there are millions of rows: nobody waits for it
-    longer than `patience`. A chain once found broken stays broken until an administrator has every row checked again,
-    or the service restarts.
+    The first check follows the whole chain, which takes minutes for millions of rows; a caller waits at most
+    `patience` seconds for it. A chain once found broken stays broken until an administrator starts a full check, or
+    the service restarts.
     """
 
     def __init__(
         self,
-        store: Store,
+        answers: Answers,
         seconds: float,
         version: str,
         clock: Callable[[], float] = time.monotonic,
         patience: float = 0.5,
     ) -> None:
-        self._store, self._seconds, self._version, self._clock = store, seconds, version, clock
+        self._answers, self._seconds, self._version, self._clock = answers, seconds, version, clock
         self._patience = patience
         self._lock = threading.Lock()
         self._idle = threading.Event()
@@ -37,20 +37,20 @@ class Readiness:
         self._checked: float | None = None
         self._error: str | None = None
         self._now: Verification | None = None
-        """What the check under way has seen, or the last one that ended."""
+        """The state of the check under way, or of the last one."""
         self._last: Verification | None = None
-        """The last check that came to its end."""
+        """The last check that came to its end, whole or broken."""
 
     def check(self) -> Health:
-        """One probe."""
+        """Answer a readiness probe."""
         try:
-            self._store.ping()
+            self._answers.ping()
         except FieldfareError as error:
             return self._health("unavailable", {"ledger": str(error)})
         except Exception as error:
-            # The class only: a driver's message may carry the address it was given.
+            # Show the class only: a driver's message may contain the database's address.
             return self._health("unavailable", {"ledger": f"cannot be reached ({type(error).__name__})"})
-        self._begin()
+        self.begin()
         self._idle.wait(self._patience)
         with self._lock:
             seen, error_ = self._last or self._now, self._error
@@ -61,11 +61,12 @@ class Readiness:
         return self._health("ok", {"ledger": "ok", "chain": f"{seen.rows} rows verified"})
 
     def verification(self, restart: bool = False) -> Verification:
-        """The newest check, begun now if it is older than `seconds`; `restart`: of every row again, whatever is known.
+        """The newest check; a new one starts if it is older than `seconds`. restart: check every row again.
 
-        One that takes long is answered as it stands, with `complete` false. Raises `LedgerError` if it cannot be done.
+        A check that takes longer than `patience` is answered as it stands, with `complete` false. Raises `LedgerError`
+        if the chain cannot be read.
         """
-        self._begin(restart)
+        self.begin(restart)
         self._idle.wait(self._patience)
         with self._lock:
             if self._error is not None:
@@ -74,28 +75,26 @@ class Readiness:
                 return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
             return self._now
 
-    def begin(self) -> None:
-        """Start the first check without waiting for a probe."""
-        self._begin()
-
     def whole(self) -> bool | None:
-        """What the newest check that came to its end found; None where none has, or it cannot be done now."""
-        self._begin()
+        """Whether the last finished check found the chain whole; None without one, or if the chain cannot be read."""
+        self.begin()
         self._idle.wait(self._patience)
         with self._lock:
             return None if self._last is None or self._error is not None else self._last.ok
 
     def stop(self) -> None:
-        """End a check that is under way."""
+        """Stop a check that is under way."""
         self._closing = True
         self._idle.wait(10)
 
-    def _begin(self, restart: bool = False) -> None:
+    def begin(self, restart: bool = False) -> None:
+        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain broken."""
         with self._lock:
             if restart:
                 self._restart, self._now = True, None
             broken = self._last is not None and not self._last.ok
             fresh = self._checked is not None and self._clock() - self._checked < self._seconds
+            # A broken chain is not checked again: only a restart may clear it.
             if not self._idle.is_set() or self._closing or (not self._restart and (broken or fresh)):
                 return
             self._idle.clear()
@@ -108,11 +107,12 @@ class Readiness:
                 restart, self._restart = self._restart, False
             seen, error = None, None
             try:
-                seen = self._store.verify(restart)
+                seen = self._answers.verify(restart)
             except Exception as problem:
                 error = type(problem).__name__
             with self._lock:
                 self._error = error
+                # A restart that was asked for meanwhile makes this step obsolete.
                 if seen is not None and not self._restart:
                     self._now = seen
                     if seen.complete:

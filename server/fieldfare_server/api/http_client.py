@@ -22,6 +22,7 @@ from fieldfare_server.api.schemas import (
     Me,
     Page,
     Population,
+    Request,
     Round,
     Run,
     RunDetail,
@@ -34,7 +35,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class ServiceError(FieldfareError):
-    """The service refused, or could not be reached. `problem` is what it said, if it said something."""
+    """The service refused, or could not be reached. `problem` holds its answer, if there was one."""
 
     def __init__(self, message: str, problem: Problem | None = None) -> None:
         self.problem = problem
@@ -48,7 +49,7 @@ class ServiceError(FieldfareError):
 
 @dataclass(frozen=True)
 class Event:
-    """One event of the live stream. `kind` is "ledger", "hello" or "reset" (load everything anew)."""
+    """One event of the live stream. `kind` is "ledger", "hello" or "reset" (load everything again)."""
 
     id: int
     kind: str
@@ -67,9 +68,10 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         verify: bool | str = True,
     ) -> None:
-        """url: where the service is. verify: as of httpx; a path names the certificates to trust.
+        """Connect to the service at `url`.
 
-        Raises `BadInput` on a token that would go over the network in the clear.
+        verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that is none, and for
+        a token that would cross the network in the clear.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -94,11 +96,11 @@ class Client:
         self._http.close()
 
     def me(self) -> Me:
-        """Who the service takes this client for."""
+        """This client, as the service sees it."""
         return self._get("/v1/me", Me)
 
     def ready(self) -> Health:
-        """The readiness probe, also when it says no."""
+        """The readiness probe, whether it is ready or not."""
         return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
 
     def populations(self) -> Iterator[Population]:
@@ -143,20 +145,20 @@ class Client:
 
     def stop(self, run_id: str) -> Accepted:
         """Ask a run to stop at the next round boundary. Needs scope admin."""
-        return self._ask(run_id, "stop")
+        return self._request(run_id, "stop")
 
     def pause(self, run_id: str) -> Accepted:
         """Ask a run to pause at the next round boundary. Needs scope admin."""
-        return self._ask(run_id, "pause")
+        return self._request(run_id, "pause")
 
     def resume(self, run_id: str) -> Accepted:
-        """Take a pause back. Needs scope admin."""
-        return self._ask(run_id, "resume")
+        """Cancel a pause. Needs scope admin."""
+        return self._request(run_id, "resume")
 
     def events(self, last_id: int | None = None) -> Iterator[Event]:
-        """The live stream, from after event `last_id` (None: from now), until the service ends it.
+        """The live stream after event `last_id`, or from now on for None, until the service ends it.
 
-        Remember the id of the last event: calling again with it misses nothing.
+        A caller that remembers the id of the last event and calls again with it misses nothing.
         """
         headers = {} if last_id is None else {"Last-Event-ID": str(last_id)}
         timeout = httpx.Timeout(10.0, read=60.0)
@@ -169,8 +171,8 @@ class Client:
         except httpx.HTTPError as error:
             raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
 
-    def _ask(self, run_id: str, what: str) -> Accepted:
-        return self._model(Accepted, self._send("POST", f"/v1/runs/{run_id}/{what}", accept=(202,)))
+    def _request(self, run_id: str, request: Request) -> Accepted:
+        return self._model(Accepted, self._send("POST", f"/v1/runs/{run_id}/{request}", accept=(202,)))
 
     def _get(self, path: str, model: type[M]) -> M:
         return self._model(model, self._send("GET", path))

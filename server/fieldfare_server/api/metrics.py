@@ -1,10 +1,11 @@
-"""Prometheus metrics: base units, bounded labels (population, state, reason, route), never a user or a node.
+"""Prometheus metrics: base units and bounded labels (population, state, reason, route), never a user or a node.
 
-Figures of the ledger are read when scraped, at most every `metrics_seconds`, so a scrape loop cannot load the database.
+A scrape reads the ledger, at most every `metrics_seconds`, so that a scrape loop cannot load the database.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +13,14 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldfare_server.api.answers import Answers, Figures
 from fieldfare_server.api.schemas import Population
-from fieldfare_server.api.store import Store, Totals
 
+log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
-_PAGE = 100
 
 
 class LedgerCollector(Collector):
@@ -26,21 +28,21 @@ class LedgerCollector(Collector):
 
     def __init__(
         self,
-        store: Store,
+        answers: Answers,
         seconds: float,
         whole: Callable[[], bool | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """whole: whether the audit chain is, as far as it was checked; None while nobody knows. Cheap to ask again."""
-        self._store, self._seconds, self._whole, self._clock = store, seconds, whole, clock
+        """whole: whether the last check found the audit chain whole; None while that is not known. Cheap to call."""
+        self._answers, self._seconds, self._whole, self._clock = answers, seconds, whole, clock
         self._lock = threading.Lock()
-        self._cached: tuple[float, list[Population], Totals] | None = None
+        self._cached: tuple[float, Figures] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """All ledger metrics; `fieldfare_ledger_up` alone, at 0, when the ledger cannot be read."""
+        """All ledger metrics, or `fieldfare_ledger_up` alone, at 0, if the ledger cannot be read."""
         up = GaugeMetricFamily("fieldfare_ledger_up", "1 if the ledger could be read for this scrape")
         try:
-            (populations, totals), whole = self._read(), self._whole()
+            figures, whole = self._read(), self._whole()
         except Exception:
             up.add_metric([], 0)
             yield up
@@ -51,28 +53,18 @@ class LedgerCollector(Collector):
         if whole is not None:
             chain.add_metric([], whole)
         yield chain
-        yield from _budgets(populations)
-        yield from _totals(totals)
+        yield from _budgets(figures.populations)
+        yield from _counts(figures)
 
-    def _read(self) -> tuple[list[Population], Totals]:
+    def _read(self) -> Figures:
         with self._lock:
             now = self._clock()
             if self._cached is None or now - self._cached[0] >= self._seconds:
-                self._cached = (now, list(_all(self._store)), self._store.totals())
-            return self._cached[1], self._cached[2]
+                self._cached = (now, self._answers.figures())
+            return self._cached[1]
 
 
-def _all(store: Store) -> Iterator[Population]:
-    cursor: str | None = None
-    while True:
-        page = store.populations(cursor, _PAGE)
-        yield from page.items
-        cursor = page.next
-        if cursor is None:
-            return
-
-
-def _budgets(populations: list[Population]) -> Iterator[Metric]:
+def _budgets(populations: tuple[Population, ...]) -> Iterator[Metric]:
     def gauge(name: str, text: str, value: Callable[[Population], float | None]) -> GaugeMetricFamily:
         family = GaugeMetricFamily(f"fieldfare_privacy_{name}", text, labels=["population"])
         for population in populations:
@@ -97,34 +89,34 @@ def _budgets(populations: list[Population]) -> Iterator[Metric]:
     yield left
 
 
-def _totals(totals: Totals) -> Iterator[Metric]:
+def _counts(figures: Figures) -> Iterator[Metric]:
     runs = GaugeMetricFamily("fieldfare_runs", "Runs by state", labels=["state"])
-    for state, number in sorted(totals.runs.items()):
+    for state, number in sorted(figures.runs.items()):
         runs.add_metric([state], number)
     yield runs
     failed = GaugeMetricFamily(
-        "fieldfare_noise_self_test_failed_runs", "Runs whose newest audit found another noise than was charged"
+        "fieldfare_noise_self_test_failed_runs", "Runs whose newest residual test found another noise than was charged"
     )
-    failed.add_metric([], totals.failed_self_tests)
+    failed.add_metric([], figures.failed_self_tests)
     yield failed
     rounds = CounterMetricFamily("fieldfare_rounds", "Rounds by how they ended", labels=["state"])
-    for state, number in sorted(totals.rounds.items()):
+    for state, number in sorted(figures.rounds.items()):
         rounds.add_metric([state], number)
     yield rounds
     rejects = CounterMetricFamily("fieldfare_updates_rejected", "Replies refused, by reason", labels=["reason"])
-    for reason, number in sorted(totals.rejects.items()):
+    for reason, number in sorted(figures.rejects.items()):
         rejects.add_metric([reason], number)
     yield rejects
 
 
 class Metrics:
-    """A registry of its own, so that two applications in one process do not share counters."""
+    """The service's metrics. Each application has its own registry, so that two in one process share no counter."""
 
     def __init__(
-        self, store: Store, seconds: float, clients: Callable[[], int], whole: Callable[[], bool | None]
+        self, answers: Answers, seconds: float, clients: Callable[[], int], whole: Callable[[], bool | None]
     ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(LedgerCollector(store, seconds, whole))
+        self.registry.register(LedgerCollector(answers, seconds, whole))
         self.requests = Counter(
             "fieldfare_http_requests", "Requests", ["method", "route", "status"], registry=self.registry
         )
@@ -138,7 +130,7 @@ class Metrics:
         streams.set_function(clients)
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one request. `route` is a route's template, never a path as asked for."""
+        """Count one request. `route` is the template of a route, never the path that the caller wrote."""
         self.requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         if route != "/v1/events":
             self.seconds.labels(route).observe(seconds)
@@ -146,3 +138,31 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
+
+
+class Measure:
+    """ASGI middleware that counts every request once, by method, route template and status."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def record_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, record_status)
+        finally:
+            route = getattr(scope.get("route"), "path", None) or "unmatched"
+            seconds = time.perf_counter() - began
+            self._metrics.observe(scope["method"], route, status, seconds)
+            # Log the route's template: a path or a query is written by the caller and may contain anything.
+            log.debug("%s %s: %d in %.1f ms", scope["method"], route, status, 1000 * seconds)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the Problem schema beside FastAPI's own, and no schema for errors that are not sent."""
+"""The OpenAPI document: FastAPI's, with the `Problem` schema and without schemas of errors that are not sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldfare_server.api.problems import Problem
 
 
 def describe(app: FastAPI) -> None:
-    """Replace `app.openapi` by one that adds what FastAPI does not know; computed once."""
+    """Replace `app.openapi` by one that adds the `Problem` schema. The document is computed once."""
     original = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details. Every error of the service leaves through here, with one shape."""
+"""Errors as RFC 9457 problem details. Every error answer of the service is made here and has one shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(BaseModel):
-    """RFC 9457. `type` names the kind of problem; `nearest` is the closest thing that would be allowed."""
+    """RFC 9457. `type` names the kind of problem; `nearest` is the closest allowed alternative."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -30,7 +30,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """Raised anywhere below a route to answer with a problem."""
+    """Code below a route raises this to answer with a problem."""
 
     def __init__(
         self, status: int, kind: str, detail: str, *, nearest: str = "", headers: dict[str, str] | None = None
@@ -50,7 +50,7 @@ def problem(
     headers: dict[str, str] | None = None,
     **extra: Any,
 ) -> Response:
-    """A problem response; `kind` is the last part of its type URN, a title is made from it."""
+    """A problem response. `kind` is the last part of its type URN; the title is made from it."""
     body = Problem(
         type=f"urn:fieldfare:problem:{kind}",
         title=kind.replace("-", " ").capitalize(),
@@ -74,7 +74,7 @@ def kind_of(status: int) -> str:
 
 
 def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer, for the OpenAPI document: problems, and a 200 of media type `body` if not JSON."""
+    """A route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is not JSON."""
     answers: dict[int | str, dict[str, Any]] = {}
     if body is not None:
         answers[200] = {"content": {body: {"schema": {"type": "string"}}}}
@@ -86,7 +86,7 @@ def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[s
 
 
 def install(app: FastAPI) -> None:
-    """Map every exception that can leave a route to a problem. Internals are never shown."""
+    """Map every exception that can leave a route to a problem. No internal is shown."""
 
     @app.exception_handler(ProblemError)
     async def _problem(request: Request, error: ProblemError) -> Response:

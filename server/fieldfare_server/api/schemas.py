@@ -1,4 +1,4 @@
-"""What the API answers with: frozen pydantic models, one vocabulary, epsilon always with its delta."""
+"""The response schemas: frozen pydantic models with one vocabulary; an epsilon always stands with its delta."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare_server.evidence.guarantee import Guarantee
+from fieldfare_server.ledger import states
 
 T = TypeVar("T")
 
-Scope = Literal["read", "admin"]
-RunState = Literal["running", "paused", "stopping", "interrupted", "done", "stopped", "exhausted", "failed"]
-ACTIVE_STATES: tuple[RunState, ...] = ("running", "paused", "stopping")
+Request = Literal["stop", "pause", "resume"]
+"""What an administrator may ask of a run."""
 
 
 class _Answer(BaseModel):
@@ -21,7 +21,7 @@ class _Answer(BaseModel):
 
 
 def _like(**example: Any) -> ConfigDict:
-    """A frozen answer that the OpenAPI document shows like this."""
+    """The configuration of a frozen answer with this example in the OpenAPI document."""
     return ConfigDict(frozen=True, json_schema_extra={"examples": [example]})
 
 
@@ -29,7 +29,7 @@ _LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.
 _PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _RUN: dict[str, Any] = {
-    "id": "r-7f3a",
+    "id": "7f3a90c1d2e4",
     "population": "aircraft",
     "state": "running",
     "request": None,
@@ -57,7 +57,7 @@ class Page(_Answer, Generic[T]):
 
 
 class Loss(_Answer):
-    """A privacy loss. `rho` and `mu` describe the Gaussian part and are null where part of it was sampled."""
+    """A privacy loss. `rho` and `mu` describe a Gaussian loss; they are null if part of the loss was sampled."""
 
     epsilon: float | None = Field(description="at the population's delta; null when no finite epsilon holds")
     delta: float
@@ -66,7 +66,7 @@ class Loss(_Answer):
 
 
 class Population(_Answer):
-    """The users that share one budget, and where that budget stands."""
+    """The users that share one budget, and the state of that budget."""
 
     model_config = _like(
         name="aircraft",
@@ -81,7 +81,7 @@ class Population(_Answer):
         remaining_epsilon=1.68,
         users=3237,
         runs=1,
-        active_run="r-7f3a",
+        active_run="7f3a90c1d2e4",
         rounds_left=40,
         projected_end="2026-01-01T12:40:00Z",
         created_at="2026-01-01T12:00:00Z",
@@ -95,7 +95,7 @@ class Population(_Answer):
     epsilon: float = Field(description="the limit")
     delta: float
     spent: Loss = Field(description="charged by committed rounds; never shrinks")
-    committed: Loss = Field(description="what will be spent if the runs under way run to their end")
+    committed: Loss = Field(description="what will be spent if the runs under way reach their end")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
@@ -113,8 +113,8 @@ class Run(_Answer):
 
     id: str
     population: str
-    state: str
-    request: Literal["stop", "pause"] | None = Field(default=None, description="asked for, not yet obeyed")
+    state: states.RunState
+    request: states.Request | None = Field(default=None, description="not yet obeyed")
     task: str
     mechanism: str
     adjacency: str = Field(description="under add_remove no count of users or replies is shown anywhere")
@@ -130,8 +130,8 @@ class Run(_Answer):
     message: str | None = None
 
 
-class AuditResult(_Answer):
-    """The newest empirical audit of a run's mechanism: the whitened-residual test."""
+class ResidualTestResult(_Answer):
+    """The newest residual test of a run's mechanism: does it add the noise that was charged?"""
 
     passed: bool
     scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
@@ -171,7 +171,7 @@ class RunDetail(Run):
     cohort: int = Field(description="planned users a round")
     min_reports: int
     noise_multiplier: float | None = Field(default=None, description="as the planned charge implies it")
-    audit: AuditResult | None = None
+    audit: ResidualTestResult | None = None
 
 
 class Round(_Answer):
@@ -193,7 +193,7 @@ class Round(_Answer):
 
     index: int
     attempt: int
-    state: Literal["open", "committed", "void"]
+    state: states.RoundState
     opened_at: datetime
     closed_at: datetime | None = None
     cohort: int | None = Field(description="users asked; not shown under add_remove")
@@ -217,10 +217,10 @@ class Point(_Answer):
 
 
 class Series(_Answer):
-    """A run's rounds, down-sampled by the ledger so that a page never downloads them whole."""
+    """A run's rounds, down-sampled by the ledger, so that a page never downloads all of them."""
 
     model_config = _like(
-        run="r-7f3a",
+        run="7f3a90c1d2e4",
         rounds=64,
         committed_rounds=24,
         planned_epsilon=1.0,
@@ -239,26 +239,26 @@ class Series(_Answer):
 
 
 class Histogram(_Answer):
-    """How many users took part how often. `users[i]` users took part `i` times; empty under add_remove."""
+    """Users by number of rounds: `users[i]` users took part `i` times. Empty under add_remove."""
 
-    model_config = _like(run="r-7f3a", users=[900, 1500, 700], allowed=4, separation=16)
+    model_config = _like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
 
     run: str
     users: tuple[int, ...]
-    allowed: int | None = Field(description="most participations that the plan allows one user; null if not known")
-    separation: int | None = Field(description="least distance, in rounds, between one user's participations")
+    allowed: int | None = Field(description="most rounds that the plan allows one user; null if not known")
+    separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
 
 
 class AuditRow(_Answer):
-    """One append-only row; `hash` covers this row and `previous`, so no row can change unseen."""
+    """A row of the audit log. `hash` covers the row and `previous`, so that no row can change unseen."""
 
     model_config = _like(
         id=51,
         at="2026-01-01T12:24:00Z",
-        actor="run r-7f3a",
+        actor="run 7f3a90c1d2e4",
         event="round.commit",
         population="aircraft",
-        run="r-7f3a",
+        run="7f3a90c1d2e4",
         round=23,
         details={"attempt": 0, "noise_row": 23, "epsilon": 0.61},
         previous=_DIGEST,
@@ -282,7 +282,7 @@ class Verification(_Answer):
 
     model_config = _like(ok=True, complete=True, rows=51, head=_DIGEST, message=None, at="2026-01-01T12:25:00Z")
 
-    ok: bool = Field(description="every row was checked and follows the one before; false as long as that is not known")
+    ok: bool = Field(description="every row was checked and follows the one before; false while that is not known")
     complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
     head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
@@ -293,20 +293,20 @@ class Verification(_Answer):
 class Accepted(_Answer):
     """A request that the coordinator obeys at the next round boundary."""
 
-    model_config = _like(run="r-7f3a", request="stop", state="stopping")
+    model_config = _like(run="7f3a90c1d2e4", request="stop", state="stopping")
 
     run: str
-    request: Literal["stop", "pause", "resume"]
+    request: Request
     state: str
 
 
 class Me(_Answer):
-    """Who the service takes the caller for."""
+    """The caller, as the service sees it."""
 
     model_config = _like(name="officer", scopes=["read"], anonymous=False, expires_at=None)
 
     name: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[states.Scope, ...]
     anonymous: bool
     expires_at: datetime | None = None
 

@@ -1,4 +1,4 @@
-"""Running the service: in the foreground, or beside a training in the same process."""
+"""Run the service: in the foreground, or in a thread of a process that trains."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ def config(
     plaintext_network: bool = False,
     log_level: str = "warning",
 ) -> uvicorn.Config:
-    """Uvicorn's settings. port 0: any free one.
+    """Uvicorn's settings.
 
-    plaintext_network: allow an address beyond this machine without TLS, for a network that is closed by other means
-    (a compose network behind a TLS proxy). Raises `BadInput` on such an address without it or a certificate.
+    Args:
+        port: 0 takes any free one.
+        plaintext_network: serve other machines without TLS, on a network that is closed by other means (a compose
+            network behind a TLS proxy).
+
+    Raises:
+        BadInput: for an address beyond this machine with neither a certificate nor `plaintext_network`.
     """
     if not is_loopback(host) and host != "localhost" and certificate is None and not plaintext_network:
         raise BadInput(
@@ -46,12 +51,12 @@ def config(
         port=port,
         ssl_certfile=certificate,
         ssl_keyfile=None if key is None else str(key),
-        # None: uvicorn's lines go where all others of the process go.
+        # With None uvicorn logs like the rest of the process.
         log_config=None if logs.as_json() else uvicorn.config.LOGGING_CONFIG,
         log_level=log_level,
         access_log=False,
         ws="none",
-        # Who calls is the connection's other end, never what a header says; see `auth`.
+        # The caller is the other end of the connection, never what a header says; see `auth`.
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=30,
@@ -61,10 +66,10 @@ def config(
 
 
 class Server(uvicorn.Server):
-    """Ends the event streams before it waits for connections to close: an open page must not hold a shutdown up."""
+    """Ends the event streams before it waits for connections to close, so that an open page delays no shutdown."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams, then what uvicorn does."""
+        """End the streams, then shut down like uvicorn."""
         app = self.config.app
         if isinstance(app, FastAPI):
             await app.state.broker.stop()
@@ -72,15 +77,15 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: uvicorn.Config) -> None:
-    """Serve until a signal ends it."""
+    """Serve until a signal arrives."""
     Server(settings).run()
 
 
 @contextmanager
-def beside(settings: uvicorn.Config) -> Iterator[str]:
-    """Serve in a thread for as long as the block runs; gives the URL. Raises `BadInput` if the port is taken."""
+def serve_in_thread(settings: uvicorn.Config) -> Iterator[str]:
+    """Serve in a thread while the block runs; yields the URL. Raises `BadInput` if the port is taken."""
     server = Server(settings)
-    thread = threading.Thread(target=_quietly, args=(server,), daemon=True, name="fieldfare-service")
+    thread = threading.Thread(target=_run_server, args=(server,), daemon=True, name="fieldfare-service")
     thread.start()
     try:
         while not server.started:
@@ -94,9 +99,9 @@ def beside(settings: uvicorn.Config) -> Iterator[str]:
         thread.join(10)
 
 
-def _quietly(server: uvicorn.Server) -> None:
+def _run_server(server: uvicorn.Server) -> None:
     try:
         server.run()
     except SystemExit:
-        # Uvicorn's way to say that it could not bind; `beside` sees that the thread has ended and says why.
+        # Uvicorn exits if it cannot bind. `serve_in_thread` sees that the thread has ended and raises.
         return

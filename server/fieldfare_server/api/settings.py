@@ -1,4 +1,4 @@
-"""What an operator may set on the service. Defaults are the closed ones: loopback, read-only, no other origin."""
+"""The service's settings. The defaults are closed: loopback only, read-only, no other origin."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Settings(BaseModel):
-    """Service settings; every limit is finite, so that one client cannot take the service from the others."""
+    """Every limit is finite, so that one client cannot take the service from the others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hosts: tuple[str, ...] = Field(
-        default=LOOPBACK_HOSTS, description="names this service answers to (Host header, without the port)"
+        default=LOOPBACK_HOSTS, description="host names that the service answers to (without the port)"
     )
     anonymous_read: bool = Field(
-        default=True, description="a caller on this machine may read without a token; nobody else ever may"
+        default=True, description="a caller on this machine may read without a token; any other needs one"
     )
     max_body_bytes: int = Field(default=16_384, ge=0, description="largest request body")
     max_target_bytes: int = Field(default=4_096, ge=64, description="longest path and query together")
     requests_per_minute: int = Field(default=1_200, ge=1, description="per client address")
     burst: int = Field(default=240, ge=1, description="requests a client may make at once")
     failed_logins_per_minute: int = Field(default=12, ge=1, description="wrong tokens per client address")
-    event_poll_seconds: float = Field(default=0.5, gt=0, le=10, description="how often new events are looked for")
-    event_clients: int = Field(default=1_024, ge=1, description="event streams open at once")
+    event_poll_seconds: float = Field(default=0.5, gt=0, le=10, description="time between two reads of new events")
+    event_clients: int = Field(default=1_024, ge=1, description="most open event streams")
     event_queue: int = Field(default=256, ge=1, description="events a slow client may fall behind before it is cut")
     event_replay: int = Field(default=1_000, ge=0, description="most events replayed to a client that reconnects")
     event_ping_seconds: float = Field(default=15.0, gt=0, description="silence after which a comment line is sent")

@@ -1,11 +1,11 @@
-"""The `fieldfare` command. One file a command; only this package may import `fieldfare_client`."""
+"""The `fieldfare` command: one file a command. In the server only this package may import `fieldfare_client`."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# Before anything imports Flower: it would call out otherwise.
+# Flower reads these when it is imported, and would otherwise call out over the network.
 for _name, _value in {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

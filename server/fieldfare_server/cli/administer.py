@@ -1,4 +1,4 @@
-"""What commands that administer a ledger share: which ledger, who acts, and how they answer."""
+"""What the commands that administer a ledger share: which ledger, who acts, how the result is printed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fieldfare_server.ledger import Ledger
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command says: a value with `--json`, else whatever `tell` prints."""
+    """A command's result: `value` is printed with `--json`; `tell` prints it for people."""
 
     value: Any
     tell: Callable[[], None]
 
 
 def actor() -> str:
-    """Who acts, for the audit log: the operating system's user."""
+    """The operating system's user, as the audit log names the actor."""
     return f"cli:{getpass.getuser()}"
 
 
 def on_ledger(*, create: bool = False) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
-    """Make a command of a function that takes the open ledger first, with `--home`, `--ledger` and `--json` of its own.
+    """Turn a function of (ledger, options) into a command that also takes `--home`, `--ledger` and `--json`.
 
-    create: make the ledger if there is none.
+    create: create the ledger if it does not exist.
     """
     return functools.partial(_with_ledger, create=create)
 
@@ -40,16 +40,17 @@ def _with_ledger(command: Callable[..., Answer], *, create: bool) -> Callable[..
     @functools.wraps(command)
     def run(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False, **own: Any) -> None:
         with refusals(json_):
-            where = StateDirectory.of(home, ledger)
+            directory = StateDirectory.of(home, ledger)
             if create:
-                where.prepare()
-            with Ledger.open(where.ledger, create=create, head_file=where.head_file) as opened:
+                directory.prepare()
+            with Ledger.open(directory.ledger, create=create, head_file=directory.head_file) as opened:
                 answer = command(opened, **own)
             if json_:
                 print_json(answer.value)
             else:
                 answer.tell()
 
+    # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
     hints = get_type_hints(command, include_extras=True)
     _, *own = inspect.signature(command).parameters.values()
     shared = [

@@ -1,4 +1,4 @@
-"""All commands, assembled; only the one that is asked for is imported, for some bring all of torch with them."""
+"""The program, assembled from its commands. Only the requested command is imported: some import all of torch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ COMMANDS = (
 GROUPS = ("population", "token", "certificates", "nodes")
 
 _MODULES = dict.fromkeys(("runs", "report", "audit", "verify", "abandon"), "history")
-"""Where a command does not live in a module of its own name."""
+"""The modules of commands that share one; every other command has a module of its name."""
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:
-    """The program with command `wanted` only, if there is one of that name; else with all."""
+    """The program with command `wanted` alone if such a command exists, otherwise with all of them."""
     made = typer.Typer(
         name="fieldfare",
         help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
@@ -58,6 +58,7 @@ def assemble(wanted: str | None = None) -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
+    # `application`, the program with all commands, is built on request: it imports every command.
     if name == "application":
         return assemble()
     raise AttributeError(name)
@@ -77,5 +78,5 @@ def _options(
 ) -> None:
     with refusals(as_json=False):
         logs.configure("info" if verbose else "warning")
-    # Flower says every step at INFO, which is noise next to a progress bar.
+    # Flower logs every step at INFO, which would drown the progress bar.
     logging.getLogger("flwr").setLevel(logging.WARNING)

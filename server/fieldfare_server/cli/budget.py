@@ -37,28 +37,28 @@ def budget(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """What each population has spent, has promised, and has left."""
+    """What each population has spent, reserved and left."""
     with refusals(json_):
         if url is None:
             refuse_without_url(token_file, ca_file)
-            found = _from_ledger(StateDirectory.of(home, ledger), population)
+            populations = _from_ledger(StateDirectory.of(home, ledger), population)
         else:
-            found = _from_service(url, token_file, ca_file, population, local=bool(home or ledger))
+            populations = _from_service(url, token_file, ca_file, population, local=bool(home or ledger))
         if json_:
-            print_json(found)
+            print_json(populations)
             return
-        if not found:
+        if not populations:
             out.print("No population yet. Create one: fieldfare population create NAME --epsilon 2 --delta 1e-5")
             return
         print_table(
             "Privacy budgets",
             tuple(_COLUMNS),
-            [[_shown(name, one[name]) for name in _COLUMNS.values()] for one in found],
+            [[_cell(name, row[name]) for name in _COLUMNS.values()] for row in populations],
             caption="Epsilons at each population's delta. Runs compose by their exact loss, so epsilons do not add up.",
         )
 
 
-def _shown(name: str, value: Any) -> Any:
+def _cell(name: str, value: Any) -> Any:
     return f"{value:g}" if name == "delta" else value
 
 
@@ -71,16 +71,16 @@ def _from_service(
     url: str, token_file: Path | None, ca_file: Path | None, name: str | None, *, local: bool
 ) -> list[dict[str, Any]]:
     with remote(url, token_file, ca_file, local=local) as client:
-        return [_as_summary(one) for one in ((client.population(name),) if name else client.populations())]
+        return [_as_summary(row) for row in ((client.population(name),) if name else client.populations())]
 
 
-def _as_summary(one: Population) -> dict[str, Any]:
-    """A service's answer under the names that `summary` uses, so that `--json` reads the same from either."""
-    said = one.model_dump(mode="json", exclude={"spent", "committed", "runs", "created_at"})
-    return said | {
-        "spent_epsilon": one.spent.epsilon,
-        "committed_epsilon": one.committed.epsilon,
-        "mu_spent": one.spent.mu,
-        "runs_total": one.runs,
-        "created_at": one.created_at.timestamp(),
+def _as_summary(row: Population) -> dict[str, Any]:
+    """A service's answer under the names of `summary`: `--json` prints the same fields from either source."""
+    fields = row.model_dump(mode="json", exclude={"spent", "committed", "runs", "created_at"})
+    return fields | {
+        "spent_epsilon": row.spent.epsilon,
+        "committed_epsilon": row.committed.epsilon,
+        "mu_spent": row.spent.mu,
+        "runs_total": row.runs,
+        "created_at": row.created_at.timestamp(),
     }

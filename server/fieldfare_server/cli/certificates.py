@@ -1,4 +1,4 @@
-"""`fieldfare certificates`: make what the parties of a federation need to trust each other."""
+"""`fieldfare certificates`: create the keys and certificates of the parties of a federation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import done, print_json, refusals
+from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, make_server, renew_server
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
@@ -39,11 +39,11 @@ def server(
 ) -> None:
     """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's password."""
     with refusals(json_):
-        there = if_missing and (directory / "superlink" / "ca.crt").exists()
+        keep = if_missing and (directory / "superlink" / "ca.crt").exists()
         hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
-        files = [] if there else make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
-        _give(owner, *(directory / part for part in PARTS), exchange)
-        _tell(directory, files, json_)
+        files = [] if keep else make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
+        _change_owner(owner, *(directory / part for part in PARTS), exchange)
+        _print_files(directory, files, json_)
 
 
 @certificates.command()
@@ -59,8 +59,8 @@ def renew(
     """New certificates for the server side; its secrets, the ledger's password and the nodes' keys stay."""
     with refusals(json_):
         files = renew_server(directory, exchange, host or ["localhost"], gate_host or ["gate"], days=days)
-        _give(owner, *(directory / part for part in PARTS), exchange)
-        _tell(directory, files, json_)
+        _change_owner(owner, *(directory / part for part in PARTS), exchange)
+        _print_files(directory, files, json_)
 
 
 @certificates.command()
@@ -74,26 +74,26 @@ def node(
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """One node: its key pair, and what it shares with its executor. Run it where the node is: the key stays there."""
+    """One node: its key pair and the secret it shares with its executor. Run it on the node: the key stays there."""
     with refusals(json_):
-        there = if_missing and (directory / "node").exists()
-        files = [] if there else make_node(directory, exchange, name, host or ["localhost"], days=days)
-        _give(owner, directory, exchange)
-        _tell(directory, files, json_)
+        keep = if_missing and (directory / "node").exists()
+        files = [] if keep else make_node(directory, exchange, name, host or ["localhost"], days=days)
+        _change_owner(owner, directory, exchange)
+        _print_files(directory, files, json_)
 
 
-def _give(owner: int | None, *directories: Path) -> None:
-    """Hand everything to `owner`; also where nothing was written, so that a killed attempt is made good."""
+def _change_owner(owner: int | None, *directories: Path) -> None:
+    """Change the owner of all files, also when none was written: an earlier attempt may have died before this step."""
     if owner is not None:
         for directory in directories:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, owner, owner)
 
 
-def _tell(directory: Path, files: list[Path], as_json: bool) -> None:
+def _print_files(directory: Path, files: list[Path], as_json: bool) -> None:
     if as_json:
         print_json({"directory": str(directory), "files": [path.name for path in files]})
     elif files:
-        done(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
+        print_outcome(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
     else:
-        done(f"{directory} holds secrets already: nothing written.")
+        print_outcome(f"{directory} holds secrets already: nothing written.")

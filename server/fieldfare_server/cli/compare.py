@@ -35,14 +35,14 @@ def compare(
 ) -> None:
     """The same budget, several mechanisms: a table, and with --train a plot of held-out scores.
 
-    Without --train nothing but the plan is looked at. With it each mechanism, and no noise at all, trains once in a
-    rehearsal that no ledger knows; results of a rehearsal are not private.
+    Without --train the command only reads the plan. With --train it trains once with each mechanism and once without
+    noise, in rehearsals that no ledger records; the results of a rehearsal are not private.
     """
     with refusals(json_):
         if train and not data_is_public:
             raise BadInput(
                 "compare --train",
-                "rehearsals are charged to nobody, so they may only touch data that are public.",
+                "rehearsals are not charged, so they may only touch data that are public.",
                 "--train --data-is-public, or fieldfare simulate, which is charged",
             )
         base = read_plan(path)
@@ -51,7 +51,7 @@ def compare(
         rows = [{"label": _label(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
         traces = _train(base, plans, rows, nodes, json_) if train else []
         picture = plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces else None
-        _tell(rows, traces, picture, json_)
+        _print_comparison(rows, traces, picture, json_)
 
 
 def _spec(text: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int
     return traces
 
 
-def _tell(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None, as_json: bool) -> None:
+def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None, as_json: bool) -> None:
     scores = {trace.label: trace.score for trace in traces}
     if as_json:
         print_json(
@@ -106,7 +106,7 @@ def _tell(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None,
                 row["noise_multiplier"],
                 row["sensitivity"],
                 row["epsilon"],
-                # Calibrated: what the plan's own noise multiplier makes of it, in units of the clip norm.
+                # mean_error is at noise multiplier = sensitivity; scale it to the plan's noise multiplier.
                 row["mean_error"] * row["noise_multiplier"] / row["sensitivity"],
                 row["buffers"],
                 scores.get(row["label"]),

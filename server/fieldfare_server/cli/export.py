@@ -1,7 +1,7 @@
-"""Rounds of a run as a file for other tools: CSV, Parquet, or a TensorBoard log directory.
+"""Export the rounds of a run for other tools: CSV, Parquet, or a TensorBoard log directory.
 
-What is written is what the ledger's readable columns hold: public or privatised values, charged before they were
-written there. No user, no norm of an update, no loss on anybody's data.
+The file holds what the ledger's readable columns hold: public or privatised values, charged before they were written.
+It names no user and holds no norm of an update and no loss on a user's data.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fieldfare_server.ledger import Ledger
 log = logging.getLogger("fieldfare.export")
 
 EVERY = 1.0
-"""Seconds between looks at the ledger."""
+"""Seconds between two reads of the ledger."""
 TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
 COLUMNS = ("round", "attempt", "state", *WHOLE[2:], *REAL, "score_name", "reason")
-"""One row an attempt. Epsilon is the run's own so far, times are seconds since 1970; empty where there is no value."""
+"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is empty."""
 
 
 def check_export(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything runs. Raises `BadInput`."""
+    """Raise `BadInput` for a file that cannot be written, before anything runs."""
     if path.suffix not in (".csv", ".parquet", ""):
         raise BadInput(
             f"--export {path}",
@@ -53,9 +53,9 @@ def check_export(path: Path) -> None:
 
 @contextlib.contextmanager
 def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
-    """While inside, keep `to` up with the run's rounds in the ledger at address `ledger`; once more when leaving.
+    """Keep the file `to` up to date with the run's rounds inside the block, and update it once more at the end.
 
-    A thread reads the ledger every second, whichever process trains, so that also a run that is killed has its rounds.
+    A thread reads the ledger at `ledger` every second, so that the file has the rounds of a killed run too.
     """
     if to is None:
         yield
@@ -66,7 +66,8 @@ def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
         while not ended.wait(EVERY):
             try:
                 export.update(ledger)
-            except (FieldfareError, OSError) as error:  # not begun yet, or a disk that may recover
+            # The run may not be in the ledger yet, and a full disk may recover.
+            except (FieldfareError, OSError) as error:
                 log.debug("export to %s: %s", to, error)
 
     thread = threading.Thread(target=follow, name="export", daemon=True)
@@ -76,15 +77,16 @@ def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(BadInput):  # there is no run: what was raised inside says why
+        # Without a run there is nothing to export, and the block's own error says why.
+        with contextlib.suppress(BadInput):
             export.update(ledger, last=True)
         export.close()
 
 
 class RoundExport:
-    """Ended attempts at rounds of a run, oldest first, as a file that grows. What was there before is replaced.
+    """A growing file of a run's closed attempts at rounds, oldest first; it replaces an older file of that name.
 
-    By suffix: .csv, .parquet, none for a directory of TensorBoard events (committed rounds only).
+    The suffix is the format: .csv, .parquet, or none for a directory of TensorBoard events (committed rounds only).
     """
 
     def __init__(self, run_id: str, path: Path) -> None:
@@ -96,7 +98,7 @@ class RoundExport:
         self._board: Any = None
 
     def update(self, ledger: str, last: bool = False) -> None:
-        """Write what has ended since the last time. Raises `BadInput` where there is no such run, and OSError."""
+        """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and OSError."""
         with Ledger.open(ledger) as opened:
             self._read(opened)
         if self._written and self._written == len(self._rows):
@@ -104,7 +106,7 @@ class RoundExport:
         if self._path.suffix == ".csv":
             self._csv()
         elif self._path.suffix == ".parquet":
-            # Parquet cannot grow: it is written anew, for at most a tenth of the time.
+            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the time.
             if not last and time.monotonic() - self._rested < 9 * self._took:
                 return
             began = time.monotonic()
@@ -123,12 +125,12 @@ class RoundExport:
     def _read(self, ledger: Ledger) -> None:
         while True:
             page = ledger.rounds(self._run_id, self._cursor, limit=500)
-            for seen in page.items:
-                if seen.state == "open":
+            for attempt in page.items:
+                if attempt.state == "open":
                     return
-                values = {**seen.statistics, **seen.model_dump(), "round": seen.index}
+                values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
                 self._rows.append({name: values.get(name) for name in COLUMNS})
-                self._cursor = seen.id
+                self._cursor = attempt.id
             if page.next is None:
                 return
 
@@ -151,7 +153,8 @@ class RoundExport:
 
             directory = self._path / self._run_id
             for old in directory.glob("events.out.tfevents.*"):
-                old.unlink()  # two logs of the same rounds would be drawn as one zigzag
+                # TensorBoard would draw two logs of the same rounds as one zigzag.
+                old.unlink()
             self._board = SummaryWriter(str(directory))
         for row in self._rows[self._written :]:
             for name in (*WHOLE[2:], *REAL[:-2]):

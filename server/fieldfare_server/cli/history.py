@@ -1,4 +1,4 @@
-"""`fieldfare runs`, `report`, `audit`, `verify`, `abandon`: what was run, what can be said of it, whether it holds."""
+"""`fieldfare runs`, `report`, `audit`, `verify`, `abandon`: list, describe, test and end the runs of a ledger."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.schemas import Run
-from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger
@@ -32,17 +32,17 @@ def runs(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """The newest runs."""
+    """List the newest runs."""
     with refusals(json_):
         if url is None:
             refuse_without_url(token_file, ca_file)
             with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
-                found = [_row(run) for run in opened.runs(limit=limit, population=population).items]
+                rows = [_from_view(run) for run in opened.runs(limit=limit, population=population).items]
         else:
             with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
-                found = [_served(run) for run in islice(client.runs(population), limit)]
+                rows = [_from_service(run) for run in islice(client.runs(population), limit)]
         if json_:
-            print_json(found)
+            print_json(rows)
             return
         print_table(
             "Runs",
@@ -58,20 +58,20 @@ def runs(
                     run["planned_epsilon"],
                     run["message"],
                 )
-                for run in found
+                for run in rows
             ],
         )
 
 
-def _row(run: RunView) -> dict[str, Any]:
-    said = run.model_dump(mode="json", exclude={"planned", "spent", "plan"})
-    return said | {"mechanism": run.plan.get("mechanism", {}).get("kind", "unknown")}
+def _from_view(run: RunView) -> dict[str, Any]:
+    fields = run.model_dump(mode="json", exclude={"planned", "spent", "plan"})
+    return fields | {"mechanism": run.plan.get("mechanism", {}).get("kind", "unknown")}
 
 
-def _served(run: Run) -> dict[str, Any]:
-    """A service's answer under the names that `_row` uses."""
-    said = run.model_dump(mode="json", exclude={"planned", "spent", "committed_rounds"})
-    return said | {
+def _from_service(run: Run) -> dict[str, Any]:
+    """A service's answer under the names of `_from_view`."""
+    fields = run.model_dump(mode="json", exclude={"planned", "spent", "committed_rounds"})
+    return fields | {
         "next_round": run.committed_rounds,
         "spent_epsilon": run.spent.epsilon,
         "planned_epsilon": run.planned.epsilon,
@@ -84,12 +84,12 @@ def _served(run: Run) -> dict[str, Any]:
 
 
 def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
-    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not fit."""
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match."""
     with refusals(json_):
-        where = StateDirectory.of(home, ledger)
-        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            held = HeadFile(where.head_file).read()
-            result = check(opened, where.root, recompute=recharge, held=held)
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            held = HeadFile(directory.head_file).read()
+            result = check(opened, directory.root, recompute=recharge, held=held)
         if json_:
             print_json(
                 {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}
@@ -102,28 +102,22 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
             )
 
 
+@on_ledger()
 def abandon(
+    opened: Ledger,
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    reason: Annotated[str, typer.Option(help="why; it stands in the audit log for ever")],
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
-    """End a run that nobody will resume: what it reserved and did not spend returns to the budget.
+    reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
+) -> Answer:
+    """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
-    Refused while a coordinator holds it. Needs no key and no checkpoint: for runs whose machine is gone.
+    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
     """
-    with refusals(json_):
-        where = StateDirectory.of(home, ledger)
-        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            ended = opened.abandon(run, reason=reason, actor=actor())
-        if json_:
-            print_json(_row(ended))
-        else:
-            out.print(
-                f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
-                f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
-            )
+    ended = opened.abandon(run, reason=reason, actor=actor())
+    text = (
+        f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
+        f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
+    )
+    return Answer(_from_view(ended), lambda: out.print(text))
 
 
 def report(
@@ -137,12 +131,13 @@ def report(
 ) -> None:
     """The privacy statement of one run; every number in it comes from the ledger."""
     with refusals(json_):
-        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
-            said = privacy_statement(opened, run)
+        # One snapshot: a round committed meanwhile must not show in half of the statement.
+        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened, opened.snapshot() as snapshot:
+            statement = privacy_statement(snapshot, run)
         if json_ or format_ == "json":
-            print_json(said.to_json())
+            print_json(statement.to_json())
         else:
-            typer.echo(said.to_html() if format_ == "html" else said.to_markdown())
+            typer.echo(statement.to_html() if format_ == "html" else statement.to_markdown())
 
 
 def audit(
@@ -151,15 +146,15 @@ def audit(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Test empirically that the run's mechanism adds the noise that was charged; the result is stored and shown.
+    """Test whether the run's mechanism adds the noise that was charged; the ledger stores the result.
 
-    The whitened-residual test sees a 1 % error of scale, a wrong correlation, a lost state. Canary estimates are lower
-    bounds on epsilon. The noise is drawn afresh, under a key of the audit's own: a run's own noise stays secret.
+    The residual test detects a 1 % error of scale, a wrong correlation, a lost state. Canary estimates are lower bounds
+    on epsilon. The test draws fresh noise under its own key: the run's noise stays secret.
     """
     with refusals(json_):
-        where = StateDirectory.of(home, ledger)
-        with Ledger.open(where.ledger, head_file=where.head_file) as opened:
-            result = audit_run(opened, run, actor=actor())
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            result = run_residual_test(opened, run, actor=actor())
         if json_:
             print_json(result.model_dump(mode="json"))
         else:

@@ -1,4 +1,4 @@
-"""`fieldfare mechanisms`: what noise there is, and what it costs and buys."""
+"""`fieldfare mechanisms`: list the kinds of noise with their cost and their error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare import mechanisms as room
+from fieldfare import mechanisms as registry
 from fieldfare.errors import BadInput
 from fieldfare.participation import MinSeparation
 from fieldfare_server.cli.options import JsonOption
@@ -18,21 +18,21 @@ def mechanisms(
     rounds: Annotated[int, typer.Option(min=1)] = 2000,
     separation: Annotated[int, typer.Option(min=1)] = 100,
     max_participations: Annotated[int, typer.Option(min=1)] = 20,
-    slow: Annotated[bool, typer.Option(help="also those that take minutes to optimise")] = False,
+    slow: Annotated[bool, typer.Option(help="also mechanisms that take minutes to optimise")] = False,
     json_: JsonOption = False,
 ) -> None:
     """All kinds of mechanism, with the error of a prefix sum at equal privacy."""
     with refusals(json_):
         participation = MinSeparation(separation, max_participations)
         rows = []
-        for kind in room.kinds():
-            about = room.describe(kind)
+        for kind in registry.kinds():
+            description = registry.describe(kind)
             error = None
-            if slow or not about.slow:
-                # Some examples do not fit some horizons (64 bands in 10 rounds): the row stays, without an error.
+            if slow or not description.slow:
+                # A kind's example may not fit the horizon (64 bands in 10 rounds): its row then has no error.
                 with suppress(BadInput):
-                    error = room.build(about.example, rounds, participation).mean_error(rounds, participation)
-            rows.append((kind, about.source, about.memory, about.cost, about.anytime, error))
+                    error = registry.build(description.example, rounds, participation).mean_error(rounds, participation)
+            rows.append((kind, description.source, description.memory, description.cost, description.anytime, error))
         if json_:
             names = ("kind", "source", "memory", "cost", "anytime", "mean_error")
             print_json([dict(zip(names, row, strict=True)) for row in rows])

@@ -1,4 +1,4 @@
-"""How the command line speaks: tables for people, `--json` for machines, one message and a code for a refusal."""
+"""Output of the command line: tables for people, `--json` for machines, a message and an exit code for a refusal."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ from rich.table import Table
 from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
 from fieldfare_flower import logs
 
-DONE, BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 0, 2, 3, 4
+BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
 
 _WIDTH = 160
-"""Where the output is no terminal: wide enough that no table breaks words."""
+"""Columns of output that is no terminal: wide enough that no table breaks a word."""
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
-
-
 log = logging.getLogger("fieldfare.cli")
 
 
-def tell(text: str) -> None:
-    """What happens meanwhile, to standard error; a log line where FIELDFARE_LOG=json."""
+def print_progress(text: str) -> None:
+    """Print progress to standard error; under FIELDFARE_LOG=json, log it."""
     if logs.as_json():
         log.info("%s", text)
     else:
         err.print(text, markup=False)
 
 
-def done(text: str) -> None:
-    """What a job has done, to standard output; a log line where FIELDFARE_LOG=json, for a job's output is its log."""
+def print_outcome(text: str) -> None:
+    """Print what a job did to standard output; under FIELDFARE_LOG=json, log it: there a job's output is its log."""
     if logs.as_json():
         log.info("%s", text)
     else:
@@ -44,14 +42,14 @@ def done(text: str) -> None:
 
 
 def exit_code(error: FieldfareError) -> int:
-    """2 bad input, 3 budget refused, 4 interrupted but resumable."""
+    """The exit code: 2 bad input, 3 budget refused, 4 interrupted but resumable."""
     if isinstance(error, BudgetRefused):
         return BUDGET_REFUSED
     return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
 
 
 def fail(error: FieldfareError, as_json: bool) -> NoReturn:
-    """Say what was refused, why, and the nearest allowed thing; then leave."""
+    """Print what was refused, why, and the nearest allowed alternative; then exit."""
     code = exit_code(error)
     if as_json:
         body: dict[str, Any] = {"error": type(error).__name__, "message": str(error), "exit_code": code}
@@ -69,7 +67,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
 
 @contextmanager
 def refusals(as_json: bool) -> Iterator[None]:
-    """Inside, everything that Fieldfare refuses becomes one message and an exit code, never a traceback."""
+    """Turn every `FieldfareError` inside the block into one message and an exit code, never a traceback."""
     try:
         yield
     except FieldfareError as error:
@@ -77,12 +75,12 @@ def refusals(as_json: bool) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document to standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
-    """A table; numbers are right-aligned."""
+    """Print a table; columns of numbers are right-aligned."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     filled = [[_cell(value) for value in row] for row in rows]
     for index, column in enumerate(columns):
@@ -94,6 +92,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def _cell(value: Any) -> tuple[str, bool]:
+    """(text, whether it is a number)."""
     if value is None:
         return "—", True
     if isinstance(value, bool):

@@ -12,7 +12,8 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.planning.forecast import Assumed, Forecast, forecast
+from fieldfare_server.planning.forecast import Forecast, forecast
+from fieldfare_server.planning.search import Assumed
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -41,19 +42,19 @@ def plan(
     stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
-        assumed = _assumed(effective_dimension, signal_to_noise, condition)
+        assumed = _assumptions(effective_dimension, signal_to_noise, condition)
         cost = cost_of(read_plan(path))
-        told = forecast(cost, assumed, COHORTS) if assumed is not None else None
+        prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
-            print_json(cost.to_json() | ({"forecast": told.to_json()} if told is not None else {}))
+            print_json(cost.to_json() | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
-        _show(cost)
-        if told is not None:
-            _foretell(told)
+        _print_cost(cost)
+        if prediction is not None:
+            _print_forecast(prediction)
 
 
-def _assumed(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
-    """What the options say of the task; None where they say nothing. Raises `BadInput`."""
+def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
+    """The assumptions about the task that the options state, or None. Raises `BadInput` if they are incomplete."""
     others = {"signal_to_noise": signal_to_noise, "condition": condition}
     given = {name: value for name, value in others.items() if value is not None}
     if dimension is not None:
@@ -64,62 +65,64 @@ def _assumed(dimension: float | None, signal_to_noise: float | None, condition: 
     return None
 
 
-def _show(cost: Cost) -> None:
-    said, plan = cost.to_json(), cost.plan
-    amplified = " (amplified by sampling)" if said["amplified_by_sampling"] else ""
+def _print_cost(cost: Cost) -> None:
+    fields, plan = cost.to_json(), cost.plan
+    mu = f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-"
+    amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
     rows = [
-        ("mechanism", said["mechanism"]),
+        ("mechanism", fields["mechanism"]),
         ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
-        ("participation", " ".join(f"{k}={v}" for k, v in said["participation"].items())),
+        ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
         ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
-        ("rounding", said["rounding"]),
-        ("sensitivity", f"{cost.sensitivity:.6g} ({said['sensitivity_bound']}: {said['sensitivity_argument']})"),
-        ("epsilon", f"{cost.epsilon:.6g} at delta {said['delta']:g}, {said['adjacency']}{amplified}"),
+        ("rounding", fields["rounding"]),
+        ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
+        ("epsilon", f"{cost.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
     ]
-    if not said["amplified_by_sampling"]:
+    if not fields["amplified_by_sampling"]:
         rows += [
-            ("zCDP rho, GDP mu", f"{said['rho_zcdp']:.6g}, " + (f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-")),
-            ("epsilon by zCDP (looser)", f"{said['epsilon_zcdp']:.6g}"),
+            ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
+            ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
         ]
     rows += [
         (
             "noise in a prefix sum",
-            f"max {said['prefix_noise_max']:.6g}, root mean {said['prefix_noise_rms']:.6g} (clip 1)",
+            f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
         ),
-        ("buffers of model size", str(said["buffers"])),
+        ("buffers of model size", str(fields["buffers"])),
     ]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
 
 
-def _foretell(told: Forecast) -> None:
-    assumed = told.assumed
+def _print_forecast(prediction: Forecast) -> None:
+    assumed = prediction.assumed
     out.print(
         f"\nForecast, if {assumed.effective_dimension:g} directions matter, the squared update falls by at most "
         f"{assumed.signal_to_noise:g} and curvatures differ by {assumed.condition:g}:"
     )
     out.print(
-        f"of an initial excess risk of 0.5, {told.best.risk:.4g} is left at the best settings "
-        f"({told.noiseless:.4g} without noise); {told.visits:,} visits, {told.gamma:.3g} directions a visit."
+        f"of an initial excess risk of 0.5, {prediction.best.risk:.4g} is left at the best settings "
+        f"({prediction.noiseless:.4g} without noise); {prediction.visits:,} visits, "
+        f"{prediction.gamma:.3g} directions a visit."
     )
     print_table(
         "By decay of the server's learning rate",
         ("schedule", "risk left", "clip norm / typical norm", "progress a round"),
-        [(f"(1 - t/T)^{s.power:g}", s.risk, s.clip_ratio, s.progress) for s in told.by_power],
+        [(f"(1 - t/T)^{s.power:g}", s.risk, s.clip_ratio, s.progress) for s in prediction.by_power],
     )
-    if told.cohorts:
+    if prediction.cohorts:
         print_table(
             "By cohort, at equal visits and epsilon",
             ("cohort", "rounds", "noise multiplier", "risk left"),
-            [(option.cohort, option.rounds, option.noise_multiplier, option.risk) for option in told.cohorts],
+            [(option.cohort, option.rounds, option.noise_multiplier, option.risk) for option in prediction.cohorts],
         )
     print_table(
         "Suggestions",
         ("setting", "value", "because", "rests on"),
         [
             (s.setting, f"{s.value:.4g}" if isinstance(s.value, float) else s.value, s.because, s.assumes)
-            for s in told.suggestions
+            for s in prediction.suggestions
         ],
         caption="Made from the plan and your guesses alone: a way to choose, not a promise. No data was touched.",
     )

@@ -11,7 +11,7 @@ COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2
 
 
 def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
-    """Write a PNG; returns its path."""
+    """Write the plot as a PNG and return its path."""
     import matplotlib
 
     matplotlib.use("Agg")

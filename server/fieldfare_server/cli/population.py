@@ -26,11 +26,11 @@ def create(
     name: Name,
     epsilon: Annotated[float, typer.Option(help="the limit that all runs share")],
     delta: Annotated[float, typer.Option(help="of the limit; below 1 / number of users")],
-    adjacency: Annotated[Adjacency, typer.Option(help="what two neighbouring worlds differ in")] = "zero_out",
+    adjacency: Annotated[Adjacency, typer.Option(help="how two neighbouring data sets differ")] = "zero_out",
     unit: Annotated[str, typer.Option(help="what a user is, for the page and reports")] = "user",
     simulated: Annotated[bool, typer.Option(help="not people: runs with a fixed noise seed are accepted")] = False,
 ) -> Answer:
-    """Give a population of users a budget. Makes the ledger if there is none."""
+    """Give a population of users a budget. Creates the ledger if it does not exist."""
     made = opened.create_population(
         name, epsilon, delta, adjacency=adjacency, unit=unit, simulated=simulated, actor=actor()
     )
@@ -42,7 +42,7 @@ def create(
 def raise_(
     opened: Ledger,
     name: Name,
-    reason: Annotated[str, typer.Option(help="why; it stands in the audit log for ever")],
+    reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
     epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
 ) -> Answer:
@@ -54,14 +54,14 @@ def raise_(
 @population.command()
 @on_ledger()
 def close(opened: Ledger, name: Name) -> Answer:
-    """No new run may be charged to it; runs under way go on."""
+    """Refuse new runs; runs under way continue."""
     return _answer(opened.close_population(name, actor=actor()), "closed")
 
 
 def summary(view: PopulationView) -> dict[str, Any]:
-    """A population for `--json`."""
-    said = view.model_dump(mode="json", exclude={"spent", "committed"})
-    return said | {"mu_spent": view.spent.mu if view.spent.gaussian else None}
+    """A population's fields for `--json`."""
+    fields = view.model_dump(mode="json", exclude={"spent", "committed"})
+    return fields | {"mu_spent": view.spent.mu if view.spent.gaussian else None}
 
 
 def _answer(view: PopulationView, what: str) -> Answer:

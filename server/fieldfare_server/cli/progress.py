@@ -1,4 +1,4 @@
-"""Run a session with something to look at: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+"""Run a session and show its progress: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_count
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.cli.output import err, out, tell
+from fieldfare_server.cli.output import err, out, print_progress
 from fieldfare_server.run.selection import require_possible
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -21,7 +21,7 @@ from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 @dataclass
 class Trace:
-    """What a run showed, round by round."""
+    """The reports of a run, round by round."""
 
     label: str
     run: str = ""
@@ -37,11 +37,11 @@ class Trace:
 
     @property
     def epsilon(self) -> float | None:
-        """What the run spent; None where it is no private run."""
+        """What the run spent; None for a rehearsal."""
         return self.reports[-1].epsilon if self.reports and self.private else None
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The fields for `--json`."""
         return {
             "label": self.label,
             "run": self.run or None,
@@ -57,18 +57,18 @@ class Trace:
 
 
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
-    """The plan's task on `nodes` nodes of this process."""
+    """A grid of `nodes` nodes in this process that run the plan's task."""
     return LocalGrid(client_app, nodes, {"task": plan.run.task})
 
 
 def require_users(plan: Plan) -> None:
-    """Refuse a plan that the task's users cannot fill, before anything is written. Raises `BadInput`."""
+    """Raise `BadInput` for a plan that needs more users than the task has, before anything is written."""
     users = user_count(plan.run.task)
     require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
 
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:
-    """Run `session` to its end on `grid`. What it raises is what `FieldfareStrategy.start` raises."""
+    """Run `session` to its end on `grid`. Raises what `FieldfareStrategy.start` raises."""
     trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
     began = time.perf_counter()
     with session:
@@ -76,15 +76,15 @@ def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private
             FieldfareStrategy(session, trace.reports.append).start(grid)
         elif out.is_terminal:
             with _bar() as progress:
-                task = progress.add_task(label, total=session.plan.run.rounds, completed=session.next_round, said="")
+                task = progress.add_task(label, total=session.plan.run.rounds, completed=session.next_round, status="")
 
                 def show(report: RoundReport) -> None:
                     trace.reports.append(report)
-                    progress.update(task, advance=1, said=_said(report, private))
+                    progress.update(task, advance=1, status=_describe(report, private))
 
                 FieldfareStrategy(session, show).start(grid)
         else:
-            FieldfareStrategy(session, _lines(trace, private)).start(grid)
+            FieldfareStrategy(session, _line_printer(trace, private)).start(grid)
     trace.seconds = time.perf_counter() - began
     return trace
 
@@ -94,23 +94,24 @@ def _bar() -> Progress:
         TextColumn("{task.description:<24}"),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[status]}"),
         TimeElapsedColumn(),
         console=err,
     )
 
 
-def _said(report: RoundReport, private: bool) -> str:
+def _describe(report: RoundReport, private: bool) -> str:
     score = "—" if report.score is None else f"{report.score:.4f}"
     spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g}" if private else "NOT PRIVATE"
     return f"{spent}   {report.score_name} {score}"
 
 
-def _lines(trace: Trace, private: bool) -> Callable[[RoundReport], None]:
-    def say(report: RoundReport) -> None:
+def _line_printer(trace: Trace, private: bool) -> Callable[[RoundReport], None]:
+    def print_line(report: RoundReport) -> None:
         trace.reports.append(report)
-        done = report.round + 1
-        if done == report.rounds or done % max(1, report.rounds // 8) == 0:
-            tell(f"{trace.label}: round {done}/{report.rounds}   {_said(report, private)}")
+        committed = report.round + 1
+        # About eight lines a run, and always the last round.
+        if committed == report.rounds or committed % max(1, report.rounds // 8) == 0:
+            print_progress(f"{trace.label}: round {committed}/{report.rounds}   {_describe(report, private)}")
 
-    return say
+    return print_line

@@ -1,4 +1,4 @@
-"""A budget service asked over HTTP instead of a ledger opened here: the options, and a client made from them."""
+"""The options of commands that can ask a budget service over HTTP instead of opening a ledger, and its client."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LONGEST_TOKEN = 4096
 
 
 def remote(url: str, token_file: Path | None, ca_file: Path | None, *, local: bool) -> Client:
-    """A client of the service at `url`. local: whether a ledger was named too, which would leave open whom to believe.
+    """A client of the service at `url`. The token comes from a file: options show in shell histories and process lists.
 
-    The token comes from a file, never from an option: options are in the shell's history and in the process list.
+    Raises `BadInput` if `local` is true (the caller named a ledger too), and for a file that cannot be used.
     """
     if local:
         raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
@@ -34,7 +34,7 @@ def remote(url: str, token_file: Path | None, ca_file: Path | None, *, local: bo
 
 
 def refuse_without_url(token_file: Path | None, ca_file: Path | None) -> None:
-    """Raise `BadInput` where an option of --url was given without it: it would be ignored in silence."""
+    """Raise `BadInput` if an option that goes with --url was given without it: it would be ignored silently."""
     if token_file is not None or ca_file is not None:
         raise BadInput("--token-file, --ca-file", "they say how to ask a service, and none was named.", "--url URL")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +13,10 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.deployment.flower import require_ended, submit
+from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, new_run_id
 
 
 def run(
@@ -37,13 +36,13 @@ def run(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Hand a plan to a SuperLink and follow the run to its end."""
+    """Submit a plan to a SuperLink and follow the run to its end."""
     with refusals(json_):
         if (path is None) == (not resume):
             raise BadInput("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
         if insecure == (root_certificates is not None):
             raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
-        where = StateDirectory.of(home, ledger)
+        directory = StateDirectory.of(home, ledger)
         text, task = "", ""
         if path:
             plan = read_plan(path)
@@ -51,10 +50,10 @@ def run(
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task
             if create_population and plan.privacy.epsilon is not None:
-                _create(where, plan, plan.privacy.epsilon)
-        run_id = resume or secrets.token_hex(6)
+                _create_population(directory, plan, plan.privacy.epsilon)
+        run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-            said = submit(
+            output = submit(
                 Path(work),
                 superlink,
                 plan=text,
@@ -65,18 +64,18 @@ def run(
                 stream=not detach,
             )
         if not detach:
-            require_ended(where, run_id, said)
+            require_ended(directory, run_id, output)
         if json_:
             print_json({"run": run_id, "followed": not detach})
         else:
             out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
 
 
-def _create(where: StateDirectory, plan: Plan, epsilon: float) -> None:
+def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
-    where.prepare()
-    with Ledger.open(where.ledger, create=True) as ledger:
+    directory.prepare()
+    with Ledger.open(directory.ledger, create=True) as ledger:
         if name not in {view.name for view in ledger.populations()}:
-            # A fixed noise seed is for tests: its population can never hold people.
+            # A fixed noise seed is for tests, so its population must never hold people.
             simulated = plan.run.noise_seed is not None
             ledger.create_population(name, epsilon, plan.privacy.delta, simulated=simulated, actor=actor())

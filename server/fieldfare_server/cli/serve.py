@@ -13,8 +13,8 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import server as service
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import refusals, tell
-from fieldfare_server.cli.waiting import until
+from fieldfare_server.cli.output import print_progress, refusals
+from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
@@ -32,48 +32,50 @@ def serve(
         Path | None, typer.Option(help="keep a read token in this file, made at the first start; for the page")
     ] = None,
     metrics_token: Annotated[
-        Path | None, typer.Option(help="the same, in another file; for whatever scrapes /metrics")
+        Path | None, typer.Option(help="the same, in another file; for the scraper of /metrics")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="retry while the ledger, or its secret, is not there")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="retry until the ledger and its secret exist")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
 
-    def there() -> StateDirectory:
-        where = StateDirectory.of(home, ledger)
-        Ledger.open(where.ledger).close()
-        return where
+    def open_directory() -> StateDirectory:
+        directory = StateDirectory.of(home, ledger)
+        Ledger.open(directory.ledger).close()
+        return directory
 
     with refusals(as_json=False):
         if (certificate is None) != (key is None):
             raise BadInput("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
-        where = until(there) if wait else there()
+        directory = retry(open_directory) if wait else open_directory()
         for use, path in (("page", page_token), ("metrics", metrics_token)):
             if path is not None:
-                keep_token(where, path, use)
+                keep_token(directory, path, use)
         settings = Settings(hosts=(*LOOPBACK_HOSTS, *(name or ())), hsts=certificate is not None)
         if not is_loopback(host):
-            tell(f"Binding {host}: reachable from other machines, which need a token (fieldfare token create).")
-        made = service.config(
-            create_app(where.ledger, settings),
+            print_progress(
+                f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
+            )
+        server_config = service.config(
+            create_app(directory.ledger, settings),
             host,
             port,
             certificate=certificate,
             key=key,
             plaintext_network=plaintext_network,
         )
-        tell(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
-        service.serve(made)
+        print_progress(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
+        service.serve(server_config)
 
 
-def keep_token(where: StateDirectory, path: Path, use: str) -> None:
-    """See to it that `path` holds a valid token with scope read, readable by its owner alone."""
-    with Ledger.open(where.ledger) as opened:
+def keep_token(directory: StateDirectory, path: Path, use: str) -> None:
+    """Make sure that `path` holds a valid token with scope read, readable by its owner alone."""
+    with Ledger.open(directory.ledger) as opened:
         if path.exists() and opened.check_token(path.read_text().strip()) is not None:
             return
         secret, _ = opened.create_token(use, ("read",), actor="service")
-    # Made anew where the ledger is a new one: an old secret opens nothing.
+    # The file may hold a token of an older ledger, which opens nothing.
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secret + "\n")

@@ -1,8 +1,7 @@
-"""`fieldfare simulate`: run a plan here, on the users that its task brings."""
+"""`fieldfare simulate`: run a plan on this machine, on the users of its task."""
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,10 +13,10 @@ from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
-from fieldfare_server.deployment.flower import run_flower_simulation
+from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.run.session import Session
 
 
@@ -29,14 +28,14 @@ def simulate(
     resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
     export: Annotated[
         Path | None,
-        typer.Option(help="write the rounds there as they come: .csv, .parquet, or a TensorBoard directory"),
+        typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Run a plan here, charged to its population. Ctrl-C leaves a run that `--resume` continues (exit code 4)."""
+    """Run a plan on this machine and charge its population. Ctrl-C leaves a run for `--resume` (exit code 4)."""
     with refusals(json_):
         if (path is None) == (not resume):
             raise BadInput(
@@ -44,33 +43,33 @@ def simulate(
             )
         if export is not None:
             check_export(export)
-        where = StateDirectory.of(home, ledger)
+        directory = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
                 read_plan(path)
-            run_id = resume or secrets.token_hex(6)
-            with live_export(where.ledger, run_id, export):
-                run_flower_simulation(where, path, resume, nodes, run_id=run_id)
+            run_id = resume or new_run_id()
+            with live_export(directory.ledger, run_id, export):
+                run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:
-            session = _begin(where, read_plan(path)) if path else Session.resume(where, resume, True)
+            session = _begin(directory, read_plan(path)) if path else Session.resume(directory, resume, True)
             run_id = session.account.id
-            with live_export(where.ledger, run_id, export):
+            with live_export(directory.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
-        _tell(where, run_id, json_)
+        _print_run(directory, run_id, json_)
 
 
-def _begin(where: StateDirectory, plan: Plan) -> Session:
+def _begin(directory: StateDirectory, plan: Plan) -> Session:
     require_users(plan)
-    return Session.begin(where, plan, identity_is_stable=True)
+    return Session.begin(directory, plan, identity_is_stable=True)
 
 
-def _tell(where: StateDirectory, run_id: str, as_json: bool) -> None:
-    with Ledger.open(where.ledger) as ledger:
-        run = ledger.run(run_id)
-        population = ledger.population(run.population)
-        series = ledger.round_series(run_id, points=2)
+def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
+    with Ledger.open(directory.ledger) as ledger, ledger.snapshot() as snapshot:
+        run = snapshot.run(run_id)
+        population = snapshot.population(run.population)
+        series = snapshot.round_series(run_id, points=2)
     score = series[-1].statistics if series else {}
-    model = where.root / run_id / "model.safetensors"
+    model = directory.root / run_id / "model.safetensors"
     if as_json:
         print_json(
             {

@@ -13,8 +13,8 @@ import typer
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
-from fieldfare_server.cli.waiting import until
-from fieldfare_server.deployment.flower import submit
+from fieldfare_server.cli.waiting import retry
+from fieldfare_server.deployment.submit import submit
 from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -27,17 +27,17 @@ def supervise(
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="seconds between looks")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.1, help="seconds between two reads of the ledger")] = 2.0,
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Watch the ledger for runs that nobody holds, and hand them to the federation again, until stopped."""
+    """Watch the ledger for runs without a coordinator and submit them to the federation again, until stopped."""
     with refusals(as_json=False):
         if insecure == (root_certificates is not None):
             raise BadInput(
                 "supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
             )
-        where = StateDirectory.of(home, ledger)
+        directory = StateDirectory.of(home, ledger)
         certificates = root_certificates.absolute() if root_certificates else None
 
         def resume(run: RunView) -> None:
@@ -55,11 +55,11 @@ def supervise(
 
         supervisor = Supervisor(resume)
         while True:
-            with until(lambda: Ledger.open(where.ledger), patience=float("inf")) as opened:
+            with retry(lambda: Ledger.open(directory.ledger), patience=float("inf")) as opened:
                 try:
                     while True:
                         supervisor.look(under_way(opened))
                         time.sleep(every)
                 except FieldfareError as error:
-                    # The database went away for longer than the ledger waits: begin again.
+                    # The database was away for longer than the ledger waits: open it again.
                     log.warning("the ledger cannot be read: %s", error)

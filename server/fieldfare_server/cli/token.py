@@ -1,4 +1,4 @@
-"""`fieldfare token`: make and revoke the bearer tokens of the budget API."""
+"""`fieldfare token`: create, list and revoke the bearer tokens of the budget API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldfare.errors import BadInput
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.views import Scope
+from fieldfare_server.ledger.states import Scope
 
 token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=True)
 
@@ -20,11 +20,11 @@ token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=T
 @on_ledger()
 def create(
     opened: Ledger,
-    name: Annotated[str, typer.Argument(help="whose it is, or what for")],
+    name: Annotated[str, typer.Argument(help="its owner or its purpose")],
     scope: Annotated[list[str] | None, typer.Option(help="read (default) or admin; repeatable")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="until it expires; default: never")] = None,
 ) -> Answer:
-    """Make a token. Its secret is shown once, now, and stored nowhere."""
+    """Create a token. Its secret is shown once, now, and stored nowhere."""
     expires = None if days is None else time.time() + days * 86_400
     secret, view = opened.create_token(name, _scopes(scope or ["read"]), actor=actor(), expires_at=expires)
 
@@ -46,7 +46,7 @@ def _scopes(given: list[str]) -> tuple[Scope, ...]:
 @token.command(name="list")
 @on_ledger()
 def list_(opened: Ledger) -> Answer:
-    """All tokens, without their secrets."""
+    """List all tokens, without their secrets."""
     views = opened.tokens()
     now = time.time()
 
@@ -67,6 +67,6 @@ def list_(opened: Ledger) -> Answer:
 def revoke(
     opened: Ledger, token_id: Annotated[str, typer.Argument(help="the token's id, as `token list` shows it")]
 ) -> Answer:
-    """Make a token useless from now on."""
+    """Revoke a token, from now on and for good."""
     view = opened.revoke_token(token_id, actor=actor())
     return Answer(view.model_dump(mode="json"), lambda: out.print(f"Token {view.id} revoked."))

@@ -1,4 +1,4 @@
-"""Wait for what is not there yet: services of a deployment start in any order."""
+"""Retry until an obstacle is gone: the services of a deployment start in any order."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fieldfare.errors import FieldfareError
-from fieldfare_server.cli.output import tell
+from fieldfare_server.cli.output import print_progress
 
 T = TypeVar("T")
 
 PATIENCE = 600.0
-"""Seconds after which waiting is given up, and what stood in the way is said."""
+"""Seconds of retrying after which the last error is raised."""
 PAUSE = 1.0
 
 
-def until(attempt: Callable[[], T], patience: float = PATIENCE, pause: float = PAUSE) -> T:
-    """What `attempt` returns once it raises no `FieldfareError` any more; its last error after `patience` seconds.
+def retry(attempt: Callable[[], T], patience: float = PATIENCE, pause: float = PAUSE) -> T:
+    """Call `attempt` until it raises no `FieldfareError`, and return its result.
 
-    Says on standard error what it waits for, once for each different obstacle.
+    Prints each new obstacle to standard error. Raises the last error after `patience` seconds.
     """
-    deadline, said = time.monotonic() + patience, ""
+    deadline, obstacle = time.monotonic() + patience, ""
     while True:
         try:
             return attempt()
         except FieldfareError as error:
             if time.monotonic() >= deadline:
                 raise
-            if str(error) != said:
-                said = str(error)
-                tell(f"Waiting: {said}")
+            if str(error) != obstacle:
+                obstacle = str(error)
+                print_progress(f"Waiting: {obstacle}")
             time.sleep(pause)

@@ -1,1 +1,1 @@
-"""The budget page: static files, no build step, nothing fetched from elsewhere."""
+"""The budget page: static files without a build step, which fetch nothing from other servers."""

@@ -1,21 +1,21 @@
-"""Keys and certificates of one federation. Every party makes its own; only public halves travel.
+"""Keys and certificates of one federation. Each party makes its own; only public halves travel.
 
-The server side's directory (each part below goes to one service, and to no other; private files are 0600):
+The server side's directory, of which each part goes to one service only (private files have mode 0600):
 
     superlink/    ca.crt server.crt server.key superexec.secret
-    gate/         ca.crt server.crt server.key      (what nodes reach instead of the SuperLink; see deploy/gate/)
+    gate/         ca.crt server.crt server.key      (nodes reach it instead of the SuperLink; see deploy/gate/)
     coordinator/  ca.crt superexec.secret ledger.url
     api/          ledger.url              (the page's token is added by `fieldfare serve --page-token`)
     ledger/       password
     monitoring/   grafana.password     (the token to scrape with is added by `fieldfare serve --metrics-token`)
 
-A node's directory, made where the node is:
+A node's directory, made on the node:
 
-    node node.pub                         its identity, an OpenSSH EC P-384 pair: the SuperLink knows the public half
+    node node.pub                         its identity, an OpenSSH EC P-384 pair; the SuperLink knows the public half
     runtime-ca.crt runtime.crt runtime.key superexec.secret      between the SuperNode and its executor
 
-What everybody may see lies in an exchange directory: `ca.crt` from the server, one `NAME.pub` from each node. The key
-of a certificate authority signs once and is never written.
+An exchange directory holds what is public: `ca.crt` from the server, one `NAME.pub` from each node. The key of a
+certificate authority signs one set of certificates and is never written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import ipaddress
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -35,10 +34,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fieldfare.errors import BadInput
 
 DAYS = 397
-"""Validity: what public authorities allow for server certificates."""
+"""Validity in days: the most that public authorities allow for server certificates."""
 
 PARTS = ("superlink", "gate", "coordinator", "api", "ledger", "monitoring")
-"""Directories of the server side: one a service."""
+"""Directories of the server side, one for each service."""
 
 _GRAFANA = "monitoring/grafana.password"
 _PEM = serialization.Encoding.PEM
@@ -54,14 +53,18 @@ def make_server(
     ledger_host: str = "ledger",
     days: int = DAYS,
 ) -> list[Path]:
-    """Write the server side's secrets and `exchange`/ca.crt; return the files. Never overwrites.
+    """Write the server side's secrets and `exchange`/ca.crt; return the files. Overwrites nothing.
 
-    hosts: names and addresses at which the server side (executors, operators, the gate) reaches the SuperLink;
-    gate_hosts: those at which nodes reach the gate, which has a key of its own. Raises `BadInput` where the directory
-    already holds secrets, or no host is given.
+    Args:
+        hosts: names and addresses at which the server side (coordinator, operators, gate) reaches the SuperLink.
+        gate_hosts: those at which nodes reach the gate, which has its own key.
+        ledger_host: the name of the PostgreSQL server.
+        days: validity of the certificates.
+
+    Raises `BadInput` where the directory already holds secrets, or no host is given.
     """
     _require_new(directory / "superlink" / "ca.crt")
-    # A URL and a file hold the same password: the database takes one, its clients the other.
+    # The database reads the password from a file, its clients from a URL.
     password, executor_secret = secrets.token_urlsafe(24), secrets.token_bytes(32)
     url = f"postgresql+psycopg://fieldfare:{password}@{ledger_host}:5432/fieldfare\n".encode()
     files = {
@@ -74,7 +77,7 @@ def make_server(
         **_tls(hosts, gate_hosts, days),
     }
     written = _write_all(directory, files)
-    # Another user than the others' reads this one: the database image's own. Nothing else is ever in its directory.
+    # The database image runs as its own user, which must read this file. Its directory holds nothing else.
     (directory / "ledger").chmod(0o755)
     (directory / "ledger" / "password").chmod(0o444)
     return [*written, _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
@@ -83,11 +86,11 @@ def make_server(
 def renew_server(
     directory: Path, exchange: Path, hosts: Sequence[str], gate_hosts: Sequence[str] = ("gate",), *, days: int = DAYS
 ) -> list[Path]:
-    """Put new certificates in the place of those that `make_server` wrote; return the files. Secrets stay as they are,
-    and those that an older version did not make yet are made.
+    """Replace the certificates that `make_server` wrote; return the files.
 
-    Every node needs the new `exchange`/ca.crt, and services that were started with the old files have to be started
-    again. Raises `BadInput` where there is nothing to renew.
+    Secrets stay as they are; those that an older version did not write are added. Afterwards every node needs the new
+    `exchange`/ca.crt, and services that read the old files must restart. Raises `BadInput` where there is nothing to
+    renew. For the arguments see `make_server`.
     """
     if not (directory / "superlink" / "ca.crt").exists():
         raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
@@ -97,8 +100,8 @@ def renew_server(
 
 
 def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str, bytes]:
-    """The server side's certificates and their keys, by file; the CA's own certificate comes last."""
-    ca, (certificate, key), (gate_certificate, gate_key) = _authority_and_servers(
+    """The server side's certificates and keys, by file name. The CA's certificate comes last; see `_write_all`."""
+    ca, [(certificate, key), (gate_certificate, gate_key)] = _authority_and_servers(
         "Fieldfare federation CA", [hosts, gate_hosts], days
     )
     return {
@@ -113,14 +116,15 @@ def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str
 
 
 def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], *, days: int = DAYS) -> list[Path]:
-    """Write a node's identity and what it shares with its executor, and `exchange`/NAME.pub; return the files.
+    """Write a node's identity, its runtime's certificates, and `exchange`/NAME.pub; return the files.
 
-    hosts: names at which its executor reaches the SuperNode. Raises `BadInput` where the node has a key already.
+    name: of the public key's file. hosts: names at which the node's executor reaches its SuperNode. Raises `BadInput`
+    where the node already has a key, or `name` is no file name.
     """
     if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
         raise BadInput(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")
     _require_new(directory / "node")
-    ca, (certificate, key) = _authority_and_servers(f"{name} runtime CA", [hosts], days)
+    ca, [(certificate, key)] = _authority_and_servers(f"{name} runtime CA", [hosts], days)
     private, public = node_key(name)
     files = {
         "runtime-ca.crt": ca,
@@ -134,7 +138,7 @@ def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], 
 
 
 def node_key(name: str) -> tuple[bytes, bytes]:
-    """A new node's key pair, (private, public), as Flower reads them."""
+    """A new key pair for a node, (private, public), in the formats that Flower reads."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _PLAIN), public + f" {name}\n".encode()
@@ -145,10 +149,12 @@ def _require_new(last: Path) -> None:
         raise BadInput(f"directory {str(last.parent)!r}", "already holds secrets.", "an empty directory")
 
 
-def _authority_and_servers(name: str, servers: Sequence[Sequence[str]], days: int) -> tuple[Any, ...]:
-    """The CA's certificate, then (certificate, key) of one server for each list of host names; PEM.
+def _authority_and_servers(
+    name: str, servers: Sequence[Sequence[str]], days: int
+) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """The CA's certificate, then (certificate, key) of one server for each list of host names; all PEM.
 
-    The CA's key is gone when this returns.
+    The CA's key is discarded when this returns.
     """
     ca_key = ec.generate_private_key(ec.SECP384R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -158,13 +164,13 @@ def _authority_and_servers(name: str, servers: Sequence[Sequence[str]], days: in
         .add_extension(_usage(signs=True), critical=True)
         .sign(ca_key, hashes.SHA384())
     )
-    return (ca.public_bytes(_PEM), *(_server(ca_name, ca_key, hosts, days) for hosts in servers))
+    return ca.public_bytes(_PEM), [_server(ca_name, ca_key, hosts, days) for hosts in servers]
 
 
 def _server(
     ca_name: x509.Name, ca_key: ec.EllipticCurvePrivateKey, hosts: Sequence[str], days: int
 ) -> tuple[bytes, bytes]:
-    """(certificate, key) of a server that is reached at `hosts`, PEM."""
+    """(certificate, key) of a server that clients reach at `hosts`; PEM."""
     if not hosts:
         raise BadInput("hosts", "a server certificate needs at least one host name.", "localhost")
     key = ec.generate_private_key(ec.SECP384R1())
@@ -182,13 +188,13 @@ def _server(
 
 
 def _write_all(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """In order, so that the last file's presence says that all are there."""
+    """Write the files in order, so that the last one exists only when all do."""
     written = []
     for name, content in files.items():
         path = directory / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        # What a killed attempt left is not in use yet: its last file is missing.
+        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it yet.
         path.unlink(missing_ok=True)
         path.touch(mode=0o644 if name.endswith((".crt", ".pub")) else 0o600)
         path.write_bytes(content)
@@ -212,7 +218,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        # A little in the past: clocks of nodes may be behind.
+        # A little in the past, because clocks of nodes may be slow.
         .not_valid_before(now - datetime.timedelta(minutes=10))
         .not_valid_after(now + datetime.timedelta(days=days))
     )

@@ -1,7 +1,7 @@
-"""What is wrong with a deployment, seen from inside, and how to mend it. Reads only, but for one question that
-only doing can answer (`strangers`).
+"""What is wrong with a deployment, seen from inside, and how to mend it.
 
-One kind of thing a file; each check gives findings, good ones too, so that what was looked at can be seen.
+Each file checks one part. Checks return findings, good ones too, so that a reader sees what was checked. They only
+read, except for `strangers`, which has to try.
 """
 
 from __future__ import annotations

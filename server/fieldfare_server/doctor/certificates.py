@@ -1,4 +1,4 @@
-"""Certificates that lie here: their dates, who signed them, and whether their keys are theirs."""
+"""Certificates on this machine: their dates, their signatures, and their keys."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ RENEW = (
 )
 
 
-def certificates(directory: Path, now: datetime.datetime | None = None) -> list[Finding]:
-    """One finding or more for each *.crt below `directory`, or one that there is none."""
+def check_certificates(directory: Path, now: datetime.datetime | None = None) -> list[Finding]:
+    """One finding or more for each *.crt below `directory`, or a fault where there is none."""
     now = now or datetime.datetime.now(datetime.UTC)
     if not any(directory.rglob("*.crt")):
         return [
             fault(
                 f"certificates in {directory}",
-                "there is none: this is no directory of secrets, or nobody has made them.",
+                "there is none: this is no directory of secrets, or they were never made.",
                 "`fieldfare certificates server`, or `node`; or name the directory that they wrote",
             )
         ]
-    return [finding for path in sorted(directory.rglob("*.crt")) for finding in _one(path, now)]
+    return [finding for path in sorted(directory.rglob("*.crt")) for finding in _check_one(path, now)]
 
 
-def _one(path: Path, now: datetime.datetime) -> list[Finding]:
+def _check_one(path: Path, now: datetime.datetime) -> list[Finding]:
     check = f"certificate {path}"
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         return [fault(check, f"cannot be read: {type(error).__name__}.", RENEW)]
-    found = [dates(check, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)]
+    findings = [check_dates(check, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)]
     if not path.name.endswith("ca.crt"):
-        found += _signature(check, certificate, path.with_name(_authority(path.name)))
-        found += _key(check, certificate, path.with_suffix(".key"))
-    return found
+        findings += _check_signature(check, certificate, path.with_name(_authority(path.name)))
+        findings += _check_key(check, certificate, path.with_suffix(".key"))
+    return findings
 
 
-def dates(check: str, begins: datetime.datetime, ends: datetime.datetime, now: datetime.datetime) -> Finding:
+def check_dates(check: str, begins: datetime.datetime, ends: datetime.datetime, now: datetime.datetime) -> Finding:
     """Whether a certificate is valid now, and for how long."""
     if now < begins:
         return fault(check, f"is not valid before {begins:%Y-%m-%d %H:%M} UTC.", "set this machine's clock")
@@ -57,20 +57,23 @@ def dates(check: str, begins: datetime.datetime, ends: datetime.datetime, now: d
 
 
 def _authority(name: str) -> str:
+    """The file of the authority that should have signed a certificate."""
     return "runtime-ca.crt" if name.startswith("runtime") else "ca.crt"
 
 
-def _signature(check: str, certificate: x509.Certificate, authority: Path) -> list[Finding]:
+def _check_signature(check: str, certificate: x509.Certificate, authority: Path) -> list[Finding]:
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
     except (OSError, ValueError, TypeError, InvalidSignature):
         return [
-            fault(check, f"was not signed by {authority.name} beside it: nobody who trusts that will connect.", RENEW)
+            fault(
+                check, f"was not signed by the {authority.name} next to it: peers that trust that one refuse it.", RENEW
+            )
         ]
     return []
 
 
-def _key(check: str, certificate: x509.Certificate, path: Path) -> list[Finding]:
+def _check_key(check: str, certificate: x509.Certificate, path: Path) -> list[Finding]:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):

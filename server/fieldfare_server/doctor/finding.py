@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ State = Literal["ok", "warning", "fault", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`said`: what was found; `mend`: what to do about it ("" where nothing is to be done). Neither holds a secret."""
+    """What one check found. Never holds a secret.
+
+    Args:
+        check: what was checked.
+        said: what was found.
+        mend: what to do about it; "" where there is nothing to do.
+    """
 
     check: str
     state: State
@@ -18,7 +24,7 @@ class Finding:
     mend: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The finding for `--json`."""
         return asdict(self)
 
 
@@ -28,7 +34,7 @@ def fine(check: str, said: str) -> Finding:
 
 
 def warning(check: str, said: str, mend: str) -> Finding:
-    """Works today, and will not for ever, or not for everybody."""
+    """Works today, but not for ever, or not for everyone."""
     return Finding(check, "warning", said, mend)
 
 
@@ -38,5 +44,5 @@ def fault(check: str, said: str, mend: str) -> Finding:
 
 
 def skipped(check: str, said: str) -> Finding:
-    """Not looked at, and why."""
+    """Not checked, and why."""
     return Finding(check, "skipped", said)

@@ -1,4 +1,4 @@
-"""The ledger: there, of this version, whole, not rolled back, its clock ours, and its runs in somebody's hands."""
+"""The ledger: present, of this version, whole, not rolled back, its clock right, and a coordinator at every run."""
 
 from __future__ import annotations
 
@@ -16,48 +16,50 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
 
 CLOCKS = 5.0
-"""Seconds by which the clocks of coordinator and database may differ: a lease lasts 30."""
+"""Most seconds between the clocks of coordinator and database: a lease lasts 30."""
 _PATIENCE = 5.0
 
 
-def ledger(home: StateDirectory) -> Iterator[Finding]:
-    """All about the ledger of `home`. Opens it for reading, holds no head and writes none."""
+def check_ledger(home: StateDirectory) -> Iterator[Finding]:
+    """Everything about the ledger of `home`. Opens it without a head file, so that it writes none."""
     try:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
             yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
-            yield _clock(opened)
-            yield from _chain(opened, home)
-            yield from _runs(opened)
+            yield _check_clock(opened)
+            yield from _check_chain(opened, home)
+            yield from _check_runs(opened)
     except FieldfareError as error:
-        yield refused("ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE")
+        yield report_refusal(
+            "ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE"
+        )
 
 
-def refused(check: str, error: FieldfareError, mend: str) -> Finding:
-    """What another part of the program refused, as a finding."""
+def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
+    """A refusal by another part of the program, as a finding."""
     if isinstance(error, Refused):
         return fault(check, f"{error.what}: {error.why}", error.nearest or mend)
     return fault(check, str(error), mend)
 
 
-def _clock(opened: Ledger) -> Finding:
+def _check_clock(opened: Ledger) -> Finding:
     check, mend = "clock of the ledger", "let both machines' clocks be set by NTP (chrony)"
     with opened.database.read() as connection:
         newest = float(connection.execute(text("SELECT max(at) FROM audit")).scalar() or 0.0)
         if opened.database.path is None:
             ahead = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
             if abs(ahead - time.time()) > CLOCKS:
-                said = f"the database's clock and ours differ by {ahead - time.time():+.0f} s."
-                return warning(check, f"{said} Leases and tokens would end early or late.", mend)
+                difference = f"the database's clock and ours differ by {ahead - time.time():+.0f} s."
+                return warning(check, f"{difference} Leases and tokens would end early or late.", mend)
     if newest > time.time() + CLOCKS:
         return warning(check, f"the newest row was written {newest - time.time():.0f} s from now.", mend)
     return fine(check, "agrees with ours.")
 
 
-def _chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
+def _check_chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
     try:
         held = HeadFile(home.head_file).read()
     except FieldfareError as error:
-        yield refused("held head", error, "restore this volume's backup")
+        yield report_refusal("held head", error, "restore this volume's backup")
         held = None
     else:
         if held is not None:
@@ -65,7 +67,7 @@ def _chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
         elif any(home.root.glob("*/noise.key")):
             yield fault(
                 "held head",
-                f"{home.head_file} is gone: a ledger put back from an old copy would go unnoticed.",
+                f"{home.head_file} is gone: a ledger restored from an old copy would go unnoticed.",
                 "check with `fieldfare verify` against a backup; the next write of a coordinator makes it again",
             )
         else:
@@ -81,19 +83,19 @@ def _chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
         yield fine("chain", f"{report.checked.get('audit', 0)} rows follow one another and say what the tables say.")
 
 
-def _runs(opened: Ledger) -> Iterator[Finding]:
+def _check_runs(opened: Ledger) -> Iterator[Finding]:
     runs = under_way(opened)
     for run in runs:
         if run.state == "interrupted":
             yield warning(
                 f"lease of run {run.id}",
-                f"nobody holds it at round {run.next_round} of {run.rounds}.",
+                f"no coordinator holds it at round {run.next_round} of {run.rounds}.",
                 f"`fieldfare supervise` resumes it; by hand: fieldfare run --resume {run.id}",
             )
         if run.trust_node_ids:
             yield warning(
                 f"identities of run {run.id}",
-                "it believes nodes about who they are (trust_node_ids): participation limits rest on that.",
+                "it trusts the ids that nodes claim (trust_node_ids): participation limits rest on that.",
                 "authenticate nodes, and plan without trust_node_ids",
             )
     if not any(run.state == "interrupted" for run in runs):

@@ -1,4 +1,4 @@
-"""This machine: space on the volumes, versions, and how the operator says that nodes are known."""
+"""This machine: space on its volumes, versions, environment, and the node's task."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger import migrate
 
 LITTLE, LOW = 200 << 20, 1 << 30
-"""Bytes free below which nothing works, and below which somebody should look."""
+"""Free bytes below which nothing works, and below which the operator should look."""
 
 
-def disk(*volumes: Path) -> Iterator[Finding]:
-    """Free space and permission to write, of each volume and of the place for temporary files."""
+def check_disk(*volumes: Path) -> Iterator[Finding]:
+    """Free space and write permission of each volume and of the directory for temporary files."""
     for path in dict.fromkeys((*volumes, Path(tempfile.gettempdir()))):
         check = f"volume {path}"
-        there = next(p for p in (path, *path.parents) if p.exists())
-        free = shutil.disk_usage(there).free
-        if not os.access(there, os.W_OK):
+        existing = next(p for p in (path, *path.parents) if p.exists())
+        free = shutil.disk_usage(existing).free
+        if not os.access(existing, os.W_OK):
             yield fault(check, "cannot be written by this user.", f"chown it to user {os.getuid()}")
         elif free < LITTLE:
             yield fault(check, f"has {free >> 20} MiB left: a round could not be checkpointed.", "make room")
@@ -42,7 +42,7 @@ def disk(*volumes: Path) -> Iterator[Finding]:
 
 
 def versions() -> dict[str, Any]:
-    """What has to agree between the two sides: `wire` must be equal; the others should be."""
+    """What should be equal on both sides; `wire` and `flwr` must be."""
     return {
         "fieldfare": __version__,
         "flwr": metadata.version("flwr"),
@@ -51,17 +51,17 @@ def versions() -> dict[str, Any]:
     }
 
 
-def against(path: Path, node: bool) -> Iterator[Finding]:
-    """Compare with what the other side's `fieldfare doctor --json` said. node: whether this side is a node."""
+def compare_versions(path: Path, node: bool) -> Iterator[Finding]:
+    """Compare with the output of the other side's `fieldfare doctor --json`. `node`: whether this side is a node."""
     check = "versions on both sides"
     try:
-        said = json.loads(path.read_text())
-        theirs, side = said["versions"], said["side"]
+        output = json.loads(path.read_text())
+        theirs, side = output["versions"], output["side"]
     except (OSError, ValueError, KeyError, TypeError):
         yield fault(check, f"{path} is not what `fieldfare doctor --json` prints.", "run it on the other side")
         return
     if side == ("node" if node else "server"):
-        yield warning(check, f"{path} was said by a {side}, as this is.", "compare with one of the other side")
+        yield warning(check, f"{path} was written by a {side}, as this is.", "compare with one of the other side")
         return
     differ = _differ(versions(), theirs)
     if "wire" in differ or "flwr" in differ:
@@ -80,26 +80,26 @@ def _listed(differ: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} is {ours} here and {theirs} there" for name, (ours, theirs) in differ.items())
 
 
-def faults_armed() -> Iterator[Finding]:
-    """Whether the environment asks for faults, as only tests should."""
+def check_faults() -> Iterator[Finding]:
+    """Whether the environment injects faults, as only tests should."""
     if os.environ.get(faults.VARIABLE):
-        said = f"{faults.VARIABLE} is set: processes started with it break themselves, as tests want."
-        yield fault("environment", said, f"unset {faults.VARIABLE} and start everything again")
+        detail = f"{faults.VARIABLE} is set: processes started with it fail on purpose, as tests want."
+        yield fault("environment", detail, f"unset {faults.VARIABLE} and start everything again")
 
 
-def node_authentication() -> Finding:
-    """What FIELDFARE_NODE_AUTH says of this coordinator's SuperLink."""
-    check, said = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
-    if said == "required":
+def check_node_authentication() -> Finding:
+    """What FIELDFARE_NODE_AUTH states about this coordinator's SuperLink."""
+    check, stated = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
+    if stated == "required":
         return fine(check, "the operator states that the SuperLink authenticates nodes.")
     mend = "run the SuperLink with --enable-supernode-auth and the coordinator with FIELDFARE_NODE_AUTH=required"
-    if said == "simulated":
-        return warning(check, "FIELDFARE_NODE_AUTH=simulated: right only where every node is ours.", mend)
+    if stated == "simulated":
+        return warning(check, "FIELDFARE_NODE_AUTH=simulated: right only where the operator runs every node.", mend)
     return fault(check, "node ids are whatever nodes claim; plans need trust_node_ids = true.", mend)
 
 
-def task(name: str) -> Finding:
-    """Whether a node's task can be imported here. Its data are not touched."""
+def check_task(name: str) -> Finding:
+    """Whether a node's task can be imported here. The task's data is not touched."""
     check = f"task {name}"
     try:
         load_task(name)

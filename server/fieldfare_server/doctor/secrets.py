@@ -1,4 +1,4 @@
-"""Secrets that lie here: who can read them, and whether anybody could guess them."""
+"""Secrets on this machine: who can read them, and whether they can be guessed."""
 
 from __future__ import annotations
 
@@ -15,51 +15,53 @@ from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 PUBLIC = (".crt", ".pub")
 COMMON = frozenset({"", "admin", "changeme", "fieldfare", "password", "postgres", "secret", "test", "1234", "12345678"})
 SHORTEST = 16
-"""Characters of a password, bytes of a shared secret."""
+"""Fewest characters of a password, or bytes of a shared secret."""
 
 
-def readable(directory: Path) -> list[Finding]:
+def check_permissions(directory: Path) -> list[Finding]:
     """Private files below `directory` (secrets, or a home with noise keys) that others can read."""
     private = [p for p in sorted(directory.rglob("*")) if _is_private(p)]
-    open_ = [path for path in private if _is_open(path.stat())]
-    found = [
-        fault(
-            f"secret {path}", f"others can read it (mode {stat.S_IMODE(path.stat().st_mode):o}).", f"chmod 600 {path}"
-        )
-        for path in open_
+    findings = [
+        fault(f"secret {path}", f"others can read it (mode {stat.S_IMODE(status.st_mode):o}).", f"chmod 600 {path}")
+        for path in private
+        if _is_open(status := path.stat())
     ]
-    return found or [fine(f"secrets in {directory}", f"{len(private)} private files, readable by their owner alone.")]
+    return findings or [
+        fine(f"secrets in {directory}", f"{len(private)} private files, readable by their owner alone.")
+    ]
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """Whether others than we can read it. Kubernetes mounts Secrets as root's, for the group of the pod alone."""
+    """Whether another user can read the file."""
+    # Kubernetes mounts Secrets as root's files, which only the pod's group can read: that group is ours.
     ours = status.st_uid == os.getuid()
     return bool(stat.S_IMODE(status.st_mode) & (0o077 if ours else 0o037))
 
 
 def _is_private(path: Path) -> bool:
-    """All that is not public by name. The database's password is read by another user: its directory is its fence."""
+    """Whether the file's name says that it holds a secret."""
+    # Another user, the database's, reads ledger/password; the permissions of the directory protect it.
     if not path.is_file() or path.suffix in PUBLIC or path.parts[-2:] == ("ledger", "password"):
         return False
     return path.suffix in (".key", ".secret", ".token", ".url", ".password") or path.name == "node"
 
 
-def guessable(directory: Path) -> list[Finding]:
-    """Shared secrets and passwords below `directory` that are too short, or that one byte makes up."""
-    found = []
+def check_strength(directory: Path) -> list[Finding]:
+    """Shared secrets and passwords below `directory` that are short, repetitive, or well known."""
+    findings = []
     for path in sorted(p for p in directory.rglob("*") if p.suffix in (".secret", ".password") or p.name == "password"):
         try:
             content = path.read_bytes()
         except OSError as error:
-            found.append(fault(f"secret {path}", f"cannot be read ({error.strerror}).", "give it to this user"))
+            findings.append(fault(f"secret {path}", f"cannot be read ({error.strerror}).", "give it to this user"))
             continue
         if len(content) < SHORTEST or len(set(content)) < 4 or content.strip().lower() in {c.encode() for c in COMMON}:
-            found.append(fault(f"secret {path}", "can be guessed.", "`fieldfare certificates` makes random ones"))
-    return found
+            findings.append(fault(f"secret {path}", "can be guessed.", "`fieldfare certificates` makes random ones"))
+    return findings
 
 
-def ledger_password(url: str) -> Finding:
-    """Whether the database's password is one that everybody tries first, or stands in the environment."""
+def check_ledger_password(url: str) -> Finding:
+    """Whether the database's password is one that attackers try first, or stands in the environment."""
     check = "ledger password"
     try:
         parsed = make_url(url)
@@ -70,7 +72,7 @@ def ledger_password(url: str) -> Finding:
     password = str(parsed.password or "")
     mend = "set a random one in the database and in the file that FIELDFARE_LEDGER_FILE names"
     if password.lower() in COMMON or password == parsed.username:
-        return fault(check, "is missing, or one that everybody tries first.", mend)
+        return fault(check, "is missing, or one that attackers try first.", mend)
     if len(password) < SHORTEST:
         return warning(check, f"is shorter than {SHORTEST} characters.", mend)
     if password in os.environ.get("FIELDFARE_LEDGER", ""):
@@ -78,8 +80,8 @@ def ledger_password(url: str) -> Finding:
     return fine(check, "is long, and not in the environment.")
 
 
-def node_identity(directory: Path) -> Finding:
-    """A node's key: without one, or with another at each start, it is a stranger every time."""
+def check_node_identity(directory: Path) -> Finding:
+    """A node's key. Without it, or with a new one at every start, the node is a stranger each time."""
     check, mend = "node identity", "`fieldfare certificates node`, then have NAME.pub registered on the server"
     try:
         private = serialization.load_ssh_private_key((directory / "node").read_bytes(), password=None)
@@ -91,4 +93,4 @@ def node_identity(directory: Path) -> Finding:
     openssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     if private.public_key().public_bytes(*openssh).split()[1] != public.split()[1]:
         return fault(check, "node.pub belongs to another key: the server was given the wrong one.", mend)
-    return fine(check, "one key, and its public half beside it.")
+    return fine(check, "one key, with its public half.")

@@ -1,1 +1,1 @@
-"""What can be shown to a stranger."""
+"""What a stranger can check: guarantee, statement, registry entry, residual test, verification of the ledger."""

@@ -1,12 +1,12 @@
-"""What an attacker could tell from a release: canaries, and three empirical epsilons from their scores.
+"""What an attacker can tell from a release: canaries, and three empirical epsilons from their scores.
 
-A canary is a user with a coordinate of its own, who contributes the whole clip norm to it whenever it takes part; half
-of them do, half do not. The attacker sees every released round and knows the mechanism, and scores each coordinate by
-the likelihood ratio: the strongest attack there is on this release.
+A canary is a user with a private coordinate, who contributes the whole clip norm to it in every round of one allowed
+pattern. Half of the canaries are included, half are not. The attacker sees every released round, knows the mechanism,
+and scores each coordinate by its likelihood ratio: the strongest attack on this release.
 
-All three figures are LOWER BOUNDS or estimates of the loss, never a guarantee: a small one does not show privacy. Two
-are valid at the stated confidence (Clopper-Pearson; one-run, Steinke, Nasr and Jagielski 2023, Theorem 5.2 and its
-appendix); the Gaussian one is an estimate that is close for Gaussian mechanisms.
+All three figures are LOWER BOUNDS or estimates of the privacy loss, never a guarantee: a small figure does not show
+privacy. Two are valid at the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023,
+Theorem 5.2 and its appendix). The Gaussian one is an estimate that is close for Gaussian mechanisms.
 """
 
 from __future__ import annotations
@@ -51,17 +51,23 @@ def scores(
     *,
     scale: float = 1.0,
 ) -> tuple[Float, Float]:
-    """(scores of canaries that took part, of those that did not), each (canaries,): log-likelihood ratios.
+    """Attack a simulated release of `mechanism`.
 
-    scale: multiplies the noise that is really added, to see what a faulty build would reveal.
+    Args:
+        canaries: how many are included, and how many are not.
+        scale: factor on the noise that is really added, to see what a faulty build would reveal.
+
+    Returns:
+        Log-likelihood ratios (up to an affine map) of included and of excluded canaries, (canaries,) each.
     """
     rounds = mechanism.rounds
-    pattern = _worst_pattern(mechanism, participation, rounds)
+    patterns = densest_patterns(participation, rounds)
+    worst = patterns[int(np.argmax(mechanism.pattern_norms(patterns, rounds)))]
     direction = np.zeros(rounds)
-    direction[list(pattern)] = 1.0
-    b = mechanism.noising_matrix(rounds)
-    upper = np.asarray(linalg.qr(b.T, mode="r")[0])[:rounds]
-    # The attacker whitens with what it knows, so a matched filter is the likelihood ratio.
+    direction[list(worst)] = 1.0
+    # A canary shifts Gaussian noise of covariance B B^T = R^T R by `direction`. The likelihood ratio is then the
+    # matched filter of the whitened rounds, with weights (B B^T)^-1 direction; two triangular solves give them.
+    upper = np.asarray(linalg.qr(mechanism.noising_matrix(rounds).T, mode="r")[0])[:rounds]
     white = linalg.solve_triangular(upper, direction, trans="T", lower=False)
     weights = linalg.solve_triangular(upper, white, lower=False) / np.linalg.norm(white)
     stream = mechanism.stream(2 * canaries, noise, dtype=torch.float64)
@@ -73,83 +79,96 @@ def scores(
     return total[:canaries], total[canaries:]
 
 
-def _worst_pattern(mechanism: Mechanism, participation: Participation, rounds: int) -> tuple[int, ...]:
+def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
+    """The allowed patterns that take part as often and as close together as possible, one for each first round."""
     separation, most = participation.separation_and_count(rounds)
-    starts = range(min(separation, rounds))
-    patterns = [tuple(range(start, rounds, separation))[:most] for start in starts]
-    allowed = [p for p in patterns if participation.allows(p, rounds)]
-    return allowed[int(np.argmax(mechanism.pattern_norms(allowed, rounds)))]
+    patterns = (tuple(range(start, rounds, separation))[:most] for start in range(min(separation, rounds)))
+    return [pattern for pattern in patterns if participation.allows(pattern, rounds)]
 
 
-def estimates(taken: Float, left: Float, claimed: float, delta: float, confidence: float = 0.95) -> CanaryEstimates:
-    """All three empirical epsilons of one attack's scores (`taken`: of canaries that took part)."""
+def estimates(
+    included: Float, excluded: Float, claimed: float, delta: float, confidence: float = 0.95
+) -> CanaryEstimates:
+    """All three empirical epsilons of one attack's scores; `claimed` is the accountant's epsilon at `delta`."""
     return CanaryEstimates(
-        canaries=taken.size + left.size,
+        canaries=included.size + excluded.size,
         delta=delta,
         confidence=confidence,
         claimed=claimed,
-        gaussian_estimate=gaussian_estimate(taken, left, delta),
-        clopper_pearson_lower_bound=clopper_pearson(taken, left, delta, confidence),
-        one_run_lower_bound=one_run(taken, left, delta, confidence),
+        gaussian_estimate=gaussian_estimate(included, excluded, delta),
+        clopper_pearson_lower_bound=clopper_pearson(included, excluded, delta, confidence),
+        one_run_lower_bound=one_run(included, excluded, delta, confidence),
     )
 
 
-def gaussian_estimate(taken: Float, left: Float, delta: float) -> float:
+def gaussian_estimate(included: Float, excluded: Float, delta: float) -> float:
     """Epsilon of the Gaussian mechanism whose two score distributions are as far apart. Not a bound."""
-    deviation = math.sqrt((float(np.var(taken, ddof=1)) + float(np.var(left, ddof=1))) / 2)
-    distance = max(0.0, float(np.mean(taken) - np.mean(left)) / deviation)
+    deviation = math.sqrt((float(np.var(included, ddof=1)) + float(np.var(excluded, ddof=1))) / 2)
+    distance = max(0.0, float(np.mean(included) - np.mean(excluded)) / deviation)
     return float(PrivacyLoss(mu_squared=distance**2).epsilon(delta)) if distance > 0 else 0.0
 
 
-def clopper_pearson(taken: Float, left: Float, delta: float, confidence: float = 0.95) -> float:
-    """Lower bound from the error rates of a threshold, which the first half chooses and the second half judges."""
-    half = min(taken.size, left.size) // 2
+def clopper_pearson(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
+    """Lower bound on epsilon from the error rates of a threshold on the scores.
+
+    The first half of the scores chooses the threshold and the second half judges it: a threshold judged by the scores
+    that chose it would look better than it is.
+    """
+    half = min(included.size, excluded.size) // 2
     threshold = max(
-        np.quantile(left[:half], np.linspace(0.5, 1 - 1 / half, 32)),
-        key=lambda value: _bound(taken[:half], left[:half], float(value), delta, confidence),
+        np.quantile(excluded[:half], np.linspace(0.5, 1 - 1 / half, 32)),
+        key=lambda value: _threshold_bound(included[:half], excluded[:half], float(value), delta, confidence),
     )
-    return _bound(taken[half:], left[half:], float(threshold), delta, confidence)
+    return _threshold_bound(included[half:], excluded[half:], float(threshold), delta, confidence)
 
 
-def _bound(taken: Float, left: Float, threshold: float, delta: float, confidence: float) -> float:
-    each = (1 - confidence) / 2
-    hits, alarms = int((taken > threshold).sum()), int((left > threshold).sum())
-    low = float(stats.beta.ppf(each, hits, taken.size - hits + 1)) if hits else 0.0
-    high = float(stats.beta.ppf(1 - each, alarms + 1, left.size - alarms)) if alarms < left.size else 1.0
+def _threshold_bound(included: Float, excluded: Float, threshold: float, delta: float, confidence: float) -> float:
+    """epsilon >= ln((TPR - delta) / FPR), with both rates at the pessimistic end of their confidence intervals."""
+    significance = (1 - confidence) / 2  # each of the two intervals may fail
+    hits, alarms = int((included > threshold).sum()), int((excluded > threshold).sum())
+    low = float(stats.beta.ppf(significance, hits, included.size - hits + 1)) if hits else 0.0
+    quiet = excluded.size - alarms
+    high = float(stats.beta.ppf(1 - significance, alarms + 1, quiet)) if quiet else 1.0
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
-def one_run(taken: Float, left: Float, delta: float, confidence: float = 0.95) -> float:
-    """Lower bound from guessing who took part: the best and the worst scores are guessed, the middle is passed over.
+def one_run(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
+    """Lower bound on epsilon from guessing who is included, from one run of the mechanism.
 
+    The attacker guesses "included" for the highest scores and "excluded" for the lowest, and abstains in between.
     Several numbers of guesses are tried, and the confidence is shared among them.
     """
-    values = np.concatenate([taken, left])
-    truth = np.concatenate([np.ones(taken.size), np.zeros(left.size)])[np.argsort(values)]
-    tries = [g for g in (0.02, 0.05, 0.1, 0.25, 0.5) if g * values.size >= 1]
+    values = np.concatenate([included, excluded])
+    truth = np.concatenate([np.ones(included.size), np.zeros(excluded.size)])[np.argsort(values)]
+    shares = [share for share in (0.02, 0.05, 0.1, 0.25, 0.5) if share * values.size >= 1]
     best = 0.0
-    for part in tries:
-        side = int(part * values.size / 2) or 1
-        right = int(truth[-side:].sum() + (1 - truth[:side]).sum())
-        best = max(best, _one_run_bound(values.size, 2 * side, right, delta, (1 - confidence) / len(tries)))
+    for share in shares:
+        side = int(share * values.size / 2) or 1
+        correct = int(truth[-side:].sum() + (1 - truth[:side]).sum())
+        best = max(best, _one_run_bound(values.size, 2 * side, correct, delta, (1 - confidence) / len(shares)))
     return best
 
 
-def _one_run_bound(canaries: int, guesses: int, right: int, delta: float, significance: float) -> float:
+def _one_run_bound(canaries: int, guesses: int, correct: int, delta: float, significance: float) -> float:
+    """The largest epsilon that so many correct guesses refute, by bisection: the p-value grows with epsilon."""
     low, high = 0.0, 20.0
-    if _p_value(canaries, guesses, right, low, delta) > significance:
+    if _p_value(canaries, guesses, correct, low, delta) > significance:
         return 0.0
     for _ in range(50):
         middle = (low + high) / 2
-        refuted = _p_value(canaries, guesses, right, middle, delta) <= significance
+        refuted = _p_value(canaries, guesses, correct, middle, delta) <= significance
         low, high = (middle, high) if refuted else (low, middle)
     return low
 
 
-def _p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Probability, at most, of `right` or more correct guesses if the release is (epsilon, delta)-DP."""
+def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Probability, at most, of `correct` or more correct guesses if the release is (epsilon, delta)-DP.
+
+    Under pure epsilon each guess is right with probability at most e^epsilon / (1 + e^epsilon), so the count is
+    dominated by a binomial. The second term is what delta adds (Theorem 5.2).
+    """
     chance = 1 / (1 + math.exp(-epsilon))
-    alone = float(stats.binom.sf(right - 1, guesses, chance))
-    below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
-    slack = float((below / np.arange(1, right + 1)).max(initial=0.0))
-    return min(1.0, alone + 2 * canaries * delta * slack)
+    tail = float(stats.binom.sf(correct - 1, guesses, chance))
+    below = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, chance))
+    slack = float((below / np.arange(1, correct + 1)).max(initial=0.0))
+    return min(1.0, tail + 2 * canaries * delta * slack)

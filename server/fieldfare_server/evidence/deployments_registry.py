@@ -1,7 +1,7 @@
 """A run as an entry of the Differential Privacy Deployments Registry (registry.opendp.org), tier 3.
 
-The fields are those of the registry's own entries (arXiv 2509.13509; github.com/opendp/deployments-registry-data). JSON
-is YAML, so the entry can be submitted as it is, once the curator has filled in what no ledger knows: those fields are
+The fields are those of the registry's entries (arXiv 2509.13509; github.com/opendp/deployments-registry-data). JSON is
+valid YAML, so the entry can be submitted as it is once the curator has filled in what no ledger knows: those fields are
 null, and `missing` lists them.
 """
 
@@ -14,13 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
-from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee, plan_facts
-from fieldfare_server.ledger import Ledger, views
+from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
 
 
 class Curator(BaseModel):
-    """What a person has to say: the ledger knows nothing of it."""
+    """The fields that a person must fill in, because no ledger knows them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,69 +37,69 @@ class Curator(BaseModel):
     registry_authors: tuple[str, ...] = ()
 
 
-def registry_entry(ledger: Ledger, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
-    """A tier 3 entry. Raises `BadInput` if there is no such run, or its noise was not secret: that is no deployment."""
+def registry_entry(ledger: Reader, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
+    """A tier 3 entry, as a dict for JSON.
+
+    Raises:
+        BadInput: there is no such run, or its noise was not secret, so that it is no deployment.
+    """
     run = ledger.run(run_id)
-    _require_deployment(run)
+    if run.noise_source == SEEDED:
+        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
     population = ledger.population(run.population)
-    told = curator or Curator()
+    curator = curator or Curator()
     entry = {
         "url_slug": f"fieldfare-{run.id}".lower(),
         "status": "Draft",
         "tier": 3,
         "deployment": {
-            "product": _product(run, told),
+            "product": _product(run, curator),
             "dp_flavor": _flavor(run, population),
             "privacy_loss": _loss(run, population),
             "model": _model(run, population),
             "accounting": _accounting(run, population),
-            "implementation": _implementation(run, population, told),
-            "resources": {"sources": told.sources, "registry_authors": list(told.registry_authors)},
+            "implementation": _implementation(run, population, curator),
+            "resources": {"sources": curator.sources, "registry_authors": list(curator.registry_authors)},
         },
     }
     return entry | {"missing": missing(entry)}
 
 
-def _require_deployment(run: views.RunView) -> None:
-    if run.noise_source == SEEDED:
-        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
-
-
 def missing(entry: dict[str, Any], path: str = "") -> list[str]:
     """The dotted names of fields that are null or empty."""
-    found: list[str] = []
+    names: list[str] = []
     for name, value in entry.items():
         if isinstance(value, dict):
-            found += missing(value, f"{path}{name}.")
+            names += missing(value, f"{path}{name}.")
         elif value is None or value == []:
-            found.append(path + name)
-    return found
+            names.append(path + name)
+    return names
 
 
-def _product(run: views.RunView, told: Curator) -> dict[str, Any]:
+def _product(run: views.RunView, curator: Curator) -> dict[str, Any]:
     ended = run.ended_at
     return {
-        "name": told.name,
-        "data_curators": list(told.data_curators),
-        "intended_use": told.intended_use,
+        "name": curator.name,
+        "data_curators": list(curator.data_curators),
+        "intended_use": curator.intended_use,
         "data_product_type": "Machine learning model",
-        "data_product_region": told.data_product_region,
-        "description": told.description,
+        "data_product_region": curator.data_product_region,
+        "description": curator.description,
         "publication_date": None if ended is None else datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d"),
-        "data_product_sector": told.data_product_sector,
+        "data_product_sector": curator.data_product_sector,
     }
 
 
 def _flavor(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
     unprotected = [line for line in guarantee(run, population).not_covered if "public by adjacency" in line]
     return {
-        "name": _name(run.spent),
+        "name": _flavor_name(run.spent),
         "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
         "unprotected_quantities": " ".join(unprotected) or "None by adjacency.",
     }
 
 
-def _name(loss: PrivacyLoss) -> str:
+def _flavor_name(loss: PrivacyLoss) -> str:
     if loss.sampled:
         return "Approximate DP"
     if loss.concentrated:
@@ -125,12 +127,12 @@ def _model(run: views.RunView, population: views.PopulationView) -> dict[str, An
         "model_name": "Central",
         "actors": (
             f"Nodes hold the {population.unit}s' data, train locally and clip. The server sums, adds the noise and "
-            "keeps its key; it is trusted to do so. Everybody else sees released models only and need not be trusted."
+            "keeps its key; it is trusted to do so. Everyone else sees released models only and need not be trusted."
         ),
         "release_type": "Many releases",
         "release_type_description": f"The model after each of {run.next_round} committed rounds; all are covered.",
         "data_source_type": "Dynamic",
-        "data_source_type_description": "Nodes train on the data that they hold when they are asked.",
+        "data_source_type_description": "Nodes train on the data that they hold when they are selected.",
         "access_type": "Non-interactive",
     }
 
@@ -146,7 +148,7 @@ def _accounting(run: views.RunView, population: views.PopulationView) -> dict[st
     }
 
 
-def _implementation(run: views.RunView, population: views.PopulationView, told: Curator) -> dict[str, Any]:
+def _implementation(run: views.RunView, population: views.PopulationView, curator: Curator) -> dict[str, Any]:
     card = guarantee(run, population)
     facts = plan_facts(run)
     lines = [f"{fact.name}: {fact.value}." for fact in card.facts if fact.name not in ("Unit", "Adjacency")]
@@ -158,5 +160,5 @@ def _implementation(run: views.RunView, population: views.PopulationView, told: 
             + (f", task {facts.plan.run.task}." if facts else ".")
         ),
         "mechanisms": "\n".join(f"- {line}" for line in lines),
-        "justification": told.justification,
+        "justification": curator.justification,
     }

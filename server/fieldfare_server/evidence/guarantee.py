@@ -1,31 +1,26 @@
-"""What a run promises its users, on which assumptions, and what it does not promise: for the page and for reports.
+"""What a run promises its users, on which assumptions, and what it does not promise: sentences for page and statement.
 
-Every number is the ledger's, or follows from the ledger's plan and charge by the mechanism's own mathematics. A plan
-that this version cannot read any more still gets a card, with the ledger's columns alone.
+Every number in them is the ledger's, or follows from the ledger's plan and charge (`plan_facts`). A run whose plan this
+version cannot read still gets a card, from the ledger's columns alone.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
-from functools import lru_cache
 from importlib import metadata
 
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import FieldfareError
-from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Adjacency, Participation, Single, adjacency_factor
-from fieldfare.plan import Plan
+from fieldfare.participation import Adjacency
 from fieldfare.privatise import Rounding
+from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 
 class Fact(BaseModel):
-    """One line of the guarantee card: what, and in plain words."""
+    """One line of the guarantee card."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,15 +40,15 @@ class Guarantee(BaseModel):
 
 ADJACENCY: dict[Adjacency, str] = {
     "zero_out": "zero-out: all updates of one user replaced by zero; who was available and how many reported is public",
-    "add_remove": "add or remove: one user is there or not, with everything that user would have contributed",
+    "add_remove": "add or remove: one user is present or absent, with everything that user would have contributed",
     "replace_one": "replace one: one user's updates replaced by any other user's; counted as twice the sensitivity",
 }
 
 NOT_COVERED = (
-    "Whoever runs the server: it sees each node's sum before noise is added, and holds the noise key.",
-    "What reveals itself outside of the released models and statistics: network traffic, timing, a node's own disk.",
+    "The server's operator, who can see each node's sum before noise is added and who holds the noise key.",
+    "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
-    "The task's held-out data, on which scores are measured; its people are not users of the population.",
+    "The task's held-out data, on which scores are measured; the people in it are not users of the population.",
 )
 
 ROUNDING: dict[Rounding, str] = {
@@ -65,10 +60,10 @@ ROUNDING: dict[Rounding, str] = {
 }
 
 FLOATING_POINT: dict[Rounding, str] = {
-    "grid": "The last bits of drawing noise: the probability of a released value is right to about one part in a "
+    "grid": "The last bits of the drawn noise: the probability of a released value is right to about one part in a "
     "million, mostly much better. Rounding during training on a node that hosts several users.",
     "discrete": "Rounding during training on a node that hosts several users.",
-    "none": "Rounding: noise is drawn and added in floating point, the mathematics is that of real numbers.",
+    "none": "Rounding: noise is drawn and added in floating point, but the proof uses real numbers.",
 }
 
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
@@ -77,62 +72,7 @@ _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
     "add_remove": (),
 }
 
-
-@dataclass(frozen=True)
-class PlanFacts:
-    """What a plan and its planned charge say together."""
-
-    plan: Plan
-    mechanism: Mechanism
-    participation: Participation
-    sensitivity: float
-    bound: str
-    how: str
-    noise_multiplier: float | None
-    separation: int
-    max_participations: int
-
-
-@lru_cache(maxsize=256)
-def _plan_facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
-    plan = Plan.stored(json.loads(plan_json))
-    participation = plan.participation.build()
-    mechanism = build(plan.mechanism, plan.run.rounds, participation)
-    alone = mechanism.sensitivity(participation)
-    sensitivity = adjacency_factor(plan.privacy.adjacency) * float(alone)
-    separation, most = participation.separation_and_count(plan.run.rounds)
-    return PlanFacts(
-        plan=plan,
-        mechanism=mechanism,
-        participation=participation,
-        sensitivity=sensitivity,
-        bound=alone.bound,
-        how=alone.how,
-        noise_multiplier=_multiplier(planned, mechanism, sensitivity),
-        separation=separation,
-        max_participations=most,
-    )
-
-
-def _multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float) -> float | None:
-    """The noise multiplier that the ledger's charge implies: 2 rho = (sensitivity / sigma)^2; sampled events have sigma
-    over the longest column."""
-    if planned.sampled:
-        multipliers = {event.noise_multiplier for event in planned.sampled}
-        return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
-    return sensitivity / math.sqrt(2 * planned.rho) if planned.rho > 0 else None
-
-
-def plan_facts(run: RunView) -> PlanFacts | None:
-    """The plan of a run, understood; None when this version cannot read it."""
-    try:
-        return _plan_facts(_json(run.plan), run.planned)
-    except (FieldfareError, ValueError, TypeError):
-        return None
-
-
-def _json(plan: object) -> str:
-    return json.dumps(plan, sort_keys=True, separators=(",", ":"))
+_GENERATORS = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
 
 
 def accountant() -> str:
@@ -143,10 +83,11 @@ def accountant() -> str:
         return "fieldfare.accounting (source tree)"
 
 
-def up(value: float) -> str:
-    """An epsilon for people, rounded up: a statement must not promise more than holds."""
+def round_up(value: float) -> str:
+    """An epsilon for a sentence, rounded up: a statement must not promise more than holds."""
     digits = 2 if value >= 1 else 3
     scale = 10**digits
+    # 1e-9 forgives the error of the multiplication: 2.3 * 100 must not become 2.31.
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
@@ -154,47 +95,39 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     """The guarantee card of a run."""
     facts = plan_facts(run)
     unit = population.unit
+    private = run.noise_source != SEEDED
     statement = (
-        f"Everything this run releases is ({up(run.planned_epsilon)}, {run.delta:g})-differentially private for every "
-        f"{unit} once all {run.rounds} rounds are committed; ({up(run.spent_epsilon)}, {run.delta:g}) so far. With all "
-        f"other runs charged to {run.population}: {up(population.committed_epsilon)} committed of "
+        f"Everything this run releases is ({round_up(run.planned_epsilon)}, {run.delta:g})-differentially private for "
+        f"every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, {run.delta:g}) so "
+        f"far. With all other runs charged to {run.population}: {round_up(population.committed_epsilon)} committed of "
         f"{population.epsilon:g}."
     )
-    private = run.noise_source != SEEDED
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
         )
+    unreadable = [Fact(name="Plan", value="written by another version; see the audit log")]
     lines = [
         Fact(name="Unit", value=f"{unit}, over the whole training"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
-        *(
-            _plan_lines(facts, run.planned)
-            if facts
-            else [Fact(name="Plan", value="written by another version; see the audit log")]
-        ),
+        *(_plan_lines(facts, run.planned) if facts else unreadable),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
-        Fact(name="Noise source", value=_source(facts) if private else "fixed seed"),
+        Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
 
 
-def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
-    if facts is None:
-        return [Fact(name="Plan", value="written by another version; see the audit log")]
+def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     clipping = facts.plan.clipping
     sigma = facts.noise_multiplier
-    once = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
+    count = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
     apart = f", at least {facts.separation} rounds apart" if facts.max_participations > 1 else ""
     scheme = facts.plan.participation.scheme
     return [
         Fact(name="Mechanism", value=f"{facts.mechanism.kind}, {facts.plan.run.rounds} rounds"),
-        Fact(name="Participation", value=f"{scheme}: {once}{apart}; enforced when users are selected"),
-        Fact(
-            name="Sampling assumption",
-            value=_sampling(facts.participation, planned),
-        ),
+        Fact(name="Participation", value=f"{scheme}: {count}{apart}; enforced when users are selected"),
+        Fact(name="Sampling assumption", value=_sampling(facts.plan.participation.rate, planned)),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         Fact(name="Noise multiplier", value=f"{sigma:.4g}" if sigma else "varies"),
         Fact(name="Sensitivity", value=f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"),
@@ -202,17 +135,16 @@ def _plan_lines(facts: PlanFacts | None, planned: PrivacyLoss) -> list[Fact]:
     ]
 
 
-def _sampling(participation: Participation, planned: PrivacyLoss) -> str:
+def _sampling(rate: float | None, planned: PrivacyLoss) -> str:
     if not planned.sampled:
         return "none: no amplification by sampling is claimed"
-    rate = f"{getattr(participation, 'rate', 1.0):.4g}"
-    return f"each user by a coin of its own, with probability {rate}; amplification by sampling is claimed"
+    probability = 1.0 if rate is None else rate
+    return f"each user independently with probability {probability:.4g}; amplification by sampling is claimed"
 
 
-def _source(facts: PlanFacts | None) -> str:
-    names = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
-    name = names.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
-    return f"{name}; 256 random bits of key for this run alone"
+def _noise_source(facts: PlanFacts | None) -> str:
+    name = _GENERATORS.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
+    return f"{name}; a key of 256 random bits that no other run uses"
 
 
 def _method(loss: PrivacyLoss) -> str:
@@ -224,16 +156,17 @@ def _method(loss: PrivacyLoss) -> str:
 
 
 def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | None) -> tuple[str, ...]:
-    rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
-    lines = [*_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding]]
-    if run.trust_node_ids:
-        lines.insert(0, "Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
-    if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":
-        lines.insert(0, "An attacker who can predict the noise generator, which is not a cryptographic one.")
-    if population.simulated:
-        lines.insert(0, "Anybody: the population is marked as simulated.")
-    if run.noise_source == SEEDED:
-        lines.insert(0, "Anything at all: who knows the seed can take the noise away.")
+    """What the promise leaves out, the gravest first."""
+    lines = []
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
-        lines.insert(0, "The plan and the ledger disagree on whether node ids are trusted.")
-    return tuple(lines)
+        lines.append("The plan and the ledger disagree on whether node ids are trusted.")
+    if run.noise_source == SEEDED:
+        lines.append("Anything at all: anyone who knows the seed can subtract the noise.")
+    if population.simulated:
+        lines.append("Real people: the population is marked as simulated.")
+    if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":
+        lines.append("An attacker who can predict the noise generator, which is not a cryptographic one.")
+    if run.trust_node_ids:
+        lines.append("Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
+    rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding])

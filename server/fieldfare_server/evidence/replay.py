@@ -1,4 +1,7 @@
-"""What the tables must say, rebuilt from the audit log alone, and every rule checked again on the way."""
+"""What the tables must say, rebuilt from the journal alone, with every rule checked again on the way.
+
+This is a second opinion: it shares the arithmetic of budgets with the code that writes, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.states import STATE_AFTER
 
 
 class Unfit(Exception):
@@ -30,6 +34,8 @@ class Attempt:
 
 @dataclass
 class Run:
+    """One run, by column name of `runs`; `plan` is the SHA-256 of its plan."""
+
     values: dict[str, Any]
     plan: str
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
@@ -50,12 +56,14 @@ class Run:
 
 @dataclass
 class Population:
+    """One population, by column name of `populations`, and the bodies of the rows that registered its users."""
+
     values: dict[str, Any]
     chunks: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Replay:
-    """The state after the audit rows given to `apply`, in order."""
+    """The state of the ledger after the journal rows that `apply` was given, in order."""
 
     def __init__(self) -> None:
         self.populations: dict[str, Population] = {}
@@ -63,8 +71,9 @@ class Replay:
         self.tokens: dict[str, dict[str, Any]] = {}
 
     def apply(self, row: Mapping[str, Any]) -> None:
-        """Apply one audit row. Raises `Unfit` if what it says was not allowed then."""
+        """Apply one journal row. Raises `Unfit` if what it says was not allowed at that point."""
         number = str(row["id"])
+        # "run.start" is handled by `_run_start`, and so on: one method for each action that is ever written.
         handler = getattr(self, "_" + row["action"].replace(".", "_"), None)
         if handler is None:
             raise Unfit("audit", number, f"there is no action {row['action']!r}")
@@ -81,14 +90,14 @@ class Replay:
         name = row["population"]
         self._require(row, name not in self.populations, f"population {name!r} is created twice")
         start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json()}
-        made = {"created_at": row["at"], "created_by": row["actor"]}
-        self.populations[name] = Population({**body, **start, **made})
+        created = {"created_at": row["at"], "created_by": row["actor"]}
+        self.populations[name] = Population({**body, **start, **created})
 
     def _population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         values = self.populations[row["population"]].values
         self._require(row, values["state"] == "open", "a closed budget is raised")
-        raised = body["epsilon"] >= values["epsilon"] and body["delta"] >= values["delta"]
-        self._require(row, raised, "a budget is lowered")
+        higher = body["epsilon"] >= values["epsilon"] and body["delta"] >= values["delta"]
+        self._require(row, higher, "a budget is lowered")
         values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
 
     def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -122,13 +131,13 @@ class Replay:
             "ended_at": None,
             "message": "",
         }
-        made = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
-        self.runs[row["run"]] = Run({**body, **start, **made, "state": "running", "request": None}, plan)
+        started = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
+        self.runs[row["run"]] = Run({**body, **start, **started, "state": "running", "request": None}, plan)
 
     def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         run.values["message"] = ""
-        run.values["state"] = {"stop": "stopping", "pause": "paused", None: "running"}[run.values["request"]]
+        run.values["state"] = STATE_AFTER[run.values["request"]]
 
     def _run_interrupt(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._running(row).values |= {"state": "interrupted", "message": body["message"]}
@@ -137,14 +146,14 @@ class Replay:
         values = self._running(row).values
         values["request"] = body["request"]
         if values["state"] != "interrupted":
-            values["state"] = {"stop": "stopping", "pause": "paused", None: "running"}[body["request"]]
+            values["state"] = STATE_AFTER[body["request"]]
 
     def _run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         self._require(row, run.open is None, "the run ends with a round open")
         population = self.populations[row["population"]].values
         settled = PrivacyLoss.from_json(population["settled"]) + run.spent
-        self._require(row, body["spent"] == run.values["spent"], "it says another loss than was committed")
+        self._require(row, body["spent"] == run.values["spent"], "it names a loss other than the committed one")
         self._require(row, PrivacyLoss.from_json(body["settled"]) == settled, "the settled total is not the sum")
         population["settled"] = body["settled"]
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
@@ -154,51 +163,47 @@ class Replay:
         key = (row["round"], body["attempt"])
         self._require(row, run.open is None, "two rounds are open at once")
         self._require(row, row["round"] == run.values["next_round"] < run.values["rounds"], "it is not the next round")
-        self._require(row, body["noise_row"] == row["round"], "its noise row is not its own")
+        self._require(row, body["noise_row"] == row["round"], "its noise row is that of another round")
         attempts = sum(index == row["round"] for index, _ in run.attempts)
         self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
         values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
-        empty: dict[str, Any] = {
-            "participants": 0,
-            "spent": None,
-            "epsilon": None,
-            "checkpoint": None,
-            "rejects": {},
-            "reason": "",
-            "closed_at": None,
-        }
-        run.attempts[key] = Attempt(
-            {**values, **empty, "opened_at": row["at"], "statistics": _EMPTY, "cohort": body["cohort"]}
-        )
+        empty = {"participants": 0, "rejects": {}, "reason": "", "statistics": _EMPTY}
+        unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at"))
+        opened = {"opened_at": row["at"], "cohort": body["cohort"]}
+        run.attempts[key] = Attempt({**values, **empty, **unset, **opened})
         run.open = key
 
     def _round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         attempt = self._close(row, body)
-        told = {name: body[name] for name in ("reason", "reports", "rejects")}
-        attempt.values |= {**told, "state": "void", "closed_at": row["at"], "cohort": None}
+        reported = {name: body[name] for name in ("reason", "reports", "rejects")}
+        attempt.values |= {**reported, "state": "void", "closed_at": row["at"], "cohort": None}
 
     def _round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run, attempt = self._running(row), self._close(row, body)
         spent = PrivacyLoss.from_json(body["spent"])
         self._require(row, budget.at_most(run.spent, spent), "the charge shrinks")
         self._require(row, budget.at_most(spent, run.planned), "the charge exceeds what was reserved")
-        self._require(row, body["noise_row"] == attempt.values["noise_row"], "another noise row than was opened")
-        told = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
+        self._require(
+            row,
+            body["noise_row"] == attempt.values["noise_row"],
+            "its noise row is not the one it was opened with",
+        )
+        reported = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
         closed = {"state": "committed", "closed_at": row["at"], "cohort": None}
-        attempt.values |= {**told, **closed, "participants": body["participant_count"]}
+        attempt.values |= {**reported, **closed, "participants": body["participant_count"]}
         attempt.users = body["participants"]
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
 
     def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        made = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}
-        self.tokens[body["id"]] = {**body, "scopes": " ".join(body["scopes"]), **made}
+        created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}
+        self.tokens[body["id"]] = {**body, "scopes": " ".join(body["scopes"]), **created}
 
     def _token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.tokens[body["id"]]["revoked_at"] = row["at"]
 
     def _token_use(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        self._require(row, body["id"] in self.tokens, "a token is used that was never made")
+        self._require(row, body["id"] in self.tokens, "a token is used that was never created")
 
     def _run_audit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._require(row, row["run"] in self.runs, "a run is audited that was never started")

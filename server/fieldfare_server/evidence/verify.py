@@ -1,8 +1,8 @@
 """Whether a ledger is what its writers made it: the chain, every row, every charge, every checkpoint.
 
-What it can see: any changed, added, missing or reordered row, and, given the head that a coordinator held, a log that
-was cut short or an old copy put back. What it cannot: a forger who rewrites the whole log consistently, and the held
-head with it.
+It finds every changed, added, missing or reordered row and, given the head that a coordinator held, a journal that was
+cut short or an old copy that was put back. It cannot find a forger who rewrites the whole journal consistently, and
+the held head with it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,19 @@ from sqlalchemy import Connection, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
+from fieldfare.plan import Plan
 from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
-from fieldfare_server.ledger import blobs, chain, migrate, models
-from fieldfare_server.ledger.chain import Head
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
 from fieldfare_server.ledger.journal import read_head
-from fieldfare_server.ledger.ledger import Ledger
+
+T = TypeVar("T")
 
 Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
-"""(round, indices of its participants) -> the run's cumulative loss. Called for every committed round in order, on one
-object a run, so that it may remember."""
+"""(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
+committed rounds in order, so it may keep state."""
 
 Recompute = Callable[[str], Charge]
 """plan_json -> a fresh `Charge`."""
@@ -56,11 +59,19 @@ class Report:
     head: Head | None
     fault: Fault | None
     checked: Mapping[str, int] = field(default_factory=dict)
-    """How many of each: audit, populations, users, runs, rounds, charges, checkpoints, tokens."""
+    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges, checkpoints,
+    tokens."""
 
     @property
     def ok(self) -> bool:
         return self.fault is None
+
+
+def recharge(plan_json: str) -> Charge:
+    """The `Charge` of a plan, computed from participation as its coordinator computes it."""
+    cost = cost_of(Plan.stored(json.loads(plan_json)))
+    charge = cost.realised()
+    return lambda round, users: cost.charged(charge.add(round, users))
 
 
 def verify(
@@ -72,8 +83,11 @@ def verify(
 ) -> Report:
     """Check everything and stop at the first row that does not fit.
 
-    store_root: where the runs' checkpoints are (None: not checked). recompute: how to charge a plan (None: charges are
-    checked against the log, not recomputed). held: the end of the log as somebody outside remembers it.
+    Args:
+        ledger: an open ledger.
+        store_root: the directory of the runs' files (None: checkpoints are not checked).
+        recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not recomputed).
+        held: the end of the journal as it is known outside the database.
     """
     try:
         with ledger.database.read() as connection:
@@ -90,20 +104,21 @@ def verify_on(
     recompute: Recompute | None = None,
     held: Head | None = None,
 ) -> Report:
-    """`verify` as the transaction of `connection` sees the ledger; `name` is what the report calls it."""
-    work = _Verification(store_root, recompute, held)
+    """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
+    verification = _Verification(store_root, recompute, held)
     fault = None
     try:
-        work.run(connection)
+        verification.run(connection)
     except Unfit as unfit:
         fault = Fault(unfit.table, unfit.row, unfit.why)
     except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
-        # damage can turn any value into one of another type, length or sign
+        # Damage can turn any value into one of another type, length or sign.
         fault = Fault("database", name, f"{type(error).__name__}: {error}")
-    return Report(name, work.head, fault, work.checked)
+    return Report(name, verification.head, fault, verification.checked)
 
 
 _STREAM = {"yield_per": 1000}
+"""Rows of large tables are read in pieces, not into one list."""
 
 
 class _Verification:
@@ -118,18 +133,18 @@ class _Verification:
                 if line != "ok":
                     raise Unfit("database", "file", str(line))
             for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
-                raise Unfit(str(table), str(row), f"it refers to a row of {parent} that is not there")
+                raise Unfit(str(table), str(row), f"it refers to a missing row of {parent}")
         replay = self._chain(connection)
         names = self._populations(connection, replay)
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
         for name in migrate.damage(connection):
-            raise Unfit("schema", name, "it is not as the migrations made it")
+            raise Unfit("schema", name, "it differs from what the migrations make")
 
     def _chain(self, connection: Connection) -> Replay:
         self.head = head = read_head(connection)
         replay, previous, number = Replay(), chain.genesis(head.ledger), 0
-        rows = connection.execute(select(models.audit).order_by(models.audit.c.id), execution_options=_STREAM)
+        rows = connection.execute(select(models.journal).order_by(models.journal.c.id), execution_options=_STREAM)
         for row in map(dict, rows.mappings()):
             number += 1
             if row["id"] != number:
@@ -144,7 +159,7 @@ class _Verification:
             replay.apply(row)
             self.checked["audit"] = number
         if (head.count, head.hash) != (number, previous):
-            raise Unfit("audit", str(number + 1), f"it is missing: the log ended at row {head.count}")
+            raise Unfit("audit", str(number + 1), f"it is missing: the journal ended at row {head.count}")
         if self._held is not None and (self._held.ledger, number < self._held.count) != (head.ledger, False):
             raise Unfit("audit", str(number + 1), f"it is missing: row {self._held.count} was seen once")
         return replay
@@ -153,51 +168,45 @@ class _Verification:
         names: dict[int, str] = {}
         rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
         for row in rows:
-            expected = replay.populations.get(row["name"])
-            if expected is None:
-                raise Unfit("populations", row["name"], "the log knows nothing of it")
+            expected = _expected("populations", row["name"], replay.populations)
             _compare("populations", row["name"], {**row, "salt": _sha256(row["salt"])}, expected.values)
             names[row["id"]] = row["name"]
             count = self._users(connection, row["id"], row["name"], expected.chunks)
-            if row["adjacency"] != "add_remove":  # there a count of users is not for printing
+            if row["adjacency"] != "add_remove":  # there a count of users is secret
                 self.checked["users"] = self.checked.get("users", 0) + count
-        self._all_there("populations", replay.populations, names.values())
+        self._require_all("populations", replay.populations, names.values())
         return names
 
     def _users(self, connection: Connection, number: int, name: str, chunks: list[dict[str, Any]]) -> int:
         where = models.users.c.population_id == number
         rows = connection.execute(select(models.users).where(where).order_by(models.users.c.first)).mappings()
-        found = {row["first"]: (row["count"], row["hashes"]) for row in rows}
+        stored = {row["first"]: (row["count"], row["hashes"]) for row in rows}
         for chunk in chunks:
-            count, hashes = found.pop(chunk["first"], (0, b""))
+            count, hashes = stored.pop(chunk["first"], (0, b""))
             if count != chunk["count"] or len(hashes) != 8 * count or _sha256(hashes) != chunk["hashes"]:
                 raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
-        if found:
-            raise Unfit("users", f"{name} {min(found)}", "the log knows nothing of them")
+        if stored:
+            raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
         return sum(chunk["count"] for chunk in chunks)
 
     def _tokens(self, connection: Connection, replay: Replay) -> None:
         rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
         for row in rows:
-            expected = replay.tokens.get(row["id"])
-            if expected is None:
-                raise Unfit("tokens", row["id"], "the log knows nothing of it")
+            expected = _expected("tokens", row["id"], replay.tokens)
             _compare("tokens", row["id"], dict(row), expected)
-        self._all_there("tokens", replay.tokens, [row["id"] for row in rows])
+        self._require_all("tokens", replay.tokens, [row["id"] for row in rows])
 
     def _runs(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
         for row in rows:
-            expected = replay.runs.get(row["id"])
-            if expected is None:
-                raise Unfit("runs", row["id"], "the log knows nothing of it")
+            expected = _expected("runs", row["id"], replay.runs)
             _compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, expected.values)
             if _sha256(row["plan"].encode()) != expected.plan:
-                raise Unfit("runs", row["id"], "its plan is not the one it was started with")
+                raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
             self._rounds(connection, row["seq"], row["id"], expected)
             self._charges(connection, row["seq"], row["id"], row["plan"], expected)
             self._checkpoints(row["id"], expected)
-        self._all_there("runs", replay.runs, [row["id"] for row in rows])
+        self._require_all("runs", replay.runs, [row["id"] for row in rows])
 
     def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
         query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
@@ -207,7 +216,7 @@ class _Verification:
             label = f"{run_id} {key[0]}.{key[1]}"
             expected: Attempt | None = left.pop(key, None)
             if expected is None:
-                raise Unfit("rounds", label, "the log knows nothing of it")
+                raise Unfit("rounds", label, "the journal does not name it")
             shown = {
                 **row,
                 "statistics": _sha256(row["statistics"].encode()),
@@ -234,9 +243,11 @@ class _Verification:
 
     def _participations(
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """(round, its participants) of each committed round in order, checked against the journal."""
         c = models.participations.c
         r = models.rounds.c
+        # The outer join finds a participation whose round is another run's, has another index, or was not committed.
         same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
         query = (
             select(c.index, c.count, c.users, r.id)
@@ -251,7 +262,7 @@ class _Verification:
             if wanted is not None and index > wanted:
                 raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
             if index != wanted:
-                raise Unfit("participations", label, "the log knows nothing of it")
+                raise Unfit("participations", label, "the journal does not name it")
             if round_id is None:
                 raise Unfit("participations", label, "it refers to another round")
             attempt = committed[index]
@@ -268,34 +279,40 @@ class _Verification:
     def _checkpoints(self, run_id: str, run: Run) -> None:
         if self._root is None:
             return
-        from fieldfare_server.files.checkpoint import RunFiles  # which loads torch, and only this part needs it
-
         committed = {a.values["checkpoint"] for a in run.attempts.values() if a.values["state"] == "committed"}
-        found = RunFiles(self._root, run_id).digests()
-        for name, digest in found.items():
+        files = RunFiles(self._root, run_id)
+        digests = files.digests()
+        for name, digest in digests.items():
             if name != digest:
                 raise Unfit("checkpoints", f"{run_id} {name}", f"its bytes have the digest {digest}")
             if name not in committed:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
         newest = run.values["checkpoint"]
-        if newest is not None and newest not in found and not RunFiles(self._root, run_id).holds(newest):
+        if newest is not None and newest not in digests and not files.holds(newest):
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
-        self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(found)
+        self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
-    def _all_there(self, table: str, expected: Mapping[str, Any], found: Any) -> None:
-        missing = [name for name in expected if name not in set(found)]
+    def _require_all(self, table: str, expected: Mapping[str, Any], stored: Iterable[str]) -> None:
+        missing = sorted(expected.keys() - set(stored))
         if missing:
             raise Unfit(table, missing[0], "it is missing")
         self.checked[table] = len(expected)
 
 
+def _expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
+    if label not in replayed:
+        raise Unfit(table, label, "the journal does not name it")
+    return replayed[label]
+
+
 def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     for column, value in expected.items():
         if row[column] != value:
-            raise Unfit(table, label, f"{column} is {row[column]!r}, and the log says {value!r}")
+            raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
 
 
 def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
+    # Another machine may add in another order, so the last bits may differ.
     pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
     close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
     return close and sorted(map(repr, recorded.sampled)) == sorted(map(repr, right.sampled))
@@ -316,5 +333,5 @@ def _json(table: str, label: str, value: str) -> Any:
 
 
 def _sha256(data: object) -> str:
-    # SQLite gives back whatever type an edit has left in a column
+    # SQLite returns whatever type an edit left in a column.
     return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after a power cut: write, fsync, rename, fsync the directory."""
+"""Files that exist whole or not at all, also after a power cut: write, fsync, rename, fsync the directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def sync_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool = True) -> None:
-    """Make `content` the content of `path`: readers see the old file or the new one. Raises OSError.
+    """Replace the content of `path`: a reader sees the whole old file or the whole new one. Raises OSError.
 
-    at_once: durable on return; else a power cut may bring the old content back, whole.
+    at_once: the change is durable on return; otherwise a power cut may bring the old content back, whole.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

@@ -1,11 +1,11 @@
-"""A run's files: its noise key and its checkpoints, which are either whole or not there.
+"""A run's files: its noise key, and checkpoints that exist whole or not at all.
 
-    ROOT/RUN/noise.key                 32 bytes, mode 0600; the ledger holds only a commitment to it
-    ROOT/RUN/pending/DIGEST.safetensors   written before the ledger's commit: nobody but this program may read it
-    ROOT/RUN/checkpoints/DIGEST.safetensors   promoted after it
+    ROOT/RUN/noise.key                       32 bytes, mode 0600; the ledger holds only a commitment to it
+    ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
+    ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
 
 A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or foreign file
-cannot be taken for it. Nothing is ever unpickled.
+cannot be mistaken for it. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fieldfare_server import faults
 from fieldfare_server.files.atomic import replace_file, sync_directory
 
 _SUFFIX = ".safetensors"
-_NAMES = {
+_DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -40,11 +40,12 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+"""torch's types by the names that safetensors gives them."""
 _BLOCK = 1 << 22
 
 
 def key_commitment(key: bytes) -> str:
-    """SHA-256 (hex) of the noise key under a prefix of its own: tells keys apart, and nothing else about them."""
+    """SHA-256, hex, of the noise key after a fixed prefix: it tells keys apart, and nothing else about them."""
     return hashlib.sha256(b"fieldfare.noise-key.v1\0" + key).hexdigest()
 
 
@@ -59,10 +60,10 @@ class Checkpoint:
 
 
 class RunFiles:
-    """The files of one run below `root`. One coordinator writes; the ledger's lease sees to that."""
+    """The files of one run below `root`. Only one coordinator writes them: the one that holds the ledger's lease."""
 
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
-        """keep: how many committed checkpoints to keep (the newest; None: all)."""
+        """keep: how many of the newest committed checkpoints to keep; None: all."""
         if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
             raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.")
         self.directory = Path(root) / run_id
@@ -71,7 +72,7 @@ class RunFiles:
         self._keep = keep
 
     def create(self, key: bytes) -> None:
-        """Make the run's directory with its noise key (32 bytes). Raises `CheckpointError` if it has one already."""
+        """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists already."""
         if len(key) != 32:
             raise CheckpointError("noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes")
         if self._key.exists():
@@ -82,7 +83,7 @@ class RunFiles:
         sync_directory(self.directory.parent)
 
     def remove(self) -> None:
-        """Undo `create`, for a run that the ledger refused: nothing was released. Raises if there are checkpoints."""
+        """Undo `create` for a run that the ledger refused. Raises `CheckpointError` if there are checkpoints."""
         if any(self._files(self._committed)):
             raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
         self._remove_pending()
@@ -106,10 +107,13 @@ class RunFiles:
         return key
 
     def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
-        """Write a pending checkpoint, durably; returns its digest (SHA-256, hex).
+        """Write a pending checkpoint, durably, in place of any older one; returns its digest (SHA-256, hex).
 
-        meta: finite JSON with all that `commit_round` needs, so that a crash before the commit can be rolled forward.
-        Raises `CheckpointError` if the disk refuses; then no pending checkpoint is left.
+        Args:
+            meta: finite JSON with all that `commit_round` needs, so that a crash before the commit is rolled forward.
+
+        Raises:
+            CheckpointError: the disk refuses. No pending checkpoint is left then.
         """
         self._remove_pending()
         temporary = self._pending / f".{secrets.token_hex(8)}.tmp"
@@ -129,7 +133,7 @@ class RunFiles:
         return digest
 
     def promote(self, digest: str) -> Path:
-        """Make the pending checkpoint visible, after the ledger's commit; returns its path. May be repeated."""
+        """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path. Idempotent."""
         source, target = self._pending / (digest + _SUFFIX), self._committed / (digest + _SUFFIX)
         faults.point("checkpoint.promoting")
         try:
@@ -146,7 +150,7 @@ class RunFiles:
         return target
 
     def pending(self) -> Checkpoint | None:
-        """The whole checkpoint that awaits the ledger's commit, if there is one; torn ones are removed."""
+        """The whole checkpoint that awaits the ledger's commit, if any. Torn files are removed."""
         for path in self._files(self._pending):
             if path.suffix == _SUFFIX and _digest(path) == path.stem:
                 return _read(path, path.stem)
@@ -154,28 +158,31 @@ class RunFiles:
         return None
 
     def discard(self) -> None:
-        """Remove what is pending: its round was voided."""
+        """Remove what is pending: its round is void."""
         self._remove_pending()
 
     def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """(tensors, meta) of the checkpoint that the ledger's newest commit names, promoted now if a crash came first.
+        """(tensors, meta) of the checkpoint that the ledger's newest commit names.
 
-        Raises `CheckpointError` if it is missing or its bytes are not those that were committed.
+        A crash between commit and promotion leaves it pending; it is promoted now.
+
+        Raises:
+            CheckpointError: it is missing, or its bytes are not those that were committed.
         """
         path = self._committed / (digest + _SUFFIX)
         if not path.exists():
             path = self.promote(digest)
         if not hmac.compare_digest(_digest(path), digest):
             raise CheckpointError(f"checkpoint {path}", "its bytes are not those that were committed.", "its backup")
-        found = _read(path, digest)
-        return found.tensors, found.meta
+        checkpoint = _read(path, digest)
+        return checkpoint.tensors, checkpoint.meta
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each committed checkpoint's bytes by the digest that its name claims."""
+        """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
     def holds(self, digest: str) -> bool:
-        """Whether a whole checkpoint of that digest is there, promoted or still pending."""
+        """Whether a whole checkpoint with this digest exists, promoted or pending."""
         paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
         return any(path.exists() and _digest(path) == digest for path in paths)
 
@@ -198,19 +205,23 @@ class RunFiles:
 
 
 def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
-    """Write one safetensors file through, tensor by tensor, without a copy of the whole; returns its SHA-256."""
+    """Write a safetensors file, tensor by tensor, and sync it; returns its SHA-256.
+
+    safetensors' own writer would need a second copy of the model in memory.
+    """
     note = json.dumps({"round": round, "meta": meta}, sort_keys=True, separators=(",", ":"), allow_nan=False)
     header: dict[str, Any] = {"__metadata__": {"fieldfare": note}}
+    # By falling element size, as the library orders them, so that every tensor is aligned.
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     offset = 0
     for name, tensor in ordered:
-        if tensor.dtype not in _NAMES or name == "__metadata__":
-            raise CheckpointError(f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_NAMES.values()))
+        if tensor.dtype not in _DTYPES or name == "__metadata__":
+            raise CheckpointError(f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_DTYPES.values()))
         end = offset + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)  # data begin at a multiple of 8
     hasher = hashlib.sha256()
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
 

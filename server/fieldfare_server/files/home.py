@@ -1,4 +1,4 @@
-"""Where a deployment keeps its state: the ledger's address and the directory of checkpoints and keys."""
+"""Where a deployment keeps its state: the ledger's URL, and the directory of checkpoints and keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldfare.errors import BadInput
 
 @dataclass(frozen=True)
 class StateDirectory:
-    """`root` holds one directory a run; `ledger` is a SQLAlchemy URL."""
+    """`root` holds one directory for each run; `ledger` is a SQLAlchemy URL."""
 
     root: Path
     ledger: str
@@ -20,9 +20,9 @@ class StateDirectory:
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
-        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs and SQLite inside of it.
+        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs with SQLite in it. Raises `BadInput`.
 
-        FIELDFARE_LEDGER_FILE names a file that holds the URL, so that a password need not stand in an environment.
+        FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.
         """
         path = Path(root or os.environ.get("FIELDFARE_HOME") or "runs").expanduser().absolute()
         url = ledger or os.environ.get("FIELDFARE_LEDGER")
@@ -36,9 +36,9 @@ class StateDirectory:
 
     @property
     def head_file(self) -> Path:
-        """Where the coordinator holds the end of the audit log, so that a rolled-back ledger is noticed."""
+        """Where the coordinator keeps the journal's head, so that it notices a ledger that was rolled back."""
         return self.root / "ledger.head"
 
     def prepare(self) -> None:
-        """Create the directory, readable by its owner alone: it will hold noise keys."""
+        """Create the directory, readable only by its owner: it will hold noise keys."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)

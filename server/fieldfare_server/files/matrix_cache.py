@@ -1,4 +1,4 @@
-"""Optimised strategies kept on disk: a dense one takes minutes to find and seconds to read."""
+"""Optimised strategy matrices on disk: a dense one takes minutes to find and seconds to read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-from fieldfare.mechanisms import dense
 from fieldfare_server.files.atomic import replace_file
 
 
 class StrategyFiles(MutableMapping[str, bytes]):
-    """One file a strategy, named by the hash of its key. What is read is checked by whoever asked for it."""
+    """One file for each matrix, named by the hash of its key. The caller checks what it reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,8 +36,3 @@ class StrategyFiles(MutableMapping[str, bytes]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._directory.glob("*.strategy"))
-
-
-def keep_strategies(directory: Path) -> None:
-    """From now on in this process, dense strategies are looked for and kept in `directory`."""
-    dense.cache = StrategyFiles(directory)

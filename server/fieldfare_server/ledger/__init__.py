@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fieldfare_server.ledger.chain import Head, HeadFile
-from fieldfare_server.ledger.leases import this_process
-from fieldfare_server.ledger.ledger import Ledger, new_run_id
-from fieldfare_server.ledger.run_handle import OpenRound, RunHandle
+from fieldfare_server.ledger.holders import this_process
+from fieldfare_server.ledger.ledger import Ledger
+from fieldfare_server.ledger.rounds import OpenRound
+from fieldfare_server.ledger.run_handle import RunHandle
+from fieldfare_server.ledger.runs import NewRun, new_run_id
 
 __all__ = [
     "Head",
     "HeadFile",
     "Ledger",
+    "NewRun",
     "OpenRound",
     "RunHandle",
     "new_run_id",

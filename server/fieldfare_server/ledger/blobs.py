@@ -25,9 +25,10 @@ def encode(users: ArrayLike) -> bytes:
     if raw.size and (raw.min() < 0 or raw.max() >= 2**32):
         raise ValueError("user indices lie in [0, 2**32)")
     ordered = np.sort(raw.astype(np.uint64))
-    steps = np.diff(ordered, prepend=np.uint64(0))
+    steps = np.diff(ordered, prepend=np.uint64(0))  # the first is the index itself, and may be 0
     if (steps[1:] == 0).any():
         raise ValueError("a user index is repeated")
+    # LEB128: seven bits a byte, low bits first; the high bit says that another byte follows. Five bytes hold 32 bits.
     groups = (steps[:, None] >> _SHIFTS) & np.uint64(0x7F)
     more = np.zeros(groups.shape, dtype=bool)
     more[:, :4] = (steps[:, None] >> _SHIFTS[1:]) > 0
@@ -55,6 +56,7 @@ def decode(blob: bytes, count: int) -> NDArray[np.int64]:
     if count == 0:
         return np.empty(0, dtype=np.int64)
     starts = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
+    # Which byte of its own number each byte is: its position less the position of that number's first byte.
     place = np.arange(data.size) - np.repeat(starts, np.diff(np.append(starts, data.size)))
     if int(place.max()) > 4:
         raise ValueError("an index in the blob is too long")

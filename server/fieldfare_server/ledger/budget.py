@@ -23,7 +23,7 @@ def compose(losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
 
 @lru_cache(maxsize=8192)
 def epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """`loss.epsilon(delta)`, remembered: views ask for the same values again and again."""
+    """`loss.epsilon(delta)`, cached: views ask for the same values again and again."""
     return 0.0 if loss == NOTHING else float(loss.epsilon(delta))
 
 
@@ -45,7 +45,7 @@ def _events(loss: PrivacyLoss) -> dict[tuple[float, float], int]:
 
 @dataclass(frozen=True)
 class Room:
-    """The largest single Gaussian run that still fits: its mu, and its epsilon at the population's delta alone."""
+    """The largest single Gaussian run that still fits: its mu, and its epsilon taken alone."""
 
     mu: float
     epsilon: float
@@ -53,9 +53,9 @@ class Room:
 
 @lru_cache(maxsize=1024)
 def room(committed: PrivacyLoss, limit: float, delta: float) -> Room:
-    """What still fits under (`limit`, `delta`) beside `committed`. Never too large; exact to 2**-30 of mu.
+    """What still fits under (`limit`, `delta`) together with `committed`. Never too large; exact to 2**-30 of mu.
 
-    Remembered: what is committed changes when runs start and end, not with their rounds.
+    Cached: what is committed changes when runs start and end, not with their rounds.
     """
     if epsilon(committed, delta) > limit:
         return Room(0.0, 0.0)
@@ -71,7 +71,7 @@ def room(committed: PrivacyLoss, limit: float, delta: float) -> Room:
 
 
 def require(name: str, committed: PrivacyLoss, planned: PrivacyLoss, limit: float, delta: float) -> None:
-    """Raise `BudgetRefused`, naming what would fit, unless `planned` fits beside `committed`."""
+    """Raise `BudgetRefused`, naming what would fit, unless `planned` fits together with `committed`."""
     total = float((committed + planned).epsilon(delta))
     if math.isfinite(total) and total <= limit:
         return
@@ -87,7 +87,7 @@ def require(name: str, committed: PrivacyLoss, planned: PrivacyLoss, limit: floa
 
 
 def _down(value: float) -> str:
-    """Six digits, rounded down: a limit that is named must be allowed."""
+    """`value` in six digits, rounded down, so that a limit that an error names is allowed."""
     if value <= 0:
         return "0"
     scale = 10.0 ** (5 - math.floor(math.log10(value)))

@@ -1,8 +1,8 @@
-"""The audit chain: hash_n = SHA-256(hash_{n-1} || canonical JSON of row n).
+"""The journal's chain: hash_n = SHA-256(hash_{n-1} || canonical JSON of row n).
 
-Nobody can change, drop or reorder a row without changing every hash after it. That leaves the end: whoever can write
-the database can cut it off or put an old copy back. So a coordinator keeps the end it last saw outside of the
-database (`HeadFile`), and refuses a ledger that is behind it.
+A row that is changed, dropped or moved changes every hash after it. That leaves the end of the chain: a writer of the
+database can cut it off or put an old copy back. So a coordinator keeps the end that it last saw outside the database
+(`HeadFile`), and refuses a ledger that is behind it.
 """
 
 from __future__ import annotations
@@ -28,40 +28,45 @@ class Head:
     hash: str
 
 
+def sha256(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def genesis(ledger: str) -> str:
-    """What the first row of the ledger of this id continues: no row of one ledger fits into another."""
-    return hashlib.sha256(b"fieldfare.ledger.v1\0" + ledger.encode()).hexdigest()
+    """The hash that the first row of this ledger continues, so that no row of one ledger fits into another."""
+    return sha256(b"fieldfare.ledger.v1\0" + ledger.encode())
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
 def canonical(value: Mapping[str, Any]) -> str:
-    """JSON with sorted keys and no spaces; refuses NaN and infinity, which JSON cannot say."""
+    """JSON with sorted keys and no spaces. Raises ValueError on NaN and infinity, which JSON cannot say."""
     return _CANONICAL.encode(value)
 
 
 def row_hash(row: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of an audit row given by column name; `row["previous"]` ties it to the row before."""
+    """SHA-256 (hex) of a journal row given by column name; `row["previous"]` ties it to the row before."""
     content = canonical({name: row[name] for name in _HASHED})
     try:
         previous = bytes.fromhex(row["previous"])
     except (ValueError, TypeError):
-        previous = repr(row["previous"]).encode()  # no writer wrote that, so no hash that one wrote will fit
-    return hashlib.sha256(previous + content.encode()).hexdigest()
+        previous = repr(row["previous"]).encode()  # not written by this program, so no hash will fit
+    return sha256(previous + content.encode())
 
 
 _HASHED = ("id", "at", "actor", "action", "population", "run", "round", "event", "body")
 
 
 class HeadFile:
-    """The end of the chain as this coordinator last saw it, in a file outside of the database."""
+    """The end of the chain as this coordinator last saw it, in a file outside the database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Head | None:
-        """The held head, or None if nothing was held yet. Raises `LedgerError` on a file that makes no sense."""
+        """The held head, or None if there is no file yet. Raises `LedgerError` on a file that cannot be read."""
         try:
             data = json.loads(self.path.read_bytes())
             return Head(str(data["ledger"]), int(data["count"]), str(data["hash"]))
@@ -75,7 +80,7 @@ class HeadFile:
             ) from None
 
     def write(self, head: Head) -> None:
-        """Hold `head`, atomically; never moves backwards. After a power cut an older one may be held, which is safe."""
+        """Hold `head`, atomically, unless a later one is held. A power cut may leave an older one, which is safe."""
         held = self.read()
         if held is not None and held.ledger == head.ledger and held.count > head.count:
             return

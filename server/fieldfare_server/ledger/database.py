@@ -1,7 +1,7 @@
 """Transactions on SQLite and PostgreSQL with the same meaning: writers one after another, all or nothing, durable.
 
 SQLite: WAL, synchronous=FULL, `BEGIN IMMEDIATE`. PostgreSQL: every writer first locks the one row of `head`, and
-then reads what the writer before it has committed. Every write carries a random event number that its audit row
+then reads what the writer before it has committed. Every write carries a random event number that its journal row
 keeps (unique), so that a commit whose answer got lost is recognised instead of repeated.
 """
 
@@ -31,10 +31,15 @@ class Database:
     """One database and how to write to it. Thread-safe; not to be shared across a fork."""
 
     def __init__(self, url: str, *, create: bool = False, patience: float = 60.0) -> None:
-        """`url`: `sqlite:///PATH`, `postgresql://...` or a path to an SQLite file.
+        """Set up the connections; none is opened yet.
 
-        create: make the SQLite file if there is none. patience: seconds for which a database that went away is waited
-        for. Raises `BadInput` on another kind of URL.
+        Args:
+            url: `sqlite:///PATH`, `postgresql://...` or a path to an SQLite file.
+            create: make the SQLite file if there is none.
+            patience: seconds to wait for a database that went away.
+
+        Raises:
+            BadInput: another kind of URL.
         """
         if "://" not in url:
             url = f"sqlite:///{url}"
@@ -79,15 +84,15 @@ class Database:
         return self.path is None or (self.path.is_file() and self.path.stat().st_size > 0)
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read-only transaction on one consistent snapshot.
 
-        A database that cannot be reached is waited for; one that goes away in the middle raises `LedgerError`, as one
-        that is corrupt does.
+        Waits for a database that cannot be reached. Raises `LedgerError` if the database goes away in the middle, or
+        is corrupt.
         """
         try:
             with self._connect() as connection:
@@ -102,12 +107,12 @@ class Database:
     def write(self, work: Callable[[Connection, str], T]) -> T:
         """Run `work(connection, event)` in one serialised transaction and commit it durably.
 
-        If the database goes away the transaction is tried again for `patience` seconds; had it been committed after
-        all (its event is in the audit log), the result of that try is returned. Raises `LedgerError` when the
-        database stays away, is full, read-only or corrupt; then nothing was committed, or, when the answer to the
-        commit itself got lost for good, the ledger tells on resume.
+        If the database goes away, the transaction is tried again for `patience` seconds. If an earlier try was
+        committed after all (its event is in the journal), that try's result is returned. Raises `LedgerError` when
+        the database stays away, is full, read-only or corrupt. Then nothing was committed, unless the answer to the
+        commit itself was lost: the ledger shows on resume which it is.
         """
-        number = secrets.token_hex(16)
+        event_number = secrets.token_hex(16)
         deadline = time.monotonic() + self.patience
         pause = 0.05
         tried: list[T] = []
@@ -120,9 +125,9 @@ class Database:
                         self._check_file()
                         connection.execute(select(models.head.c.count).with_for_update()).one()
                         faults.point("ledger.transaction.begun")
-                        if tried and _happened(connection, number):
+                        if tried and _happened(connection, event_number):
                             return tried[-1]
-                        tried.append(work(connection, number))
+                        tried.append(work(connection, event_number))
                         faults.point("ledger.transaction.worked")
                 faults.point("ledger.transaction.committed")
                 return tried[-1]
@@ -145,7 +150,7 @@ class Database:
             pause = min(2 * pause, 2.0)
 
     def _connect_sqlite(self) -> sqlite3.Connection:
-        # mode=rw: SQLite would otherwise make an empty file where the ledger has just been taken away.
+        # mode=rw: otherwise SQLite makes an empty file where the ledger was just removed.
         return sqlite3.connect(
             f"file:{quote(str(self.path))}?mode=rw",
             uri=True,
@@ -164,7 +169,7 @@ class Database:
             ) from None
 
     def error(self, error: Exception) -> LedgerError:
-        """What a failed statement means, in words."""
+        """The `LedgerError` for a failed statement."""
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
         return LedgerError(
             f"ledger {self.name}",
@@ -173,7 +178,7 @@ class Database:
         )
 
     def _check_file(self) -> None:
-        # SQLite goes on writing to a file that was deleted or replaced under it: a budget that nobody will ever read.
+        # SQLite goes on writing to a file that was deleted or replaced under it, and those charges would be lost.
         if self.path is None:
             return
         try:
@@ -196,9 +201,10 @@ _POSTGRES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    # Keepalives watch idle connections only: a statement on its way when the network parts waits a quarter of an hour.
+    # Keepalives watch idle connections only: without this, a statement that is under way when the network fails waits
+    # a quarter of an hour.
     "tcp_user_timeout": 20_000,
-    # A writer that was stopped in its tracks must not hold up all others for ever.
+    # A writer that stops in the middle of a transaction must not block all others for ever.
     "options": "-c synchronous_commit=on -c lock_timeout=60s -c idle_in_transaction_session_timeout=60s",
 }
 
@@ -217,12 +223,16 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _happened(connection: Connection, number: str) -> bool:
-    return connection.execute(select(models.audit.c.id).where(models.audit.c.event == number)).first() is not None
+def _happened(connection: Connection, event_number: str) -> bool:
+    """Whether the transaction with this event number was committed."""
+    return (
+        connection.execute(select(models.journal.c.id).where(models.journal.c.event == event_number)).first()
+        is not None
+    )
 
 
 def _went_away(error: Exception) -> bool:
-    """Whether waiting may help: the connection was lost or could not be made, not: the statement was refused."""
+    """Whether waiting may help: the connection failed, as opposed to: the database refused the statement."""
     if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
         return False
     if isinstance(error.orig, sqlite3.Error):

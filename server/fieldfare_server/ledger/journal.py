@@ -1,4 +1,4 @@
-"""The one way to write to the ledger: a transaction with one audit row, or with none for a mere heartbeat."""
+"""The one way to write to the ledger: a transaction with one journal row, or with none for a mere heartbeat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 
 
 class Entry:
-    """The audit row of one transaction, to be appended once."""
+    """The journal row of one transaction, to be appended once."""
 
     def __init__(self, connection: Connection, event: str, now: float) -> None:
         self._connection, self._event, self.now = connection, event, now
@@ -49,13 +49,13 @@ class Entry:
             "previous": end.hash,
         }
         row["hash"] = chain.row_hash(row)
-        self._connection.execute(insert(models.audit).values(row))
+        self._connection.execute(insert(models.journal).values(row))
         self._connection.execute(update(models.head).values(count=row["id"], hash=row["hash"]))
         self.head = chain.Head(end.ledger, row["id"], row["hash"])
 
 
 class Journal:
-    """Writes with audit rows, and watches that the ledger never goes back behind what was seen of it."""
+    """Writes journaled transactions, and checks before each that the ledger is not an older copy of what was seen."""
 
     def __init__(self, database: Database, head_file: chain.HeadFile | None = None, clock: Clock = time.time) -> None:
         self.database, self.clock = database, clock
@@ -63,21 +63,21 @@ class Journal:
         self._seen = head_file.read() if head_file is not None else None
 
     def check(self) -> None:
-        """Raise `LedgerError` if the ledger is behind the held head, or ends in a row that does not fit."""
+        """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit."""
         with self.database.read() as connection:
             end = self._not_behind(connection)
-            row = _audit_row(connection, end.count)
+            row = _read_row(connection, end.count)
             fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
         if not fits:
             raise LedgerError(
                 f"ledger {self.database.name}",
-                f"its audit log does not end in the row {end.count} that it should end in.",
+                f"its journal does not end in the row {end.count} that it should end in.",
                 "a backup; `fieldfare verify` names what else does not fit",
             )
         self._see(end)
 
     def write(self, work: Callable[[Connection, Entry], T]) -> T:
-        """One durable, serialised transaction (see `Database.write`)."""
+        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
         entry: Entry | None = None
 
         def attempt(connection: Connection, event: str) -> T:
@@ -109,28 +109,28 @@ class Journal:
                 f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
                 "the other ledger",
             )
-        row = _audit_row(connection, seen.count) if seen.count else None
+        row = _read_row(connection, seen.count) if seen.count else None
         if end.count < seen.count or (seen.count and (row is None or row["hash"] != seen.hash)):
             raise LedgerError(
                 f"ledger {self.database.name}",
-                f"it ends at row {end.count} of its audit log, and row {seen.count} was seen already: an old copy was "
-                "put back, and what was spent since would be forgotten.",
+                f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
+                "back, and what was spent since would be forgotten.",
                 "the newest copy",
             )
         return end
 
 
 def clean(text: str, longest: int) -> str:
-    """`text` as both databases can keep it: no NUL, no lone surrogates, at most `longest` characters."""
+    """`text` as both databases can store it: no NUL, no lone surrogates, at most `longest` characters."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:longest]
 
 
 def read_head(connection: Connection) -> chain.Head:
-    """Where the audit log ends, as the `head` row says."""
+    """Where the journal ends, as the `head` row says."""
     row = connection.execute(select(models.head)).mappings().one()
     return chain.Head(row["ledger"], row["count"], row["hash"])
 
 
-def _audit_row(connection: Connection, number: int) -> Mapping[str, Any] | None:
-    row = connection.execute(select(models.audit).where(models.audit.c.id == number)).mappings().first()
+def _read_row(connection: Connection, number: int) -> Mapping[str, Any] | None:
+    row = connection.execute(select(models.journal).where(models.journal.c.id == number)).mappings().first()
     return None if row is None else dict(row)

@@ -1,8 +1,7 @@
-"""Schema versions: which one a database has, and bringing it up to this program's."""
+"""Schema versions: read the version of a database, and upgrade it to this program's."""
 
 from __future__ import annotations
 
-from collections.abc import Set
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,12 +37,12 @@ def version(connection: Connection) -> str | None:
 
 
 def known(revision: str) -> bool:
-    """Whether this program knows how to come from `revision`."""
+    """Whether this program can upgrade from `revision`."""
     return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
-def upgrade(database: Database, target: str = "head") -> None:
-    """Bring the schema up to `target`, in one transaction; two processes at once do it one after the other."""
+def upgrade(database: Database) -> None:
+    """Upgrade the schema to this program's version in one transaction; a second process waits for the first."""
     config = _config()
     with database.engine.connect() as connection:
         if database.path is not None:
@@ -52,13 +51,13 @@ def upgrade(database: Database, target: str = "head") -> None:
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
             config.attributes["connection"] = connection
-            command.upgrade(config, target)
+            command.upgrade(config, "head")
 
 
 def damage(connection: Connection) -> list[str]:
-    """Names of tables, indices and guards that are not as the migrations make them, so that rules may go unenforced."""
+    """Names of tables, indices and guards that differ from what the migrations make: rules may go unenforced."""
     if connection.dialect.name == "sqlite":
-        return _difference(_sqlite_schema(connection), _fresh_schema())
+        return sorted({name for _, name, _ in _sqlite_schema(connection) ^ _fresh_schema()})
     guards = set(connection.execute(text(_POSTGRES_GUARDS)).scalars())
     return sorted({name for kind, name, _ in _fresh_schema() if kind == "trigger"} - guards)
 
@@ -75,7 +74,7 @@ def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
 
 @lru_cache(maxsize=1)
 def _fresh_schema() -> frozenset[tuple[str, str, str]]:
-    """The schema of a ledger that is made now, in memory, by the same migrations."""
+    """The schema of a new ledger, made in memory by the same migrations."""
     config, engine = _config(), create_engine("sqlite://")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
@@ -83,29 +82,25 @@ def _fresh_schema() -> frozenset[tuple[str, str, str]]:
         return frozenset(_sqlite_schema(connection))
 
 
-def _difference(found: Set[tuple[str, str, str]], wanted: Set[tuple[str, str, str]]) -> list[str]:
-    return sorted({name for _, name, _ in found ^ wanted})
-
-
 def check(database: Database) -> None:
     """Raise `LedgerError`, naming the way out, unless the database has exactly this program's version."""
     with database.read() as connection:
-        found = version(connection)
+        actual = version(connection)
     wanted = latest()
-    if found == wanted:
+    if actual == wanted:
         return
-    if found is None:
+    if actual is None:
         raise LedgerError(
             f"ledger {database.name}", "there is no ledger in this database.", "open it with create=True, once"
         )
-    if known(found):
+    if known(actual):
         raise LedgerError(
             f"ledger {database.name}",
-            f"its version is {found}, this program writes {wanted}.",
+            f"its version is {actual}, this program writes {wanted}.",
             "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
     raise LedgerError(
         f"ledger {database.name}",
-        f"its version {found} is newer than this program, which writes {wanted}.",
+        f"its version {actual} is newer than this program, which writes {wanted}.",
         "the program that wrote it",
     )

@@ -1,8 +1,8 @@
 """The ledger's tables. The migrations create them; a test keeps the two equal.
 
-`audit` is the ledger's spine: append-only, each row chained to the one before; every other row can be recomputed from
-it (`fieldfare_server.evidence.verify`). Privacy losses are JSON text of `PrivacyLoss`; binary columns are documented
-where they are written (`blobs`, `users`).
+The journal (table `audit`) is the ledger's spine: append-only, each row chained to the one before; every other row can
+be recomputed from it (`fieldfare_server.evidence.verify`). Privacy losses are JSON text of `PrivacyLoss`; the modules
+that write binary columns document them (`blobs`, `users`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ head = Table(
     Column("hash", String(64), nullable=False),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""One row: how long the audit chain is and where it ends. Every writer locks it first, so writers are serialised."""
+"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised."""
 
-audit = Table(
+journal = Table(
     "audit",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
@@ -129,7 +129,7 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""A key serves one run: the same noise under two sums would tell their difference."""
+"""`uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(
     "leases",
@@ -211,6 +211,3 @@ tokens = Table(
 
 SEEDED = "seeded"
 """The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
-ACTIVE = ("running", "paused", "stopping", "interrupted")
-"""Run states that hold a reservation."""
-ENDED = ("done", "stopped", "exhausted", "failed")

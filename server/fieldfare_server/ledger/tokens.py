@@ -1,4 +1,4 @@
-"""API tokens: 256 random bits, kept as a hash, with scopes, an end, and an audit row for each change."""
+"""API tokens: 256 random bits, stored as a hash, with scopes, an expiry, and a journal row for each change."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fieldfare.errors import BadInput
 from fieldfare_server.ledger import models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
-from fieldfare_server.ledger.reads import token_view
+from fieldfare_server.ledger.rows import token_view
+from fieldfare_server.ledger.states import SCOPES, Scope
 
-_SCOPES = ("read", "admin")
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
 def create(
-    journal: Journal, name: str, scopes: tuple[views.Scope, ...], actor: str, expires_at: float | None
+    journal: Journal, name: str, scopes: tuple[Scope, ...], actor: str, expires_at: float | None
 ) -> tuple[str, views.TokenView]:
     """(secret, view) of a new token. The secret is `ff_` + id + `_` + 64 hex digits."""
-    if not scopes or not set(scopes) <= set(_SCOPES):
-        raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(_SCOPES))
+    if not scopes or not set(scopes) <= set(SCOPES):
+        raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
     if not name.strip() or len(name) > 200:
         raise BadInput(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
     name, actor = clean(name, 200), clean(actor, 200)
     number = secrets.token_hex(6)
     secret = f"ff_{number}_{secrets.token_hex(32)}"
-    ordered = tuple(scope for scope in _SCOPES if scope in scopes)
+    ordered = tuple(scope for scope in SCOPES if scope in scopes)
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         if expires_at is not None and not expires_at > entry.now:
@@ -54,7 +54,7 @@ def create(
 
 
 def revoke(journal: Journal, token_id: str, actor: str) -> views.TokenView:
-    """Revoke a token; one that is revoked stays so."""
+    """Revoke a token; a revoked token stays revoked. Raises `BadInput` if there is none of that id."""
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         where = models.tokens.c.id == clean(token_id, 20)
@@ -70,10 +70,22 @@ def revoke(journal: Journal, token_id: str, actor: str) -> views.TokenView:
     return journal.write(work)
 
 
-def check(database: Database, clock: Clock, secret: str) -> views.TokenView | None:
-    """The token of this secret if it is neither revoked nor expired.
+def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> None:
+    """Record that a token was used, without its secret. A token that was revoked since its check leaves no row."""
 
-    The row is found by the token's public id, and its digest compared in constant time, so that neither the index
+    def work(connection: Connection, entry: Entry) -> None:
+        c = models.tokens.c
+        valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
+        if connection.execute(valid).first() is not None:
+            entry.append("token.use", actor, {"id": token_id, "what": purpose})
+
+    journal.write(work)
+
+
+def check(database: Database, clock: Clock, secret: str) -> views.TokenView | None:
+    """The token of this secret if it is neither revoked nor expired, else None.
+
+    The row is found by the token's public id and its digest is compared in constant time, so that neither the index
     nor the comparison tells how much of a guess was right.
     """
     digest = _digest(secret)

@@ -1,8 +1,8 @@
 """Users of a population: a salted hash each, and a number in order of first appearance.
 
-A user arrives as a 64-bit pseudonym. The ledger keeps BLAKE2b(pseudonym, key = the population's salt), 8 bytes: who
-copies the ledger cannot look for a pseudonym in two populations, and has to guess pseudonyms one by one. Two users
-whose hashes collide (odds 3e-8 among a million) are counted as one, which only ever overstates participation.
+A user arrives as a 64-bit pseudonym. The ledger keeps BLAKE2b(pseudonym, key = the population's salt), 8 bytes. A
+reader of a copied ledger cannot match users across populations, and has to guess pseudonyms one by one. Two users
+whose hashes collide (odds 3e-8 among a million) are counted as one, which can only overstate participation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SortedIndex:
         return np.where(self._keys[at] == keys, self._values[at].astype(np.int64), -1)
 
     def add(self, keys: NDArray[np.uint64], values: NDArray[np.int64]) -> None:
-        """Add entries; a key that is there already keeps its value, so does the first of equal keys."""
+        """Add entries. A known key keeps its value; of equal new keys the first counts."""
         new, first = np.unique(keys, return_index=True)
         fresh = self.get(new) < 0
         new, kept = new[fresh], values[first[fresh]].astype(np.int32)

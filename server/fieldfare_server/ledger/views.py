@@ -1,29 +1,24 @@
 """What the ledger shows: frozen values, safe for the API, the page and the command line.
 
-No user, no node and no key is in any of them. Counts of users are public, except where the adjacency is `add_remove`:
-there a user's very presence is the secret, so they are None (or empty), here and in the bodies of events.
+None of them holds a user, a node or a key. Counts of users are public, except where the adjacency is `add_remove`:
+there a user's presence is the secret, so the counts are None (or empty), here and in the bodies of events.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation import Adjacency
-
-RunState = Literal["running", "paused", "stopping", "interrupted", "done", "stopped", "exhausted", "failed"]
-RoundState = Literal["open", "committed", "void"]
-EndState = Literal["done", "stopped", "exhausted", "failed"]
-Request = Literal["stop", "pause"]
-Scope = Literal["read", "admin"]
+from fieldfare_server.ledger.states import PopulationState, Request, RoundState, RunState, Scope
 
 
 class View(BaseModel):
-    """Base of all views."""
+    """Base of all views. A view is made from a row: columns that are not among its fields are left out."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
 
 
 class PopulationView(View):
@@ -36,21 +31,21 @@ class PopulationView(View):
     unit: str
     simulated: bool
     """Not people: only such a population may be charged by a run with a fixed noise seed."""
-    state: Literal["open", "closed"]
+    state: PopulationState
     users: int | None
     """Users known so far."""
     spent: PrivacyLoss
-    """Of everything released so far."""
+    """Loss of everything released so far."""
     spent_epsilon: float
     committed: PrivacyLoss
-    """Spent by ended runs, and planned by the runs under way: what will be spent if those run to their end."""
+    """Spent by ended runs and planned by the runs under way: what is spent once those reach their end."""
     committed_epsilon: float
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""
     remaining_epsilon: float
-    """The epsilon, taken alone, of the largest single Gaussian run that could still be started; 0 when none can."""
+    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can."""
     remaining_mu: float
-    """Its mu (sensitivity / noise multiplier)."""
+    """The mu (sensitivity / noise multiplier) of that run."""
     rounds_left: int
     """Rounds still to come in the runs under way."""
     runs_active: int
@@ -60,7 +55,7 @@ class PopulationView(View):
 
 
 class RunView(View):
-    """A run. Epsilons are at the population's delta and of this run alone."""
+    """A run. Each epsilon is at the population's delta and of this run alone."""
 
     id: str
     seq: int
@@ -104,7 +99,7 @@ class RoundView(View):
     spent: PrivacyLoss | None
     """The run's cumulative loss after this round."""
     epsilon: float | None
-    """`spent` at the population's delta as it was then."""
+    """`spent` at the delta that the population had then."""
     checkpoint: str | None
     statistics: dict[str, Any]
     """Public or privatised values only."""
@@ -127,8 +122,8 @@ class SeriesPoint(View):
     statistics: dict[str, Any]
 
 
-class EventView(View):
-    """Something that happened, for people and for streams; `id` is the audit row's."""
+class JournalView(View):
+    """A journal row: something that happened, with its place in the chain."""
 
     id: int
     at: float
@@ -138,18 +133,13 @@ class EventView(View):
     run: str | None
     round: int | None
     body: dict[str, Any]
-
-
-class AuditView(EventView):
-    """An audit row with its place in the chain."""
-
     event: str
     previous: str
     hash: str
 
 
 class TokenView(View):
-    """An API token, without its secret, which only its first owner has seen."""
+    """An API token, without its secret, which was shown once, when it was made."""
 
     id: str
     name: str
@@ -174,5 +164,5 @@ class RoundPage(Page):
     items: tuple[RoundView, ...]
 
 
-class AuditPage(Page):
-    items: tuple[AuditView, ...]
+class JournalPage(Page):
+    items: tuple[JournalView, ...]

@@ -1,4 +1,4 @@
-"""Server optimizers: post-processing of the privatised update, one a file."""
+"""Server optimizers: post-processing of the privatised update, one kind a file."""
 
 from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fieldfare_server.optimizers import second_moment
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
@@ -33,27 +34,26 @@ class AdamWSpec(SteppedSpec):
 class AdamW(ServerOptimizer):
     """Loshchilov and Hutter 2019: m_hat, v_hat as in Adam; x <- (1 - lr wd) x + lr m_hat / (sqrt(v_hat) + epsilon).
 
-    With `noise_correction`, the noise's part is taken out of v_hat (see `second_moment`), so that its mean is the
-    second moment of the un-noised update. State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0
-    uncorrected; `steps` int64 ().
+    With `noise_correction` the noise's part is taken out of v_hat (`second_moment`), so that its mean is the second
+    moment of the un-noised update.
+
+    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction; `steps` int64 ().
     """
 
     spec: AdamWSpec
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         moments = {"momentum": torch.zeros_like(params), "second": torch.zeros_like(params)}
-        return moments | second_moment.fresh() | {"steps": torch.zeros((), dtype=torch.int64)}
+        return moments | second_moment.no_noise() | {"steps": torch.zeros((), dtype=torch.int64)}
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         spec, rate, steps = self.spec, self.spec.rate(info), int(state["steps"]) + 1
         momentum = state["momentum"] * spec.beta1 + update * (1.0 - spec.beta1)
         second = state["second"] * spec.beta2 + update.square() * (1.0 - spec.beta2)
-        noise = second_moment.averaged(
-            state, info.noise_std if spec.noise_correction else 0.0, spec.beta2, 1.0 - spec.beta2
-        )
-        squares = second_moment.corrected(second, noise, 1.0 - spec.beta2**steps)
+        std = info.noise_std if spec.noise_correction else 0.0
+        noise = second_moment.follow_noise(state, std, spec.beta2, 1.0 - spec.beta2)
+        # Both moments start at 0; dividing by 1 - beta^steps removes that bias.
+        squares = second_moment.subtract_noise(second, noise, 1.0 - spec.beta2**steps)
         direction = momentum / (squares.sqrt_() + spec.epsilon) / (1.0 - spec.beta1**steps)
         new = {"momentum": momentum, "second": second, "steps": torch.tensor(steps)} | noise
         return params * (1.0 - rate * spec.weight_decay) + direction * rate, new

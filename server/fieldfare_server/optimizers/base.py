@@ -1,7 +1,7 @@
 """What every server optimizer offers: explicit state, `init` and `step`, nothing hidden.
 
-A server optimizer is post-processing of the privatised update: it never sees anything else that was derived from
-users, so it costs no privacy whatever it does.
+A server optimizer post-processes the privatised update. It sees nothing else that was derived from users, so it costs
+no privacy, whatever it does.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from pydantic import Field
+from torch import Tensor
 
 from fieldfare.plan import ServerOptimizerSpec
 from fieldfare_server.optimizers.schedules import Constant, Schedule
 
-State = dict[str, torch.Tensor]
-"""Named tensors (scalars are 0-d float64/int64): saved and restored bit for bit by the checkpoint."""
+State = dict[str, Tensor]
+"""Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit."""
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What is public about this step. Rounds are counted from 0."""
+    """What is public about a step. Rounds are counted from 0."""
 
     round: int
     rounds: int
     noise_std: float
-    """Real std, per coordinate, of the mechanism's noise in `update` this round (0 without noise); with several
-    queries, what the noise of one that had the whole share would be."""
+    """Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several queries: what
+    it would be for a single query that had the whole share."""
     noise_autocovariance: tuple[float, ...] = ()
     """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
@@ -41,7 +41,7 @@ class OptimizerSpec(ServerOptimizerSpec):
 
 
 class SteppedSpec(OptimizerSpec):
-    """An optimizer with a learning rate of its own (DiSK has its base optimizer's)."""
+    """An optimizer with a learning rate. (A wrapper such as DiSK leaves that to the optimizer it wraps.)"""
 
     learning_rate: float = Field(default=1.0, gt=0)
     schedule: Schedule = Constant()
@@ -54,16 +54,16 @@ class SteppedSpec(OptimizerSpec):
 class Points(NamedTuple):
     """What the clients of one round train from.
 
-    A client trains from every point with the same batches in the same order and the same randomness, forms
-    sum_i weights[i] x (local model from points[i] - points[i]), and clips that once: one vector of norm at most the
+    A client trains from every point with the same batches, order and randomness. It forms
+    sum_i weights[i] x (local model from points[i] - points[i]) and clips that once: one vector of norm at most the
     clip norm, whatever the weights.
 
-    That is one query. A round may ask several: `weights` then holds one row after another, and each is combined,
-    clipped and summed by itself. `shares` says how the round's privacy is divided among them (see `aggregation`).
-    `batches`: the round whose order of batches and randomness is used (None: this one).
+    That is one query. Where a round asks several, `weights` holds one row of weights after another, and each query is
+    combined, clipped and summed by itself. `shares` divides the round's privacy among them (`run.aggregation`).
+    `batches` is the round whose order of batches and randomness is used (None: this one).
     """
 
-    points: tuple[torch.Tensor, ...]
+    points: tuple[Tensor, ...]
     weights: tuple[float, ...]
     shares: tuple[float, ...] = (1.0,)
     batches: int | None = None
@@ -72,25 +72,31 @@ class Points(NamedTuple):
 class ServerOptimizer(ABC):
     """Final subclasses are immutable; all that changes is in `State`.
 
-    `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size, an ascent
+    `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size. It is an ascent
     direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
     """
 
     @property
     def queries(self) -> int:
-        """How many clipped vectors of a user a round sums: `update` is as many means, one after another."""
+        """How many clipped vectors of a user a round sums; `update` then holds as many means, one after another."""
         return 1
 
     @abstractmethod
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         """State before round 0. `params`: flat float32 vector (d,)."""
 
     @abstractmethod
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
-        """(new params, new state); neither input is modified."""
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        """One step; changes none of its inputs.
 
-    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
+        Args:
+            params: float32 (d,).
+            update: float32 (queries x d,).
+
+        Returns:
+            The new params and the new state.
+        """
+
+    def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
         """What clients train from: `params` itself unless the optimizer looks ahead. Post-processing, like `step`."""
         return Points((params,), (1.0,))

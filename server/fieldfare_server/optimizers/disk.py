@@ -1,12 +1,12 @@
 """DiSK: a simplified Kalman filter in front of any server optimizer (Zhang et al. 2024, arXiv 2410.03883).
 
-With d the last displacement of the model, gain k and radius gamma, the clients' contribution is one clipped vector
+With d the last displacement of the model, gain k and radius gamma, a client contributes one clipped vector
 
     clip(a D(x + gamma d) + (1 - a) D(x)),   a = (1 - k) / (k gamma),   D(p) = local model from p - p,
 
-and the filter m <- (1 - k) m + k u of the privatised mean u goes to the base optimizer in place of u. Everything here
-is post-processing of privatised values, and the combination is clipped once: the charge is that of the base
-optimizer, for every k and gamma.
+and the base optimizer gets the filtered m <- (1 - k) m + k u instead of the privatised mean u. All of this is
+post-processing of privatised values, and the combination is clipped once: the charge is that of the base optimizer,
+for every k and gamma.
 
 | mode | clients train from | |
 |---|---|---|
@@ -15,12 +15,12 @@ optimizer, for every k and gamma.
 | `storm` | the last two models | gamma = -1 (Cutkosky and Orabona 2019) |
 | `doppler` | x | a = 0: a low-pass filter of the updates alone |
 
-How much the mean update moves a round (`innovation`) is estimated from released values, which is free (see the file of
-that name), or a setting. In `doppler` mode the estimate is unbiased. Where clients look ahead, u also differs from m by
-the model's movement along the curvature divided by k, and no Hessian product is released that would take that part out:
-there it is an estimate from above, and the filter smooths less than it might.
+How much the mean update moves in a round (the innovation) is a setting, or is estimated from released values, which
+costs nothing (`innovation`). In `doppler` mode the estimate is unbiased. Where clients look ahead, u also differs from
+m by the model's movement along the curvature, divided by k. No Hessian product is released that could remove that
+part: the estimate is then too large, and the filter smooths less than it could.
 
-Two faults of the released code are not repeated here: k is the weight of the *new* value, and the noise is never
+Two faults of the authors' code are not repeated: here k is the weight of the *new* value, and the noise is never
 divided by sqrt(a^2 + (1 - a)^2).
 """
 
@@ -28,22 +28,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from torch import Tensor
 
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import kalman
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.innovation import PRIOR, Innovation
-from fieldfare_server.optimizers.registry import parse, register
+from fieldfare_server.optimizers.registry import register
 from fieldfare_server.optimizers.sgd import SGDSpec
-
-BASE = "base."
-"""Prefix of the base optimizer's entries in the state."""
+from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
 
 
 @register
@@ -54,7 +52,7 @@ class DiSKSpec(OptimizerSpec):
     base: SerializeAsAny[OptimizerSpec] = SGDSpec()
     mode: Literal["one-point", "two-point", "storm", "doppler"] = "one-point"
     kappa: float | Literal["auto", "adaptive"] = Field(
-        default=0.7, description="gain; auto: best fixed one for the mechanism's noise; adaptive: best each round"
+        default=0.7, description="gain; auto: the best fixed one for the mechanism's noise; adaptive: best each round"
     )
     gamma: float | None = Field(default=None, description="radius of two-point mode, not 0; default 1/2")
     innovation: float | Literal["auto"] = Field(
@@ -65,9 +63,7 @@ class DiSKSpec(OptimizerSpec):
     @field_validator("base", mode="before")
     @classmethod
     def _by_kind(cls, value: object) -> OptimizerSpec:
-        if not isinstance(value, Mapping | OptimizerSpec):
-            raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", '{ kind = "sgd" }')
-        base = parse(value)
+        base = parse_wrapped(value, "sgd")
         if "base" in type(base).model_fields:
             raise BadInput(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
         return base
@@ -93,23 +89,23 @@ class DiSKSpec(OptimizerSpec):
 
     @property
     def tracks(self) -> bool:
-        """Whether the innovation is estimated: where the gain depends on it and nobody says what it is."""
+        """Whether the innovation is estimated: where the gain depends on it and the plan does not set it."""
         return self.innovation == "auto" and isinstance(self.kappa, str)
 
 
 @dataclass(frozen=True)
 class DiSK(ServerOptimizer):
-    """State: `filtered` m and `displacement` d, float32 (params,); `variance` float64 (): variance of the noise in m,
-    which the base optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is
-    estimated; and the base's, as `base.*`.
+    """The filter in front of `base`.
 
-    A void round calls neither `step` nor anything else: it is asked again from the same points.
+    State: `filtered` m and `displacement` d, float32 (d,); `variance` of the noise in m, float64 (), which the base
+    optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is estimated; and the
+    base's entries, as `base.*`. A void round does not change it: the round is repeated from the same points.
     """
 
     spec: DiSKSpec
     base: ServerOptimizer
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         own = {
             "filtered": torch.zeros_like(params),
             "displacement": torch.zeros_like(params),
@@ -117,61 +113,61 @@ class DiSK(ServerOptimizer):
             "steps": torch.zeros((), dtype=torch.int64),
         }
         if self.spec.tracks:
-            own["innovation"] = Innovation().tensor()
-        return own | {BASE + name: value for name, value in self.base.init(params).items()}
+            own["innovation"] = Innovation().to_tensor()
+        return join_state(own, self.base.init(params))
 
     def _gain(self, state: State, info: StepInfo) -> tuple[float, float]:
+        """This round's gain, and the correlation of the noise in the filter with the noise of the round."""
         spec, steps = self.spec, int(state["steps"])
         warm = spec.start == "first"
         if spec.kappa in ("auto", "adaptive") and info.noise_std == 0:
             return 1.0, 0.0  # nothing to filter
         if spec.tracks:
-            known = Innovation.of(state["innovation"])
+            known = Innovation.from_tensor(state["innovation"])
             return known.next_gain(info.noise_autocovariance, spec.kappa == "adaptive", warm)
-        moves = PRIOR if spec.innovation == "auto" else spec.innovation  # a fixed gain does not ask
+        # A fixed gain does not depend on the innovation, so any value serves it.
+        innovation = PRIOR if spec.innovation == "auto" else spec.innovation
         kappa: float | None = None
         if spec.kappa == "auto":
-            kappa = kalman.best_gain(moves, info.noise_autocovariance)
+            kappa = kalman.best_gain(innovation, info.noise_autocovariance)
         elif not isinstance(spec.kappa, str):
             kappa = spec.kappa
-        return kalman.gains(kappa, moves, info.noise_autocovariance, warm, info.rounds).at(steps)
+        return kalman.gains(kappa, innovation, info.noise_autocovariance, warm, info.rounds).at(steps)
 
     def gain(self, state: State, info: StepInfo) -> float:
-        """k of this round: 1 in round 0 when the first update is taken whole. A function of public values."""
+        """k of this round: 1 in round 0 where the first update is taken whole. A function of public values."""
         return self._gain(state, info)[0]
 
-    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
+    def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
         gain = self.gain(state, info)
         if int(state["steps"]) == 0 or gain == 1.0 or self.spec.mode == "doppler":
             return Points((params,), (1.0,))
-        if self.spec.mode == "one-point":
+        if self.spec.mode == "one-point":  # gamma = (1 - k) / k makes a = 1, so D(x) drops out
             return Points((params + state["displacement"] * ((1.0 - gain) / gain),), (1.0,))
         gamma = -1.0 if self.spec.mode == "storm" else (0.5 if self.spec.gamma is None else self.spec.gamma)
         share = (1.0 - gain) / (gain * gamma)
         return Points((params + state["displacement"] * gamma, params), (share, 1.0 - share))
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         gain, correlation = self._gain(state, info)
         tracked: State = {}
         if self.spec.tracks:
-            known = Innovation.of(state["innovation"])
+            known = Innovation.from_tensor(state["innovation"])
             if info.noise_std > 0:
                 residual = float((update - state["filtered"]).double().square().mean()) / info.noise_std**2
-                known = known.after(gain, residual, update.numel(), info.noise_autocovariance)
-            tracked["innovation"] = known.tensor()
+                known = known.observe(gain, residual, update.numel(), info.noise_autocovariance)
+            tracked["innovation"] = known.to_tensor()
         filtered = state["filtered"] * (1.0 - gain) + update * gain
-        before, now = math.sqrt(float(state["variance"])), info.noise_std
-        kept = 1.0 - gain
-        variance = (kept * before) ** 2 + (gain * now) ** 2 + 2.0 * kept * gain * correlation * before * now
-        behind = dataclasses.replace(info, noise_std=math.sqrt(max(0.0, variance)), noise_autocovariance=())
-        inner = {name.removeprefix(BASE): value for name, value in state.items() if name.startswith(BASE)}
-        moved, inner = self.base.step(inner, params, filtered, behind)
-        own: dict[str, Any] = {
+        # The noise of (1 - k) m + k u is a sum of two Gaussians, of known std and correlation.
+        std, kept = math.sqrt(float(state["variance"])), 1.0 - gain
+        variance = (kept * std) ** 2 + (gain * info.noise_std) ** 2
+        variance = max(0.0, variance + 2.0 * kept * gain * correlation * std * info.noise_std)
+        base_info = dataclasses.replace(info, noise_std=math.sqrt(variance), noise_autocovariance=())
+        moved, base_state = self.base.step(split_state(state)[1], params, filtered, base_info)
+        own = {
             "filtered": filtered,
             "displacement": moved - params,
-            "variance": torch.tensor(max(0.0, variance), dtype=torch.float64),
+            "variance": torch.tensor(variance, dtype=torch.float64),
             "steps": state["steps"] + 1,
         }
-        return moved, own | tracked | {BASE + name: value for name, value in inner.items()}
+        return moved, join_state(own | tracked, base_state)

@@ -1,13 +1,13 @@
 """FedAdam, FedAdagrad, FedYogi: adaptive steps per coordinate (Reddi et al. 2021, Algorithm 2).
 
-With u the privatised update, m <- beta1 m + (1 - beta1) u, a second moment v started at adaptivity^2, and
+With u the privatised update, m <- beta1 m + (1 - beta1) u, a second moment v that starts at adaptivity^2, and
 
     x <- x + lr m / (sqrt(v) + adaptivity).
 
 The three differ in how v follows u: each spec's `follow`. u carries noise of a known variance sigma_t^2 per coordinate,
-and v counts it as if it were signal, which flattens all steps to lr / sigma. `noise_correction` takes it out (see
-`second_moment`). sigma_t is the mechanism's real std of the round, also where it differs from round to round (trees),
-and DiSK hands on the std behind its filter.
+and v counts it as if it were signal, which flattens all steps to lr / sigma. `noise_correction` takes it out
+(`second_moment`). sigma_t is the real std of the round's noise, also where rounds differ (trees); behind DiSK it is the
+std behind the filter.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fieldfare_server.optimizers import second_moment
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
@@ -36,8 +37,8 @@ class FedOptSpec(SteppedSpec):
         return FedOpt(self)
 
     @abstractmethod
-    def follow(self, state: State, update: torch.Tensor, std: float) -> tuple[torch.Tensor, State]:
-        """(the new v, what is known of the noise in it); `std` of the noise in `update`, 0 uncorrected."""
+    def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
+        """The new v, and what is known of the noise in it. `std`: of the noise in `update`, 0 without correction."""
 
 
 @register
@@ -47,10 +48,10 @@ class FedAdamSpec(FedOptSpec):
     kind: Literal["fedadam"] = "fedadam"
     beta2: float = Field(default=0.99, ge=0, lt=1)
 
-    def follow(self, state: State, update: torch.Tensor, std: float) -> tuple[torch.Tensor, State]:
-        fresh = 1.0 - self.beta2
-        second = state["second"] * self.beta2 + update.square() * fresh
-        return second, second_moment.averaged(state, std, self.beta2, fresh)
+    def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
+        weight = 1.0 - self.beta2
+        second = state["second"] * self.beta2 + update.square() * weight
+        return second, second_moment.follow_noise(state, std, self.beta2, weight)
 
 
 @register
@@ -60,43 +61,42 @@ class FedAdagradSpec(FedOptSpec):
     kind: Literal["fedadagrad"] = "fedadagrad"
     beta1: float = Field(default=0.0, ge=0, lt=1)
 
-    def follow(self, state: State, update: torch.Tensor, std: float) -> tuple[torch.Tensor, State]:
-        return state["second"] + update.square(), second_moment.averaged(state, std, 1.0, 1.0)
+    def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
+        return state["second"] + update.square(), second_moment.follow_noise(state, std, 1.0, 1.0)
 
 
 @register
 class FedYogiSpec(FedOptSpec):
     """`kind = "fedyogi"`: v <- v - (1 - beta2) s sign(v - s), s = u^2.
 
-    v is not linear in s, so the correction enters before it: s = u^2 - sigma_t^2, which may be negative; |s| then is
-    the step, towards s, and v stops at 0. For s >= 0 that is the published rule. The floor is that of FedAdam.
+    v is not linear in s, so the correction comes before it: s = u^2 - sigma_t^2, which may be negative. The step is
+    then |s| towards s, and v stops at 0. For s >= 0 that is the published rule. The floor is that of FedAdam.
     """
 
     kind: Literal["fedyogi"] = "fedyogi"
     beta2: float = Field(default=0.99, ge=0, lt=1)
 
-    def follow(self, state: State, update: torch.Tensor, std: float) -> tuple[torch.Tensor, State]:
-        second, fresh = state["second"], 1.0 - self.beta2
+    def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
+        second, weight = state["second"], 1.0 - self.beta2
         square = update.square() - std**2
-        moved = (second - square.abs() * torch.sign(second - square) * fresh).clamp_(min=0.0)
-        return moved, second_moment.averaged(state, std, self.beta2, fresh) | {"noise": state["noise"]}
+        moved = (second - square.abs() * torch.sign(second - square) * weight).clamp_(min=0.0)
+        # The mean is already out of `square`: `noise` stays 0, or it would be subtracted twice.
+        return moved, second_moment.follow_noise(state, std, self.beta2, weight) | {"noise": state["noise"]}
 
 
 @dataclass(frozen=True)
 class FedOpt(ServerOptimizer):
-    """State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 uncorrected (FedYogi: no `noise`)."""
+    """State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction."""
 
     spec: FedOptSpec
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         moments = {"momentum": torch.zeros_like(params), "second": torch.full_like(params, self.spec.adaptivity**2)}
-        return moments | second_moment.fresh()
+        return moments | second_moment.no_noise()
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         spec = self.spec
         momentum = state["momentum"] * spec.beta1 + update * (1.0 - spec.beta1)
         second, noise = spec.follow(state, update, info.noise_std if spec.noise_correction else 0.0)
-        scale = second_moment.corrected(second, noise).sqrt_() + spec.adaptivity
+        scale = second_moment.subtract_noise(second, noise).sqrt_() + spec.adaptivity
         return params + momentum / scale * spec.rate(info), {"momentum": momentum, "second": second} | noise

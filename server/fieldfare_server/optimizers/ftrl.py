@@ -4,12 +4,12 @@ With U_t the sum of all privatised updates so far (an ascent direction; the pape
 
     x_{t+1} = x_0 + projection(grad Psi*(eta_{t+1} U_t)),   Psi(w) = ||w||_p^2 / (2 (p - 1)),  1 < p <= 2,
 
-lazy mirror descent: a decreasing eta rescales all of history, and the projection does not feed back into U. U_t carries
-exactly the noise of a prefix sum, which tree and matrix mechanisms make small. With p = 2, fixed steps and no ball this
-is SGD.
+which is lazy mirror descent: a decreasing eta rescales all of history, and the projection does not feed back into U.
+U_t carries exactly the noise of a prefix sum, which tree and matrix mechanisms make small. With p = 2, fixed steps and
+no ball this is SGD.
 
-The paper's privacy theorems (noise shrinking with 1 / sqrt(T), or only in the first step) are false as stated, with
-one-dimensional counter-examples in our tests; the charge here is always the mechanism's own, for every round.
+The paper's privacy theorems (noise that shrinks with 1 / sqrt(T), or noise in the first step only) are false as stated;
+our tests have one-dimensional counter-examples. The charge here is always the mechanism's, for every round.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
 from fieldfare_server.optimizers.registry import register
@@ -29,10 +30,13 @@ from fieldfare_server.optimizers.registry import register
 class FTRLSpec(SteppedSpec):
     """`kind = "ftrl"`.
 
-    `steps` = "learning-rate": eta = learning_rate x schedule. "fixed": eta = learning_rate D / (G sqrt(T)). "anytime":
-    eta_t = learning_rate D / (G sqrt(t)), t from 1, which needs no horizon. D = radius / sqrt(2 (p - 1)) bounds
-    sqrt(Psi) on the ball, and G^2 = gradient_bound^2 + d noise_std^2 the mean update's squared norm (p = 2), or
-    2 gradient_bound^2 + 2 E ||noise||_q^2 for p < 2.
+    | `steps` | eta |
+    |---|---|
+    | "learning-rate" | learning_rate x schedule |
+    | "fixed" | learning_rate D / (G sqrt(T)) |
+    | "anytime" | learning_rate D / (G sqrt(t)), t from 1: needs no horizon |
+
+    D = radius / sqrt(2 (p - 1)) bounds sqrt(Psi) on the ball, and G (`dual_bound`) the mean update's dual norm.
     """
 
     kind: Literal["ftrl"] = "ftrl"
@@ -46,39 +50,29 @@ class FTRLSpec(SteppedSpec):
         if self.steps != "learning-rate" and self.radius is None:
             raise ValueError(f"steps = {self.steps!r} takes its size from the ball: give a radius")
         if self.steps != "learning-rate" and self.schedule.kind != "constant":
-            raise ValueError(f"steps = {self.steps!r} is a schedule of its own: leave schedule out")
+            raise ValueError(f"steps = {self.steps!r} already is a schedule: leave schedule out")
         return self
 
     def build(self) -> FTRL:
         return FTRL(self)
 
 
-def gradient_of_conjugate(dual: torch.Tensor, p: float) -> torch.Tensor:
-    """grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) = 0.
-
-    Divided by max |y_i| first: near p = 1, q is large and |y_i|^(q - 1) alone would vanish or overflow.
-    """
+def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
+    """grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) = 0."""
     if p == 2.0:
         return dual
     q = p / (p - 1.0)
     peak = dual.abs().max() if dual.numel() else dual.new_zeros(())
     if not bool(peak > 0):
         return torch.zeros_like(dual)
+    # Near p = 1, q is large, and |y_i|^(q - 1) alone would vanish or overflow.
     unit = dual.abs() / peak
     norm = unit.pow(q).sum().pow(1.0 / q)
     return torch.sign(dual) * (unit / norm).pow(q - 1.0) * norm * peak * (p - 1.0)
 
 
-def gradient_of_mirror(primal: torch.Tensor, p: float) -> torch.Tensor:
-    """grad Psi(w)_i = ||w||_p^(2 - p) sgn(w_i) |w_i|^(p - 1) / (p - 1): the inverse of `gradient_of_conjugate`."""
-    norm = primal.abs().pow(p).sum().pow(1.0 / p)
-    if p == 2.0 or not bool(norm > 0):
-        return primal
-    return torch.sign(primal) * (primal.abs() / norm).pow(p - 1.0) * norm / (p - 1.0)
-
-
-def project_radially(primal: torch.Tensor, p: float, radius: float) -> torch.Tensor:
-    """Onto the l_p ball: the Bregman projection under Psi, which is a function of the same norm, only rescales."""
+def project_radially(primal: Tensor, p: float, radius: float) -> Tensor:
+    """Projection onto the l_p ball. Psi is a function of the same norm, so its Bregman projection only rescales."""
     peak = float(primal.abs().max()) if primal.numel() else 0.0
     if peak == 0.0:
         return primal
@@ -88,12 +82,15 @@ def project_radially(primal: torch.Tensor, p: float, radius: float) -> torch.Ten
 
 @dataclass(frozen=True)
 class FTRL(ServerOptimizer):
-    """State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the largest
-    noise std so far, so that eta never grows where the noise differs from round to round (trees)."""
+    """The mirror step from the prefix sum.
+
+    State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the largest
+    noise std so far: with it eta never grows where the noise differs from round to round (trees).
+    """
 
     spec: FTRLSpec
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         return {
             "total": torch.zeros_like(params, dtype=torch.float64),
             "origin": params.clone(),
@@ -101,9 +98,7 @@ class FTRL(ServerOptimizer):
             "noise": torch.zeros((), dtype=torch.float64),
         }
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         total, steps = state["total"] + update, int(state["steps"]) + 1
         noise = max(float(state["noise"]), info.noise_std)
         moved = gradient_of_conjugate(total * self._eta(steps, info, noise, params.numel()), self.spec.p)
@@ -128,10 +123,10 @@ class FTRL(ServerOptimizer):
 
 
 def dual_bound(p: float, bound: float, noise_std: float, numel: int) -> float:
-    """G with G^2 >= E ||update||_q^2, for an un-noised update of norm at most `bound` and Gaussian noise.
+    """G with G^2 >= E ||update||_q^2, for an un-noised update of l_2 norm at most `bound` and Gaussian noise.
 
-    p = 2: exact. p < 2: E ||a + b||^2 <= 2 E ||a||^2 + 2 E ||b||^2, and E ||noise||_q^2 <= (d E |noise_i|^q)^(2/q) by
-    Jensen (q >= 2); the l_q norm of the update is at most its l_2 norm, which is what is clipped.
+    Exact for p = 2. For p < 2: E ||a + b||^2 <= 2 E ||a||^2 + 2 E ||b||^2, the update's l_q norm is at most its l_2
+    norm (q >= 2), and E ||noise||_q^2 <= (d E |noise_i|^q)^(2/q) by Jensen.
     """
     if p == 2.0:
         return math.sqrt(bound**2 + numel * noise_std**2)

@@ -1,17 +1,18 @@
-"""How much the mean update really moves a round, estimated from what a filter has released: post-processing, free.
+"""How much the mean update really moves in a round, estimated from released values: post-processing, at no charge.
 
-Model (see `kalman`): g_t moves by q a round per coordinate, in variances of its noise, and a filter that used gains
+In the model of `kalman`, g_t moves by q a round per coordinate, in variances of its noise, and a filter that used gains
 k_0 = 1, k_1, ... holds m_{t-1}. The residual u_t - m_{t-1} then has, per coordinate and in the same units,
 
     E residual^2 = q c_t + N_t,    c_1 = 1,  c_{t+1} = 1 + (1 - k_t)^2 c_t,    N_t = 1 + V_{t-1} - 2 Cov(w_t, m_{t-1}),
 
-with c_t the lag of a filter of these gains and N_t known from the mechanism (V: noise in m). Hence the ratio of sums of
-residual^2 - N_t and of c_t, over past rounds with weights that fall by `KEEP` a round, estimates q without bias. One
-standard error is added: what cannot be told from nothing must not stop the filter from listening.
+with c_t the lag of a filter with these gains and N_t known from the mechanism (V: variance of the noise in m). The
+ratio of the sums of residual^2 - N_t and of c_t, over past rounds with weights that fall by `KEEP` a round, therefore
+estimates q without bias. One standard error is added: an innovation that cannot be told from 0 must not close the
+filter to new values.
 
-A filter that began at 0 instead (k_0 < 1) remembers that start as if it were movement, for as long as the weights do.
-Where clients look ahead the residual also holds the model's movement along the curvature, divided by k: the estimate
-is one from above then, and the gain errs towards less smoothing.
+A filter that began at 0 instead (k_0 < 1) counts its start as movement, for as long as the weights remember it. Where
+clients look ahead, the residual also holds the model's movement along the curvature, divided by k: the estimate is then
+too large, and the filter smooths less than it could.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ KEEP = 0.95
 """Weight of a round's residual against that of the round after it: some 20 rounds count."""
 
 PRIOR = 0.49 / 0.3
-"""Before anything was seen, worth one round: what makes 0.7, the published gain, right for white noise."""
+"""q before the first residual, worth one round: it makes 0.7, the published gain, right for white noise."""
 
 LAGS = 128
-"""Past rounds whose noise is followed: as many as `noise_profile.autocovariance` tells of."""
+"""Past rounds whose noise is followed: as many lags as `Mechanism.autocovariance` has at most."""
 
 
 class Innovation(NamedTuple):
@@ -43,65 +44,70 @@ class Innovation(NamedTuple):
     moved: float = PRIOR
     """Weighted sum of residual^2 - N."""
     exposure: float = 1.0
-    """The same of c."""
+    """Weighted sum of c."""
     variance: float = 0.0
-    """The same, with squared weights, of the variance of residual^2 about its mean."""
+    """Sum of the variances of residual^2, with squared weights."""
     lag: float = 1.0
     """c of this round."""
     smoothed: float = 0.0
     """Variance of the noise in the filter, in units of the round's."""
     gain: float = 0.0
-    """Of the round before; 0 before the first."""
+    """Gain of the round before; 0 before the first round."""
     weights: Floats = np.zeros(LAGS)
-    """Of past noise in the filter, newest first."""
+    """Weights of past rounds' noise in the filter, newest first."""
 
     @classmethod
-    def of(cls, kept: torch.Tensor) -> Self:
-        """From `tensor`."""
-        moved, exposure, variance, lag, smoothed, gain = kept[:6].tolist()
-        return cls(moved, exposure, variance, lag, smoothed, gain, kept[6:].numpy())
+    def from_tensor(cls, stored: torch.Tensor) -> Self:
+        """The inverse of `to_tensor`."""
+        moved, exposure, variance, lag, smoothed, gain = stored[:6].tolist()
+        return cls(moved, exposure, variance, lag, smoothed, gain, stored[6:].numpy())
 
-    def tensor(self) -> torch.Tensor:
-        """Float64 (6 + LAGS,)."""
+    def to_tensor(self) -> torch.Tensor:
+        """The fields in order, float64 (6 + LAGS,): what a checkpoint stores."""
         return torch.from_numpy(np.concatenate([self[:6], self.weights]))
 
     @property
     def value(self) -> float:
-        """q, one standard error up."""
+        """The estimate of q plus one standard error."""
         return (max(0.0, self.moved) + math.sqrt(self.variance)) / self.exposure
 
     def covariance(self, autocovariance: tuple[float, ...]) -> float:
-        """Of this round's noise with that in the filter."""
+        """Covariance of this round's noise with the noise in the filter."""
         lags = np.asarray(autocovariance[1 : LAGS + 1], np.float64)
         return float(self.weights[: lags.size] @ lags) / (autocovariance[0] if autocovariance else 1.0)
 
     def next_gain(self, autocovariance: tuple[float, ...], adaptive: bool, warm: bool) -> tuple[float, float]:
-        """(gain, correlation of the noise in the filter with the round's) as `kalman.gains` has them for a known q."""
+        """The next round's gain, and the correlation of the noise in the filter with the noise of that round.
+
+        As `kalman.gains` for the estimated q. `warm`: the first observation is taken whole.
+        """
         if self.gain == 0.0 and warm:
             return 1.0, 0.0
         gain = limit = best_gain(self.value, autocovariance)
         if adaptive and limit < 1.0:
             moved = limit**2 / (1.0 - limit)
-            before = self.gain or 1.0  # the error after an update is its gain; a cold filter begins with 1
-            gain = (before + moved) / (before + moved + 1.0)
+            error = self.gain or 1.0  # the error after an update equals its gain; a cold filter begins with 1
+            gain = (error + moved) / (error + moved + 1.0)
         return gain, self.covariance(autocovariance) / math.sqrt(self.smoothed) if self.smoothed > 0 else 0.0
 
-    def after(self, gain: float, residual: float, size: int, autocovariance: tuple[float, ...]) -> Self:
-        """Of the next round. residual: mean over `size` coordinates of (u - m)^2, in variances of the noise.
+    def observe(self, gain: float, residual: float, size: int, autocovariance: tuple[float, ...]) -> Self:
+        """What is known after a round.
 
-        Before the first the filter held nothing, so that the first residual says nothing of movement.
+        Args:
+            gain: the round's gain.
+            residual: mean over `size` coordinates of (u - m)^2, in variances of the noise.
         """
-        together, kept = self.covariance(autocovariance), 1.0 - gain
+        covariance, kept = self.covariance(autocovariance), 1.0 - gain
         known = self
-        if self.gain > 0.0:
+        if self.gain > 0.0:  # the first residual is the update itself, not a movement
             known = self._replace(
-                moved=KEEP * self.moved + residual - (1.0 + self.smoothed - 2.0 * together),
+                moved=KEEP * self.moved + residual - (1.0 + self.smoothed - 2.0 * covariance),
                 exposure=KEEP * self.exposure + self.lag,
                 variance=KEEP**2 * self.variance + 2.0 * residual**2 / size,
             )
         return known._replace(
             lag=1.0 + kept**2 * self.lag,
-            smoothed=kept**2 * self.smoothed + gain**2 + 2.0 * gain * kept * together,
+            smoothed=kept**2 * self.smoothed + gain**2 + 2.0 * gain * kept * covariance,
             gain=gain,
             weights=np.concatenate([[gain], self.weights[:-1] * kept]),
         )

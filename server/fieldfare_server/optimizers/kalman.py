@@ -1,7 +1,7 @@
-"""The filters behind DiSK (Zhang et al. 2024): scalar gains for white and for correlated noise, and the full filter.
+"""The filters behind DiSK (Zhang et al. 2024, arXiv 2410.03883): scalar gains for white and for correlated noise.
 
-Model: the mean update g_t moves by an innovation of variance q a round (per coordinate), and is seen through noise
-w_t of variance 1 and autocovariance r(0) = 1, r(1), ... A filter with gain k keeps m_t = (1 - k) m_{t-1} +
+In the model, the mean update g_t moves by an innovation of variance q a round (per coordinate), and is seen through
+noise w_t of variance 1 and autocovariance r(0) = 1, r(1), ... A filter with gain k keeps m_t = (1 - k) m_{t-1} +
 k (g_t + w_t), where the look-ahead point has already moved m_{t-1} along the curvature. All variances below are in
 units of the noise's.
 """
@@ -13,23 +13,20 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
-Floats = NDArray[np.float64]
-
 LEAST_GAIN = 1e-3
-"""No gain below this is ever chosen: a filter that hears nothing new is a stopped run."""
+"""The smallest gain that is ever chosen: a filter that takes in nothing new stops the run."""
 
 _LONGEST = 4096
-"""Rounds for which gains are worked out one by one; from there on the last one is used."""
+"""Rounds whose gains are computed one by one; later rounds use the last one."""
 
 
 def smoothed_variance(kappa: float, autocovariance: tuple[float, ...] = (1.0,)) -> float:
-    """Stationary variance of the noise behind a fixed gain: kappa / (2 - kappa) (1 + 2 sum_j (1 - kappa)^j r(j)),
-    in units of r(0).
+    """Stationary variance of the noise behind a fixed gain, in units of r(0).
 
-    White noise: kappa / (2 - kappa). Noise of a mechanism with negative autocorrelation is damped more.
+    kappa / (2 - kappa) (1 + 2 sum_j (1 - kappa)^j r(j)), which is kappa / (2 - kappa) for white noise. Noise with
+    negative autocorrelation is damped more.
     """
     lags = np.asarray(autocovariance or (1.0,), np.float64)
     lags = lags / lags[0]
@@ -41,9 +38,10 @@ def smoothed_variance(kappa: float, autocovariance: tuple[float, ...] = (1.0,)) 
 def best_gain(innovation: float, autocovariance: tuple[float, ...] = (1.0,)) -> float:
     """The fixed gain with the least stationary error: smoothed noise + (1 - k)^2 q / (1 - (1 - k)^2).
 
-    For white noise k = (sqrt(q^2 + 4 q) - q) / 2, that is q = k^2 / (1 - k) (disk.md, section 2); for the noise of a
-    correlated mechanism the white formula is wrong and the minimum is found numerically.
+    For white noise k = (sqrt(q^2 + 4 q) - q) / 2, that is q = k^2 / (1 - k) (disk.md, section 2). For correlated noise
+    that formula is wrong, and the minimum is found numerically.
     """
+    # Written as 2 q / (q + sqrt(q^2 + 4 q)), the white formula does not cancel for large q.
     if not any(autocovariance[1:]):
         return max(LEAST_GAIN, 2.0 * innovation / (innovation + math.sqrt(innovation**2 + 4.0 * innovation)))
 
@@ -52,10 +50,11 @@ def best_gain(innovation: float, autocovariance: tuple[float, ...] = (1.0,)) -> 
         return smoothed_variance(kappa, autocovariance) + innovation * kept / (1.0 - kept)
 
     grid = np.concatenate([np.geomspace(LEAST_GAIN, 0.5, 60), np.linspace(0.5, 1.0, 51)[1:]])
-    at = int(np.argmin([error(float(kappa)) for kappa in grid]))
-    low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, grid.size - 1)])
-    found = optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
-    return float(found.x) if error(float(found.x)) <= error(float(grid[at])) else float(grid[at])
+    # The error may have several local minima: the grid finds the right one, and the search refines it.
+    least = int(np.argmin([error(float(kappa)) for kappa in grid]))
+    low, high = float(grid[max(least - 1, 0)]), float(grid[min(least + 1, grid.size - 1)])
+    refined = float(optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-10}).x)
+    return min(refined, float(grid[least]), key=error)
 
 
 class Gains(NamedTuple):
@@ -65,27 +64,29 @@ class Gains(NamedTuple):
     correlation: tuple[float, ...]
 
     def at(self, step: int) -> tuple[float, float]:
-        """(gain, correlation) of this round; the last ones for ever."""
+        """(gain, correlation) of this round; after the last round, the last ones."""
         index = min(step, len(self.gain) - 1)
         return self.gain[index], self.correlation[index]
 
 
 @functools.lru_cache(maxsize=64)
 def gains(kappa: float | None, innovation: float, autocovariance: tuple[float, ...], warm: bool, rounds: int) -> Gains:
-    """Every round's gain, before any data is seen: the gains depend on public numbers only.
+    """Every round's gain, before any data is seen: gains depend on public numbers only.
 
-    `kappa`: a fixed gain, or None for the adaptive one: the scalar Riccati recursion k = (p + q) / (p + q + 1),
-    p = (1 - k)(p + q) of disk.md, S3, with the q whose fixed point is `best_gain`. For white noise that is the given
-    innovation; for correlated noise minimising each round's error alone would end at a wrong gain (up to 80 % more
-    error for differenced noise). `warm`: the first observation is taken whole; otherwise the filter starts from 0
-    with p = 1.
+    The adaptive gain is the scalar Riccati recursion k = (p + q) / (p + q + 1), p = (1 - k)(p + q) of disk.md, S3, with
+    the q whose fixed point is `best_gain`. For white noise that is the given innovation. For correlated noise it is
+    not: minimising each round's error alone would end at a wrong gain (up to 80 % more error for differenced noise).
+
+    Args:
+        kappa: a fixed gain, or None for the adaptive one.
+        warm: take the first observation whole; otherwise the filter starts from 0 with p = 1.
     """
     lags = np.asarray(autocovariance or (1.0,), np.float64)
     lags = lags / lags[0]
     limit = best_gain(innovation, autocovariance)
     moved = limit**2 / (1.0 - limit) if limit < 1.0 else math.inf
     error, variance, chosen, correlations = 1.0, 0.0, [], []
-    weights = np.zeros(0)  # of past noise in the filter, newest first
+    weights = np.zeros(0)  # weights of past noise in the filter, newest first
     for step in range(min(rounds, _LONGEST)):
         if step == 0 and warm:
             gain = 1.0
@@ -100,67 +101,6 @@ def gains(kappa: float | None, innovation: float, autocovariance: tuple[float, .
         chosen.append(gain)
         variance = (1.0 - gain) ** 2 * variance + gain**2 + 2.0 * gain * (1.0 - gain) * covariance
         weights = np.concatenate([[gain], weights * (1.0 - gain)])
-        # The tail falls geometrically; what is below 1e-13 no longer moves a variance.
+        # The tail falls geometrically; below 1e-13 it no longer changes a variance.
         weights = weights[: int(np.flatnonzero(weights > 1e-13)[-1]) + 1]
     return Gains(tuple(chosen), tuple(correlations))
-
-
-class Riccati(NamedTuple):
-    """Fixed point of the scalar recursion: error variance, gain, and the rate at which gains approach it."""
-
-    error: float
-    gain: float
-    contraction: float
-
-
-def stationary(noise: float, curvature: float, innovation: float, *, noisy_input: bool = False) -> Riccati:
-    """Closed form of the scalar recursion for variances sigma_w^2, sigma_H^2, sigma_v^2.
-
-    The paper's gain subtracts sigma_H^2 from the denominator (`noisy_input`, Wu et al. 2016); that is optimal only if
-    the error of the Hessian product is correlated with the noise in that particular way, and its p is not the true
-    error otherwise. The default is the Kalman gain. The contraction is (1 - gain)^2 (the printed c_k has +3 sigma_H^2
-    where -sigma_H^2 belongs). Raises ValueError if `noisy_input` and sigma_H^2 >= sigma_w^2: p would not be positive.
-    """
-    if noisy_input and curvature >= noise:
-        raise ValueError(f"curvature {curvature} must be below the noise variance {noise}")
-    moved = curvature + innovation
-    # p = (s - x) (p + moved) / (p + s - x + moved), x = sigma_H^2 for the paper's gain and 0 for the Kalman gain.
-    seen = noise - (curvature if noisy_input else 0.0)
-    error = (math.sqrt(moved * (moved + 4.0 * seen)) - moved) / 2.0
-    gain = (error + moved) / (error + moved + seen)
-    return Riccati(error, gain, (1.0 - gain) ** 2)
-
-
-class Belief(NamedTuple):
-    """What the full filter knows of the gradient: mean (d,) and covariance (d, d)."""
-
-    mean: Floats
-    covariance: Floats
-
-
-def full_kalman(
-    belief: Belief,
-    observed: Floats,
-    *,
-    displacement: Floats,
-    hessian: Floats,
-    noise: Floats,
-    innovation: Floats,
-    curvature: Floats,
-    clipping: Floats | None = None,
-    clipping_variance: float = 0.0,
-) -> Belief:
-    """One step of Algorithm 2 for small d: O(d^3) time, O(d^2) memory, needs the Hessian; a yardstick, not a trainer.
-
-    `observed` (d,) = clipping @ gradient + noise; `displacement` = x_t - x_{t-1}; `hessian` (d, d), its product with
-    the displacement having the error covariance `curvature`; `noise`, `innovation`: covariances (d, d); `clipping`
-    (d, d): the mean E[C_t], identity by default, with scalar variance `clipping_variance`. With errata: the innovation
-    enters the prediction (line 7 drops it), line 8 uses the predicted mean (it prints the one that line 9 defines),
-    and the gain has no - Sigma_H.
-    """
-    mean = belief.mean + hessian @ displacement
-    predicted = belief.covariance + curvature + innovation
-    seen = np.eye(mean.size) if clipping is None else clipping
-    spread = seen @ (predicted + clipping_variance * np.outer(mean, mean)) @ seen.T + noise
-    gain = np.linalg.solve(spread.T, (predicted @ seen.T).T).T
-    return Belief(mean + gain @ (observed - seen @ mean), predicted - gain @ seen @ predicted)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
 from fieldfare_server.optimizers.registry import register
@@ -14,7 +15,7 @@ from fieldfare_server.optimizers.registry import register
 
 @register
 class NormalisedMomentumSpec(SteppedSpec):
-    """`kind = "normalised-momentum"`; `momentum` is the paper's 1 - alpha, and should be that of `momentum-tree`."""
+    """`kind = "normalised-momentum"`. `momentum` is the paper's 1 - alpha; give `momentum-tree` the same."""
 
     kind: Literal["normalised-momentum"] = "normalised-momentum"
     learning_rate: float = Field(default=0.1, gt=0)
@@ -30,31 +31,24 @@ class NormalisedMomentum(ServerOptimizer):
     """m <- momentum m + (1 - momentum) u;  x <- x + lr m / ||m||, and x stays where it is for m = 0.
 
     Only the direction of m counts, so the clip norm does not set the step and may be small. The mechanism
-    `momentum-tree` with the same momentum draws its noise so that m, and not u, carries little of it. Where noise
-    outweighs m the step is a random one of length lr: let the schedule fall. State: `momentum` float32 (d,).
+    `momentum-tree` with the same momentum correlates its noise so that m carries little of it, though u carries much.
+    Where noise outweighs m the step is random and has length lr: let the schedule fall.
+
+    State: `momentum` float32 (d,).
     """
 
     spec: NormalisedMomentumSpec
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         return {"momentum": torch.zeros_like(params)}
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         rate = self.spec.rate(info)
         momentum = state["momentum"] * self.spec.momentum + update * (1.0 - self.spec.momentum)
         if not self.spec.normalise:
             return params + momentum * rate, {"momentum": momentum}
-        return normalised_step(params, momentum, rate), {"momentum": momentum}
-
-
-def normalised_step(params: torch.Tensor, direction: torch.Tensor, length: float) -> torch.Tensor:
-    """params + length x direction / ||direction||, a new tensor; params where the direction is 0.
-
-    In float64, where no finite float32 vector but 0 has a norm of 0 or infinity.
-    """
-    norm = float(torch.linalg.vector_norm(direction, dtype=torch.float64))
-    if norm == 0.0:
-        return params.clone()
-    return (params + direction.to(torch.float64) * (length / norm)).to(params.dtype)
+        # In float64, every finite float32 vector but 0 has a finite norm above 0.
+        norm = float(torch.linalg.vector_norm(momentum, dtype=torch.float64))
+        if norm == 0.0:
+            return params.clone(), {"momentum": momentum}
+        return (params + momentum.to(torch.float64) * (rate / norm)).to(params.dtype), {"momentum": momentum}

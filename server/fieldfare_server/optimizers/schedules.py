@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a factor in [0, 1] for every round, known before the run starts."""
+"""Learning-rate schedules: a factor in (0, 1] for every round, known before the run starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Schedule(BaseModel, ABC):
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the rounds that rise linearly from 0")
 
     def factor(self, round: int, rounds: int) -> float:
-        """What multiplies the learning rate in round `round` (from 0) of `rounds`. Positive, at most 1."""
-        rising = math.ceil(self.warmup * rounds)
-        return self._shape(round / rounds) * (min(1.0, (round + 1) / rising) if rising else 1.0)
+        """The factor on the learning rate in round `round` (from 0) of `rounds`: above 0, at most 1."""
+        warmup = math.ceil(self.warmup * rounds)
+        return self._shape(round / rounds) * (min(1.0, (round + 1) / warmup) if warmup else 1.0)
 
     @abstractmethod
     def _shape(self, time: float) -> float:
@@ -25,7 +25,7 @@ class _Schedule(BaseModel, ABC):
 
 
 class Constant(_Schedule):
-    """1."""
+    """Always 1."""
 
     kind: Literal["constant"] = "constant"
 
@@ -34,7 +34,7 @@ class Constant(_Schedule):
 
 
 class CoolDown(_Schedule):
-    """1, then linearly to 0 over the last `share` of the rounds (a quarter in the published DP-FTRL runs)."""
+    """1, then falling linearly to 0 over the last `share` of the rounds (a quarter in the published DP-FTRL runs)."""
 
     kind: Literal["cool-down"] = "cool-down"
     share: float = Field(default=0.25, gt=0, le=1)
@@ -54,7 +54,7 @@ class Cosine(_Schedule):
 
 
 class Polynomial(_Schedule):
-    """(1 - t / T)^power. Power 0, 1/2 or 1 as users become many (Bombari et al. 2025, figure 3)."""
+    """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025, figure 3)."""
 
     kind: Literal["polynomial"] = "polynomial"
     power: float = Field(default=1.0, ge=0, le=20)

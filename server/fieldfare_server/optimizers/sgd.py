@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
 from fieldfare_server.optimizers.registry import register
@@ -35,18 +36,16 @@ class SGDSpec(SteppedSpec):
 class SGD(ServerOptimizer):
     """m <- momentum m + u;  x <- (1 - lr wd) x + lr m, or lr (u + momentum m) with Nesterov.
 
-    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with it FedAvgM (Hsu et al. 2019), where m is not
-    divided by 1 / (1 - momentum). State: `momentum` float32 (d,), absent without momentum.
+    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with momentum FedAvgM (Hsu et al. 2019), where m is
+    not scaled by 1 - momentum. State: `momentum` float32 (d,), absent without momentum.
     """
 
     spec: SGDSpec
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         return {"momentum": torch.zeros_like(params)} if self.spec.momentum else {}
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         rate, new = self.spec.rate(info), {}
         direction = update
         if self.spec.momentum:

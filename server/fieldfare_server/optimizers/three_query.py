@@ -1,55 +1,52 @@
 """Sensitivity-reduced momentum: three clipped queries a round (Tran and Cutkosky 2022, Algorithm 2). Research mode.
 
-Users take part in one fixed order, epochs of N rounds. Every user trains from the current model x, from the model a of
-this epoch's start and from a' of the epoch before, with the same batches, and sends three vectors, each clipped by
-itself (D(p) = local model from p - p):
+Users take part in one fixed order, in epochs of N rounds. Every user trains from the current model x, from the model a
+at the start of this epoch and from a' at the start of the epoch before, with the same batches. With D(p) = local model
+from p - p, the user sends three vectors, each clipped by itself:
 
     anchor  D(a)  to norm C        drift  D(x) - D(a)  to  drift x C        change  D(a) - D(a')  to  change x C
 
 Differences are small where models move slowly, so they can be clipped tightly and carry little noise. The paper bounds
-them by smoothness, which nobody can enforce; here they are clipped, so privacy holds whatever users send. With hats for
-what was released and a memory v of one vector for each of the N rounds of an epoch,
+them by smoothness, which cannot be enforced; clipping can, so privacy holds whatever users send. With hats for released
+values and a memory v of one vector for each of the N rounds of an epoch,
 
     v <- (1 - mixing) (v + change^) + mixing anchor^     (v <- anchor^ in the first epoch, where no change is asked)
 
-and v + drift^ goes to the base optimizer in place of the mean update.
+and v + drift^ goes to the base optimizer instead of the mean update.
 
-**Against the published form.** Where nothing is clipped or noised v is the mean of D(a), so the base optimizer is given
+**Against the published form.** Where nothing is clipped or noised, v is the mean of D(a). The base optimizer then gets
 the mean of D(x) exactly (Lemma 17), and its momentum is that of Algorithm 4. The paper adds noise to all nodes of three
-trees and puts windows together from nodes; here the mechanism of the plan runs on the stack of the three queries:
-`momentum-tree` gives three discounted trees of which only the nodes that prefixes read are noised and charged, and any
-other kind will do. That carries less noise at the same charge, also than the paper's trees with exact accounting, which
-`oracles.three_tree` has for comparison.
+trees and puts windows together from nodes. Here the mechanism of the plan, of any kind, runs on the stack of the three
+queries. `momentum-tree` gives three discounted trees, and only the nodes that prefixes read are noised and charged.
+That carries less noise at the same charge, even than the paper's trees with exact accounting (`oracles.three_tree`).
 
-**Privacy.** That of the plan's mechanism for the stacked sum, see `fieldfare_server.run.aggregation`. All of it is
-post-processing: it decides utility alone, and the charge is the same byte for byte with any setting.
+**Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.aggregation`). This optimizer is
+post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
 
-**Right only where** the order is fixed: otherwise the memory of a round belongs to other users (Lemma 17 fails). Users
-that do not answer, or another draw of a place's users, make v a noisy memory, not a wrong one.
+**Fixed order.** In any other order, the memory of a round belongs to other users, and Lemma 17 fails. Users that do not
+answer, or another draw of a place's users, add noise to v but do not make it wrong.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import torch
 from pydantic import Field, SerializeAsAny, field_validator
+from torch import Tensor
 
 from fieldfare.clipping import Automatic
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentumSpec
-from fieldfare_server.optimizers.registry import parse, register
+from fieldfare_server.optimizers.registry import register
+from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
 
-BASE: Final = "base."
-"""Prefix of the base optimizer's entries in the state."""
 BASES: Final = ("normalised-momentum", "sgd")
-"""Others may use the noise's size, and nobody follows it through the memory."""
+"""Other kinds may use the size of the noise, which is not known behind the memory."""
 
 
 @register
@@ -66,9 +63,7 @@ class ThreeQuerySpec(OptimizerSpec):
     @field_validator("base", mode="before")
     @classmethod
     def _by_kind(cls, value: object) -> OptimizerSpec:
-        if not isinstance(value, Mapping | OptimizerSpec):
-            raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", f'kind = "{BASES[0]}"')
-        base = parse(value)
+        base = parse_wrapped(value, BASES[0])
         if base.kind not in BASES:
             raise BadInput(
                 f"server_optimizer.base.kind = {base.kind!r}",
@@ -81,7 +76,7 @@ class ThreeQuerySpec(OptimizerSpec):
         return ThreeQuery(self, self.base.build())
 
     def check(self, plan: Plan) -> None:
-        """Refuse what nobody has shown to be right (privacy would hold, the estimate would not) or to make sense."""
+        """Refuse plans whose estimates would be wrong or pointless (privacy would hold all the same)."""
         scheme, period = plan.participation.scheme, plan.participation.period
         if scheme != "fixed-order" or period != self.period:
             raise BadInput(
@@ -93,7 +88,7 @@ class ThreeQuerySpec(OptimizerSpec):
         if plan.run.rounds <= self.period:
             raise BadInput(
                 f"run.rounds = {plan.run.rounds} with server_optimizer.period = {self.period}",
-                "one epoch has no epoch before it to compare with: three queries would only add noise.",
+                "one epoch has no earlier epoch to compare with: three queries would only add noise.",
                 "normalised-momentum",
             )
         if plan.clipping.counts:
@@ -112,24 +107,28 @@ class ThreeQuerySpec(OptimizerSpec):
 
 @functools.lru_cache(maxsize=64)
 def shares(epochs: int, mixing: float, change: float, drift: float) -> tuple[float, float, float]:
-    """How the privacy of a round is best divided among (anchor, drift, change); they add up to 1.
+    """The best division of a round's privacy among (anchor, drift, change); the shares add up to 1.
 
-    With scale c and share p, a query's noise enters v + drift^ with variance A c^2 / p, A the mean over the run of its
-    squared weights (for noise that is independent between epochs); the sum is least for p proportional to c sqrt(A).
+    A query of scale c and share p enters v + drift^ with noise of variance A c^2 / p, where A is the mean over the run
+    of its squared weights (for noise that is independent between epochs). The sum is least for p proportional to
+    c sqrt(A).
     """
+    # Squared weights of all past anchors and changes in v, epoch by epoch, and their sums over the run.
     anchor, moved, sums = 1.0, 0.0, [1.0, 0.0]
     for _ in range(1, epochs):
         anchor, moved = (1 - mixing) ** 2 * anchor + mixing**2, (1 - mixing) ** 2 * (moved + 1.0)
         sums = [sums[0] + anchor, sums[1] + moved]
-    wanted = math.sqrt(sums[0] / epochs), drift, change * math.sqrt(sums[1] / epochs)
-    whole = math.fsum(wanted)
-    return wanted[0] / whole, wanted[1] / whole, wanted[2] / whole
+    parts = math.sqrt(sums[0] / epochs), drift, change * math.sqrt(sums[1] / epochs)
+    whole = math.fsum(parts)
+    return parts[0] / whole, parts[1] / whole, parts[2] / whole
 
 
 @dataclass(frozen=True)
 class ThreeQuery(ServerOptimizer):
-    """State: `anchor`, `previous`: the models at the start of this epoch and of the one before; `memory.I`: v of round
-    I of an epoch, once it has been there; float32 (d,) each; and the base's, as `base.*`.
+    """Three queries in front of `base`.
+
+    State, float32 (d,) each: `anchor` and `previous`, the models at the start of this epoch and of the one before;
+    `memory.I`, v of round I of an epoch, once there was one; and the base's entries, as `base.*`.
     """
 
     spec: ThreeQuerySpec
@@ -139,37 +138,33 @@ class ThreeQuery(ServerOptimizer):
     def queries(self) -> int:
         return 3
 
-    def init(self, params: torch.Tensor) -> State:
+    def init(self, params: Tensor) -> State:
         own = {"anchor": params.clone(), "previous": params.clone()}
-        return own | {BASE + name: value for name, value in self.base.init(params).items()}
+        return join_state(own, self.base.init(params))
 
-    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
-        """Queries in the order anchor, drift, change; batches are those of the same round of the first epoch.
-
-        In the first epoch the change's share goes to the anchor. At an epoch's start nothing has drifted.
-        """
+    def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
+        """Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
         spec, place = self.spec, info.round % self.spec.period
         anchor, drift, change = shares(-(-info.rounds // spec.period), spec.mixing, spec.change, spec.drift)
+        # At an epoch's start x is a: nothing has drifted.
         drifts = (1.0 / spec.drift, -1.0 / spec.drift, 0.0) if place else (0.0, 0.0, 0.0)
         points = (params, state["anchor"], state["previous"])
-        if info.round < spec.period:
+        if info.round < spec.period:  # no change is asked yet, and its share goes to the anchor
             return Points(points, (0.0, 1.0, 0.0, *drifts, 0.0, 0.0, 0.0), (anchor + change, drift, 0.0), place)
         changes = (0.0, 1.0 / spec.change, -1.0 / spec.change)
         return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
 
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
-        """`update`: float32 (3 d,), the means of anchor, drift and change as they were clipped, of norm C each."""
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        """One step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to norm C."""
         spec = self.spec
         anchor, drift, change = update.view(3, -1)
         memory = f"memory.{info.round % spec.period}"
         value = anchor.clone()
         if info.round >= spec.period:
             value = (state[memory] + change * spec.change) * (1.0 - spec.mixing) + anchor * spec.mixing
-        inner = {name.removeprefix(BASE): kept for name, kept in state.items() if name.startswith(BASE)}
-        moved, inner = self.base.step(inner, params, value + drift * spec.drift, info)
-        own = {name: kept for name, kept in state.items() if not name.startswith(BASE)} | {memory: value}
+        own, base_state = split_state(state)
+        moved, base_state = self.base.step(base_state, params, value + drift * spec.drift, info)
+        own[memory] = value
         if (info.round + 1) % spec.period == 0:
             own |= {"anchor": moved.clone(), "previous": state["anchor"]}
-        return moved, own | {BASE + name: kept for name, kept in inner.items()}
+        return moved, join_state(own, base_state)

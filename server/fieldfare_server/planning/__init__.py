@@ -1,1 +1,1 @@
-"""What a plan will cost, before it is run."""
+"""What a plan is likely to achieve, before any budget is spent on it."""

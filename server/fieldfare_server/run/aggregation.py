@@ -1,14 +1,15 @@
-"""Sum clipped updates: one reply at a time, O(d) memory, trusting nothing that a node says.
+"""Sum clipped updates, one reply at a time, in O(d) memory, without trusting anything that a node says.
 
 Invariant I4: whatever a node sends, the sum moves by at most (users it was asked to train) x clip norm, so a node that
 hosts one user moves it by at most the clip norm. A reply that cannot be bounded is dropped and counted by reason.
 
-**Several queries.** A round may sum several clipped vectors a user, v_1 .. v_k, each of norm at most the clip norm.
-Query q has the share p_q of the round's privacy, p_1 + ... + p_k <= 1, and what is noised is the stack of
-sqrt(p_q) v_q: its norm is at most sqrt(sum p_q) x clip <= clip, that of one query. So one user changes the stacked sum
-by at most the clip norm, whatever users send in whichever query, and any mechanism's sensitivity and charge hold for
-the stack as they are. The price is paid in noise: query q has 1 / sqrt(p_q) times the noise of a single one. Shares may
-change from round to round if they are public (the mechanisms' proofs let inputs depend on what was released).
+**Several queries.** A round may sum several clipped vectors for each user, v_1 .. v_k, each of norm at most the clip
+norm. Query q has the share p_q of the round's privacy, p_1 + ... + p_k <= 1, and noise is added to the stack of
+sqrt(p_q) v_q. The stack's norm is at most sqrt(sum p_q) x clip <= clip, the bound of a single query. So one user
+changes the stacked sum by at most the clip norm, whatever they send in each query, and every mechanism's sensitivity
+and charge hold for the stack unchanged. The price is paid in noise: query q has 1 / sqrt(p_q) times the noise of a
+single query. Shares may change from round to round if they are public: the mechanisms' proofs allow inputs that depend
+on earlier releases.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.privatise import Grid
@@ -30,16 +31,16 @@ CHUNK = 1 << 18
 """Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum."""
 
 
-def _chunks(values: NDArray[Any]) -> list[NDArray[Any]]:
+def _split_chunks(values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     flat = values.reshape(-1)
     return [flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK)]
 
 
 def squared_norm(arrays: Arrays) -> float:
-    """||update||^2 in float64; not finite if and only if a coordinate is not finite (float32 squares fit float64)."""
+    """||update||^2 in float64. Not finite if and only if a coordinate is not finite: float32 squares fit float64."""
     total = 0.0
     for values in arrays.values():
-        for chunk in _chunks(values):
+        for chunk in _split_chunks(values):
             wide = chunk.astype(np.float64)
             total += float(wide @ wide)
     return total
@@ -47,10 +48,21 @@ def squared_norm(arrays: Arrays) -> float:
 
 @dataclass
 class Aggregate:
-    """The running sum of one attempt at one round: float64, `total` (queries x numel + counts,), weighted counts last.
+    """The running sum of one attempt at one round. It is raw: it must not be released without noise.
 
-    On a `grid` every reply is snapped to it before it is added, so sums are exact; else the order of arrival is below
-    float32 round-off. `most_users`: no reply moves the sum by more than that many clip norms (see `rounding`).
+    Args:
+        schema: the model's parameters, d elements in all.
+        occasion: the run, round and attempt that every reply must repeat.
+        clip: the L2 norm that bounds one user's update in one query.
+        counts: how many per-user indicators each reply sums next to the update; only with a single query.
+        shares: the share p_q of the round's privacy of each query; 0 for a query that is not asked in this round.
+        count_weight: the weight of an indicator in the noised vector.
+        grid: every reply is snapped to it before it is added, which makes sums exact; without one, the order of
+            arrival changes the sum by less than float32 round-off.
+        most_users: no reply moves the sum by more than this many clip norms (see `fieldfare.privatise`).
+
+    Raises:
+        ValueError: no single clip norm bounds a user's contribution under these shares and counts.
     """
 
     schema: Schema
@@ -58,83 +70,65 @@ class Aggregate:
     clip: float
     counts: int = 0
     shares: tuple[float, ...] = (1.0,)
-    """Of each query; 0 for one that is not asked in this round, and then not released either."""
     count_weight: float = 1.0
     grid: Grid | None = None
     most_users: int | None = None
     total: NDArray[np.float64] = field(init=False)
+    """Shape (queries x d + counts,): the stack of sqrt(share) x sum, then the weighted counts."""
     users: int = field(default=0, init=False)
+    """Users whose updates are in `total`."""
     rejects: Counter[str] = field(default_factory=Counter, init=False)
+    """Replies that were dropped or cut, by reason."""
 
     def __post_init__(self) -> None:
-        if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (self.counts and self.queries > 1):
+        queries = len(self.shares)
+        if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (self.counts and queries > 1):
             raise ValueError(f"shares {self.shares} with {self.counts} counts cannot be bounded by one clip norm")
-        self.stacked = self.schema.stacked(self.queries)
+        self.stacked = self.schema.stacked(queries)
         self.total = np.zeros(self.stacked.numel + self.counts, np.float64)
-
-    @property
-    def queries(self) -> int:
-        """How many vectors a user's contribution has."""
-        return len(self.shares)
 
     def reject(self, reason: str) -> None:
         """Count a reply that is not used."""
         self.rejects[reason] += 1
 
-    def add(self, content: Any, sent: int) -> bool:
-        """Add the reply of a node that was asked to train `sent` users; whether it was used.
+    def add(self, content: RecordDict, sent: int) -> bool:
+        """Add the reply of a node that was asked to train `sent` users; returns whether the sum includes it.
 
-        A sum longer than users x clip is scaled down to it: an honest node clips, so this binds liars only.
+        A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
+        nodes that lie.
         """
         try:
             reply = TrainReply.read(content, self.stacked, self.occasion, sent, self.counts)
         except BadReply as error:
             self.reject(error.reason)
             return False
-        each, names = len(self.schema.names), self.stacked.names
+        names, per_query = self.stacked.names, len(self.schema.names)
         norms = [
-            math.sqrt(squared_norm({name: reply.update[name] for name in names[first : first + each]}))
-            for first in range(0, len(names), each)
+            math.sqrt(squared_norm({name: reply.update[name] for name in names[first : first + per_query]}))
+            for first in range(0, len(names), per_query)
         ]
         if not all(math.isfinite(norm) for norm in norms):
             self.reject("non-finite")
             return False
-        most = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
-        if max(norms) > most:
+        bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
+        if max(norms) > bound:
             self.reject("over-norm, clipped again")
-        roots = [math.sqrt(share) for share in self.shares]
-        scales = [most / norm * (1.0 - 1e-12) if norm > most else 1.0 for norm in norms]
-        for place, (name, where) in enumerate(zip(names, self.stacked.slices(), strict=True)):
-            target = self.total[where]
-            for start, chunk in zip(range(0, target.size, CHUNK), _chunks(reply.update[name]), strict=True):
-                scaled = chunk.astype(np.float64) * (scales[place // each] * roots[place // each])
-                target[start : start + CHUNK] += self._snapped(scaled)
-        self.total[self.stacked.numel :] += self._snapped(np.asarray(reply.counts, np.float64) * self.count_weight)
+        # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.
+        cuts = [bound / norm * (1.0 - 1e-12) if norm > bound else 1.0 for norm in norms]
+        scales = [cut * math.sqrt(share) for cut, share in zip(cuts, self.shares, strict=True)]
+        for position, (name, location) in enumerate(zip(names, self.stacked.slices(), strict=True)):
+            target = self.total[location]
+            for start, chunk in zip(range(0, target.size, CHUNK), _split_chunks(reply.update[name]), strict=True):
+                target[start : start + CHUNK] += self._snap(chunk.astype(np.float64) * scales[position // per_query])
+        self.total[self.stacked.numel :] += self._snap(np.asarray(reply.counts, np.float64) * self.count_weight)
         self.users += reply.users
         return True
 
-    def _snapped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _snap(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.grid is not None:
             self.grid.snap_(torch.from_numpy(values))
         return values
 
     def sum(self) -> torch.Tensor:
-        """The stack of sqrt(share) x sum, and the counts, float64 (queries x d + counts,), not a copy. Still raw: never
-        to be released without noise."""
+        """`total` as a tensor that shares its memory, float64 (queries x d + counts,)."""
         return torch.from_numpy(self.total)
-
-    def unstacked(self, noised: torch.Tensor) -> torch.Tensor:
-        """What was released of the stack (queries x d,), without the shares: 0 for queries of share 0."""
-        factors = [1.0 / math.sqrt(share) if share else 0.0 for share in self.shares]
-        return (noised.view(self.queries, -1) * noised.new_tensor(factors)[:, None]).view(-1)
-
-    @property
-    def asked(self) -> int:
-        """Coordinates of what is released: of the queries that have a share."""
-        return self.schema.numel * sum(share > 0 for share in self.shares)
-
-    @property
-    def spread(self) -> float:
-        """The noise of `unstacked` in units of that of `sum`: root mean square over what was asked."""
-        wide = [1.0 / share for share in self.shares if share]
-        return math.sqrt(math.fsum(wide) / len(wide))

@@ -6,7 +6,7 @@ Run configuration (flat, as Flower's is; see server/fieldfare_server/deployment/
 * `resume`: the id of a run to continue, or empty;
 * `run-id`: the id that a new run gets, or empty.
 
-Where state lives comes from the environment of the server, never from a run: see `fieldfare_server.files.home`.
+The server's environment says where state lives; a run never does. See `fieldfare_server.files.home`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import os
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_flower import logs
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.availability import require_simulated
@@ -34,11 +33,11 @@ app = ServerApp()
 
 
 def identity_is_stable(grid: Grid) -> bool:
-    """Whether a user id on this grid cannot be claimed by somebody else.
+    """Whether no node on this grid can claim the users of another.
 
     True in process, and where the operator states that the SuperLink authenticates its SuperNodes
     (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth; =simulated where all nodes
-    are ours). A public key alone proves nothing: SuperNodes without authentication make up a new one at every start.
+    are ours). A public key alone proves nothing: SuperNodes without authentication make a new one at every start.
     """
     return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
 
@@ -50,33 +49,32 @@ def plan_of(value: str) -> Plan:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Flower's entry point: begin or resume, then run to the end."""
+    """Flower's entry point: begin or resume a run, then take it to its end."""
     logs.configure("info")
-    look_sooner(pull_objects)
-    said = {key: str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id")}
-    with logs.about(said["resume"] or said["run-id"]):
+    shorten_part_waits()
+    plan, resume, run_id = (str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id"))
+    with logs.about(resume or run_id):
         try:
-            _run(said, grid, context.run_id)
+            session = _open_session(grid, plan, resume, run_id)
+            with logs.about(session.account.id), session:
+                log.info("run %s is Flower's run %d", session.account.id, context.run_id)
+                FieldfareStrategy(session, _log_round).start(grid)
         except FieldfareError as error:
             # The message is for the operator; it names no user and holds no data.
             log.error("%s", error)
             raise
 
 
-def _run(said: dict[str, str], grid: Grid, flower_run: int) -> None:
+def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Session:
     home, stable = StateDirectory.of(), identity_is_stable(grid)
-    if said["resume"]:
-        session = Session.resume(home, said["resume"], stable)
-    elif said["plan"]:
-        plan = plan_of(said["plan"])
-        require_simulated(plan, grid)
-        session = Session.begin(home, plan, stable, run_id=said["run-id"] or None)
-    else:
+    if resume:
+        return Session.resume(home, resume, stable)
+    if not plan_source:
         raise BadInput("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
-    with logs.about(session.account.id), session:
-        log.info("run %s is Flower's run %d", session.account.id, flower_run)
-        FieldfareStrategy(session, _tell).start(grid)
+    plan = plan_of(plan_source)
+    require_simulated(plan, grid)
+    return Session.begin(home, plan, stable, run_id=run_id or None)
 
 
-def _tell(report: RoundReport) -> None:
+def _log_round(report: RoundReport) -> None:
     log.info("round %d/%d committed, epsilon %.4g", report.round + 1, report.rounds, report.epsilon)

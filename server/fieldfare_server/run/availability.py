@@ -1,13 +1,15 @@
-"""Simulated users that come and go, never answer, or answer late: the plan's `[availability]` at work.
+"""Simulated users that come and go, never answer, or answer late: the plan's `[availability]` table at work.
 
-A pure function of (run seed, pseudonym, round), so that a cohort is the same on one node, on many, and under Flower's
-engine. It looks at no data and at no earlier cohort: sampling keeps what it earns, and who answers is public anyway.
+Everything is a pure function of (run seed, pseudonym, round), so a cohort is the same on one node, on many, and under
+Flower's engine. It depends on no data and on no earlier cohort: sampling keeps its amplification, and who answers is
+public anyway.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -19,72 +21,81 @@ from fieldfare.hashing import uniforms
 from fieldfare.plan import AvailabilitySpec, Plan
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 
+# What a random number decides: one independent family of uniforms for each.
 _HOME, _SPEED, _REACH, _DROP, _LATE, _TIE = range(6)
+
+Names = Callable[[Users], NDArray[np.uint64]]
+"""User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments."""
 
 
 class SimulatedAvailability:
-    """How one run's users behave. `names` must be set to indices -> pseudonyms before it is asked anything."""
+    """How one run's users behave. See `fieldfare.plan.AvailabilitySpec` for the model."""
 
-    def __init__(self, spec: AvailabilitySpec, seed: int, timeout: float, most: int | None) -> None:
-        """timeout: simulated seconds after which nobody counts. most: answers that are waited for; None: for all."""
-        self.spec, self._seed, self._timeout, self._most = spec, seed, timeout, most
-        self.names: Callable[[Users], NDArray[np.uint64]] = lambda users: users.astype(np.uint64)
-        self._later = 0
+    def __init__(self, spec: AvailabilitySpec, seed: int, timeout: float, most: int | None, names: Names) -> None:
+        """
+        Args:
+            timeout: simulated seconds after which an answer no longer counts.
+            most: how many answers a round waits for; None: for all.
+        """
+        self._spec, self._seed, self._timeout, self._most, self._names = spec, seed, timeout, most, names
 
     @classmethod
-    def of(cls, plan: Plan) -> SimulatedAvailability | None:
-        """The plan's crowd; None where the plan says nothing about availability."""
+    def of(cls, plan: Plan, names: Names) -> Self | None:
+        """The plan's simulated users; None where the plan has no `[availability]`."""
         if plan.availability is None:
             return None
-        # A Poisson cohort is never cut: one user's presence would then decide whether another one is summed.
+        # A Poisson cohort is never cut: one user's presence would then decide whether another user is summed.
         most = None if plan.samples else plan.run.cohort
-        return cls(plan.availability, plan.run.seed, plan.run.round_timeout, most)
+        return cls(plan.availability, plan.run.seed, plan.run.round_timeout, most, names)
 
-    def _draw(self, names: NDArray[np.uint64], what: int, round: int = 0) -> NDArray[np.float64]:
-        return uniforms(names, self._seed, what, round)
+    def _draw(self, names: NDArray[np.uint64], family: int, round: int = 0) -> NDArray[np.float64]:
+        return uniforms(names, self._seed, family, round)
 
-    def __call__(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` can be asked in `round`, shape (n,): see `fieldfare.plan.AvailabilitySpec`."""
-        spec, names, at = self.spec, self.names(users), round + self._later
-        begins = self._draw(names, _HOME) * spec.time_zones
-        wave = np.cos(2 * np.pi * (at / spec.rounds_per_day - begins))
-        return np.asarray(self._draw(names, _REACH, at) < spec.reachable * (1 + spec.daily_swing * wave))
+    def reachable(self, round: int, users: Users) -> NDArray[np.bool_]:
+        """Which of `users` can be asked at the hour of `round`, shape (n,)."""
+        spec, names = self._spec, self._names(users)
+        day_begins = self._draw(names, _HOME) * spec.time_zones
+        wave = np.cos(2 * np.pi * (round / spec.rounds_per_day - day_begins))
+        return np.asarray(self._draw(names, _REACH, round) < spec.reachable * (1 + spec.daily_swing * wave))
 
     def seconds(self, round: int, users: Users) -> NDArray[np.float64]:
-        """Simulated seconds until each of `users` answers, shape (n,); infinite for one who never does."""
-        spec, names = self.spec, self.names(users)
-        # The middle of a cell of 2^-53: never 0, whose normal quantile is infinite.
-        took = spec.response_seconds * np.exp(spec.speed_spread * ndtri(self._draw(names, _SPEED) + 2.0**-54))
-        took[self._draw(names, _LATE, round) < spec.stragglers] *= spec.straggler_slowdown
-        took[(self._draw(names, _DROP, round) < spec.dropout) | (took > self._timeout)] = np.inf
-        return np.asarray(took)
+        """Simulated seconds until each of `users` answers, shape (n,); infinite for a user who never does."""
+        spec, names = self._spec, self._names(users)
+        # The middle of a cell of 2^-53 is never 0, whose normal quantile is infinite.
+        seconds = spec.response_seconds * np.exp(spec.speed_spread * ndtri(self._draw(names, _SPEED) + 2.0**-54))
+        seconds[self._draw(names, _LATE, round) < spec.stragglers] *= spec.straggler_slowdown
+        seconds[(self._draw(names, _DROP, round) < spec.dropout) | (seconds > self._timeout)] = np.inf
+        return np.asarray(seconds)
 
-    def answers(self, round: int, cohort: Users) -> Users:
-        """Those of `cohort` whose answers count, increasing: who answers in time, and among the first."""
-        took = self.seconds(round, cohort)
+    def answering(self, round: int, cohort: Users) -> Users:
+        """Those of `cohort` whose answers count, increasing: the first `most` of those who answer in time."""
+        seconds = self.seconds(round, cohort)
         # Ties are broken by lot: the order of names would favour the same users in every round.
-        order = np.lexsort((self._draw(self.names(cohort), _TIE, round), took))
-        return np.sort(cohort[order[: np.isfinite(took).sum()][: self._most]])
+        order = np.lexsort((self._draw(self._names(cohort), _TIE, round), seconds))
+        return np.sort(cohort[order[: np.isfinite(seconds).sum()][: self._most]])
 
-    def wait(self, select: Callable[[], Users]) -> Users:
-        """A cohort, from the first moment of the next simulated day at which enough users can be asked.
+    def wait(self, round: int, users: Users, select: Callable[[Users], Users]) -> Users:
+        """A cohort from the first hour, within a simulated day from `round` on, at which enough users can be asked.
 
-        Nobody waits in real time. Raises `NotEnoughUsers` where no moment of a whole day has enough.
+        No real time passes.
+
+        Args:
+            select: reachable users -> cohort; raises `NotEnoughUsers`.
+
+        Raises:
+            NotEnoughUsers: no hour of a whole day has enough.
         """
-        for later in range(self.spec.rounds_per_day):
-            self._later = later
+        hours = range(round, round + self._spec.rounds_per_day)
+        for hour in hours[:-1]:
             try:
-                return select()
+                return select(users[self.reachable(hour, users)])
             except NotEnoughUsers:
-                if later == self.spec.rounds_per_day - 1:
-                    raise
-            finally:
-                self._later = 0
-        raise AssertionError("a day has at least one round")
+                continue
+        return select(users[self.reachable(hours[-1], users)])
 
 
 def require_simulated(plan: Plan, grid: Grid | None) -> None:
-    """Refuse a plan with made-up availability where users are real: they would be left out for no reason."""
-    ours = bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
-    if plan.availability is not None and not ours:
+    """Refuse a plan with simulated availability where users are real: it would leave them out for no reason."""
+    simulated = bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
+    if plan.availability is not None and not simulated:
         raise BadInput("availability", "describes simulated users, and these nodes are real.", "a plan without it")

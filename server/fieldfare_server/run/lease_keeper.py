@@ -1,9 +1,9 @@
-"""A thread that keeps a run's lease while its coordinator is busy: privatising and scoring a large model takes longer
-than a lease lasts.
+"""A thread that keeps a run's lease while its coordinator is busy.
 
-It is safe without this: a coordinator that was taken over can write nothing more. But its work would be lost, and a
-round that always takes too long would never be committed. A dead process has no threads, so its lease runs out as
-before. One that hangs is given up too: the heart beats only for so long after the last sign of the session itself.
+Privatising and scoring a large model may take longer than a lease lasts. A run is safe without this thread, because a
+coordinator that was replaced cannot write any more; but its work would be lost, and a round that always takes too long
+would never be committed. A dead process has no threads, so its lease runs out. A session that hangs is given up too:
+the thread renews the lease only for a limited time after the session's last sign of progress.
 """
 
 from __future__ import annotations
@@ -15,42 +15,45 @@ from collections.abc import Callable
 
 from fieldfare.errors import LedgerError
 
-log = logging.getLogger("fieldfare.heart")
+log = logging.getLogger("fieldfare.lease_keeper")
 
 LONGEST = 3600.0
-"""Seconds without a sign of the session after which it counts as hung, and its lease is left to run out."""
+"""Seconds without progress after which a session counts as hung, and its lease is left to run out."""
 
 
 class LeaseKeeper:
-    """Calls `beat` every `every` seconds from `start` until `stop`; `alive` is the session's own sign of life."""
+    """Renews a lease at regular intervals from `start` until `stop`."""
 
-    def __init__(self, beat: Callable[[], None], every: float, longest: float = LONGEST) -> None:
-        """beat: may raise `LedgerError`, which is logged and tried again: the session's next write will meet it too."""
-        self._beat, self._every, self._longest = beat, every, longest
+    def __init__(self, renew: Callable[[], None], every: float, longest: float = LONGEST) -> None:
+        """every: seconds between renewals. longest: seconds without `note_progress` after which the thread ends.
+
+        A `LedgerError` of `renew` is logged and the call repeated: the session's next write meets the same error.
+        """
+        self._renew, self._every, self._longest = renew, every, longest
         self._stopped = threading.Event()
-        self._alive_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="fieldfare-heart", daemon=True)
+        self._progress_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="fieldfare-lease-keeper", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Begin to renew."""
         self._thread.start()
 
-    def alive(self) -> None:
-        """The session gets on."""
-        self._alive_at = time.monotonic()
+    def note_progress(self) -> None:
+        """The session is alive and moving."""
+        self._progress_at = time.monotonic()
 
     def stop(self) -> None:
-        """Beat no more once this returns. Calling it again does nothing."""
+        """After this returns, the lease is not renewed again. Calling it twice is harmless."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
-            if time.monotonic() - self._alive_at > self._longest:
-                log.error("no sign of the session for %.0f s: its lease is left to run out", self._longest)
+            if time.monotonic() - self._progress_at > self._longest:
+                log.error("no progress of the session for %.0f s: its lease is left to run out", self._longest)
                 return
             try:
-                self._beat()
+                self._renew()
             except LedgerError as error:
                 log.warning("the lease could not be renewed: %s", error)

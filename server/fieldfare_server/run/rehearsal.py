@@ -1,10 +1,10 @@
-"""What a running session needs of whoever keeps its account: the ledger's `RunHandle`, or a rehearsal's memory."""
+"""Who keeps a session's account: the ledger (`RunHandle`), or the memory of a rehearsal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.ledger.views import EndState, Request
+from fieldfare_server.ledger.states import EndState, Request
+
+Statistics = dict[str, float | str | None]
+"""Public or privatised values of a round; a number that is not finite is None."""
 
 
 class Account(Protocol):
-    """The part of `ledger.RunHandle` that rounds use; its docstrings say what each does."""
+    """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
 
     id: str
-    next_round: int
-    checkpoint: str | None
 
     @property
     def users(self) -> int: ...
@@ -37,43 +38,41 @@ class Account(Protocol):
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, Any] | None = None,
+        statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
-    def release(self, message: str = "") -> None: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
 class Rehearsal:
-    """The account of a run that no ledger knows: participation is kept, nothing is charged, nothing is stored.
+    """The account of a run that no ledger knows: it keeps participation, charges nothing and stores nothing.
 
-    For the baselines of `compare` and `demo` alone, on data whose owners have nothing to lose by it (public data). A
-    rehearsal cannot be resumed, reported or released as private.
+    Only for the baselines of `compare` and `demo`, on public data. A rehearsal cannot be resumed, reported, or shown
+    as a private model.
     """
 
     id = "rehearsal"
-    checkpoint: str | None = None
 
     def __init__(self) -> None:
-        self.next_round = 0
-        self._known: dict[int, int] = {}
-        self._taken_part = ParticipationRecord()
+        self._next_round = 0
         self._attempts = 0
+        self._index: dict[int, int] = {}
+        self._taken_part = ParticipationRecord()
 
     @property
     def users(self) -> int:
-        return len(self._known)
+        return len(self._index)
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         names = np.asarray(ids, np.uint64).tolist()
-        indices = [self._known.setdefault(name, len(self._known)) for name in names]
-        self._taken_part.grow(len(self._known))
+        indices = [self._index.setdefault(name, len(self._index)) for name in names]
+        self._taken_part.grow(len(self._index))
         return np.asarray(indices, np.int64)
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -84,7 +83,7 @@ class Rehearsal:
 
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         self._attempts += 1
-        return OpenRound(self.next_round, self._attempts, self.next_round, np.asarray(cohort, np.int64), 0)
+        return OpenRound(self._next_round, self._attempts, self._next_round, np.asarray(cohort, np.int64), 0)
 
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
@@ -97,12 +96,12 @@ class Rehearsal:
         participants: ArrayLike,
         spent: PrivacyLoss,
         checkpoint_digest: str,
-        statistics: Mapping[str, Any] | None = None,
+        statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
-        self.next_round = round.index + 1
+        self._next_round = round.index + 1
 
     def heartbeat(self) -> None:
         return
@@ -111,9 +110,6 @@ class Rehearsal:
         return None
 
     def finish(self, state: EndState, message: str = "") -> None:
-        return
-
-    def release(self, message: str = "") -> None:
         return
 
     def __exit__(

@@ -1,114 +1,89 @@
-"""Which users are there, and which node answers for each."""
+"""Which users can be asked, and which node answers for each."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
-import flwr.app
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from numpy.typing import NDArray
 
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import QUERY_USERS, BadReply, read_users, write_users_query
-from fieldfare_flower.waits import give_up_after
+from fieldfare_server.run.replies import receive_replies
+from fieldfare_server.run.selection import Users
 
 MOST_USERS_PER_NODE = 20_000_000
-"""More pseudonyms than this in one reply are refused: 160 MB on the wire."""
-
-Indices = NDArray[np.int64]
-
-
-def replies_as_they_come(
-    grid: Grid, messages: Iterable[Message], timeout: float, tick: Callable[[], None] = lambda: None
-) -> Iterator[Message]:
-    """Send, then yield replies until all are there or `timeout` seconds are over.
-
-    Polls by itself, because Flower's own loop sleeps three seconds between polls: here after a quarter of the time
-    waited so far, and at last twice a second, for each look is a write to the SuperLink's database. `tick` is called
-    while waiting. Flower waits inside of a look for the rest of a reply that broke off on its way, by itself for
-    minutes: here until the deadline. One look begins after it, for the replies that came meanwhile.
-    """
-    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
-    deadline, pause = time.monotonic() + timeout, 0.02
-    while waiting:
-        before, left = len(waiting), deadline - time.monotonic()
-        give_up_after(pull_objects, max(left, 0.0))
-        for reply in grid.pull_messages(list(waiting)):
-            waiting.discard(reply.metadata.reply_to_message_id)
-            yield reply
-        tick()
-        if not waiting or left <= 0:
-            return
-        pause = 0.02 if len(waiting) < before else min(pause * 1.25, 0.5)
-        time.sleep(pause)
+"""A reply with more pseudonyms is refused: 160 MB on the wire."""
 
 
 class Roster:
-    """Users by index in the population, and the node that hosts each: the first node that claims a user has it."""
+    """Users by index in the population, and the node that hosts each: the first node that claims a user hosts it."""
 
-    def __init__(self, schema: Schema, run: str, register: Callable[[NDArray[np.uint64]], Indices]) -> None:
-        self._schema, self._run, self._register = schema, run, register
-        self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)  # Flower's node ids are 64 bits, 0 is nobody
+    def __init__(self, schema: Schema, run_id: str, register_users: Callable[[NDArray[np.uint64]], Users]) -> None:
+        """register_users: pseudonyms -> indices in the population, shape (n,), as the account answers."""
+        self._schema, self._run_id, self._register_users = schema, run_id, register_users
+        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
+        self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._asked: set[int] = set()
         self._online: set[int] = set()
-        self._available: Indices | None = None
+        self._available: Users | None = None
         self.refused: Counter[str] = Counter()
+        """Replies and claims that were not accepted, by reason."""
 
     def refresh(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
-        """Ask nodes that are new for their users; forget none, but only users of nodes online now are available.
+        """Ask new nodes for their users. Users of nodes that are offline stay known but are not available.
 
         `tick` is called while waiting: a node that is slow to answer must not cost the run its lease.
         """
         online = set(grid.get_node_ids())
         if online != self._online:
             self._online, self._available = online, None
-        new = sorted(self._online - self._asked)
-        queries = [Message(write_users_query(flwr.app, self._run), node, QUERY_USERS) for node in new]
+        new_nodes = sorted(self._online - self._asked)
+        queries = [Message(write_users_query(self._run_id), node, QUERY_USERS) for node in new_nodes]
         claims: list[tuple[int, NDArray[np.uint64]]] = []
-        for reply in replies_as_they_come(grid, queries, timeout, tick) if queries else ():
+        for reply in receive_replies(grid, queries, timeout, tick) if queries else ():
             if reply.has_error():
                 self.refused["error reply"] += 1
                 continue
             try:
-                users = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
+                names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
             except BadReply as error:
                 self.refused[error.reason] += 1
                 continue
             self._asked.add(reply.metadata.src_node_id)
-            claims.append((reply.metadata.src_node_id, users))
-        # Once a look, also when nobody is new: how often users are registered must not tell how many there are.
-        everybody = np.concatenate([users for _, users in claims]) if claims else np.zeros(0, np.uint64)
-        indices = self._register(everybody)
-        for node, users in claims:
-            mine, indices = indices[: users.size], indices[users.size :]
-            self._claim(node, users, mine)
+            claims.append((reply.metadata.src_node_id, names))
+        # Registered once per refresh, even when no node is new: under `add_remove` every registration leaves a row in
+        # the journal, and the number of rows must not tell how many users there are.
+        all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
+        indices = self._register_users(all_names)
+        for node, names in claims:
+            claimed, indices = indices[: names.size], indices[names.size :]
+            self._assign(node, names, claimed)
 
-    def _claim(self, node: int, users: NDArray[np.uint64], indices: Indices) -> None:
+    def _assign(self, node: int, names: NDArray[np.uint64], indices: Users) -> None:
         self._available = None
         if indices.size == 0:
             return
-        most = int(indices.max()) + 1
-        if most > self._owner.size:
-            grow = most - self._owner.size
-            self._owner = np.concatenate([self._owner, np.zeros(grow, np.uint64)])
-            self._name = np.concatenate([self._name, np.zeros(grow, np.uint64)])
-        gone = ~np.isin(self._owner[indices], np.fromiter(self._online, np.uint64))
-        mine = gone | (self._owner[indices] == 0)
-        self.refused["user claimed by two nodes"] += int((~mine).sum())
-        self._owner[indices[mine]] = node
-        self._name[indices[mine]] = users[mine]
+        missing = int(indices.max()) + 1 - self._owner.size
+        if missing > 0:
+            self._owner = np.concatenate([self._owner, np.zeros(missing, np.uint64)])
+            self._name = np.concatenate([self._name, np.zeros(missing, np.uint64)])
+        # A user moves to another node only when their first one is offline.
+        orphaned = ~np.isin(self._owner[indices], np.fromiter(self._online, np.uint64))
+        free = orphaned | (self._owner[indices] == 0)
+        self.refused["user claimed by two nodes"] += int((~free).sum())
+        self._owner[indices[free]] = node
+        self._name[indices[free]] = names[free]
 
-    def available(self) -> Indices:
+    def available(self) -> Users:
         """Indices of the users whose node is online, in the order of their pseudonyms.
 
-        Indices are given out in the order in which nodes happened to register; pseudonyms are the same in every
-        deployment, so a cohort drawn by position from this order is too.
+        Indices are given out in the order in which nodes happened to register. Pseudonyms are the same in every
+        deployment, and so is a cohort that is drawn by position from this order.
         """
         if self._available is None:
             online = np.isin(self._owner, np.fromiter(self._online, np.uint64)) & (self._owner != 0)
@@ -116,12 +91,12 @@ class Roster:
             self._available = order[online[order]]
         return self._available
 
-    def names(self, users: Indices) -> NDArray[np.uint64]:
+    def names(self, users: Users) -> NDArray[np.uint64]:
         """Pseudonyms of users (indices), shape (len(users),)."""
         return self._name[users]
 
-    def by_node(self, cohort: Indices) -> dict[int, tuple[Indices, NDArray[np.uint64]]]:
-        """For each node that hosts some of `cohort`: their indices and their names on the wire."""
+    def by_node(self, cohort: Users) -> dict[int, tuple[Users, NDArray[np.uint64]]]:
+        """For each node that hosts some of `cohort`: their indices and their pseudonyms."""
         if not cohort.size:
             return {}
         owners = self._owner[cohort]

@@ -1,17 +1,17 @@
-"""Who is asked to take part in a round: exactly the users that the plan's participation still allows.
+"""Who is asked to take part in a round: only users whom the plan's participation still allows.
 
-What the accountant assumes is enforced here, from realised participation, never assumed. Schemes:
+What the accountant assumes is enforced here, from realised participation. Schemes:
 
-- *single, min-separation* (one cohort of fixed size, uniformly among the users that are available and allowed);
-- *fixed order* (users are dealt to `period` places once a run; a round's cohort comes from one place);
-- *Poisson* (every available user independently with probability `rate`: cohorts vary in size, and are neither filled
-  up nor cut, for that would be another scheme than the one amplification was proven for);
-- *cyclic Poisson* (users are put into `groups` groups independently and uniformly once a run; the round's group is
-  sampled as above).
+- *single, min-separation*: one cohort of fixed size, uniformly among the users that are available and allowed;
+- *fixed order*: users are dealt to `period` places once in a run; a round's cohort comes from one place;
+- *Poisson*: every available user independently with probability `rate`. Cohorts vary in size. They are neither filled
+  up nor cut: that would be another scheme than the one for which amplification is proven;
+- *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
+  sampled as above.
 
-Randomness is what the caller derives from the run's key, so that a resumed run selects the same cohort. Where
-amplification is charged it must also be secret from whoever sees some of the cohorts: Poisson coins are cryptographic,
-never a generator's.
+The caller derives all randomness from the run's key, so that a resumed run selects the same cohort. Where amplification
+is charged, the randomness must also be secret from anyone who sees some of the cohorts: Poisson coins are therefore
+cryptographic, never a generator's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,32 +32,21 @@ Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]
 """Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
 
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
-"""n -> n secret uniforms on the grid 2^-53 in [0, 1), shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
+"""n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
 _BLOCK = 1 << 16
 
 
-class Availability(Protocol):
-    """Which users could be asked in a round; for simulations of users that come and go.
-
-    It must not depend on who was selected before: sampling earns nothing for users whose presence gives it away.
-    """
-
-    def __call__(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """For each of `users`, shape (n,): whether it is there in `round`."""
-        ...  # a protocol: implemented by models of availability
-
-
 @dataclass(frozen=True)
 class Standing:
-    """How many users are there and why the others may not take part. Public except under `add_remove`."""
+    """How many users may take part, and why the others may not. Public except under `add_remove`."""
 
     available: int
     eligible: int
     resting: int
-    """Took part too recently, or have another place in the order."""
+    """Users who took part too recently, or have another place in the order."""
     exhausted: int
-    """Took part as often as the plan allows."""
+    """Users who took part as often as the plan allows."""
 
 
 class NotEnoughUsers(Refused):
@@ -76,7 +65,7 @@ class NotEnoughUsers(Refused):
 
 
 class Selector:
-    """Chooses cohorts for one run. Holds no state that a resumed run would miss: places follow from the key."""
+    """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the key."""
 
     def __init__(
         self,
@@ -87,13 +76,16 @@ class Selector:
         *,
         order: np.random.Generator | None = None,
         fewest: int = 0,
-        availability: Availability | None = None,
     ) -> None:
-        """cohort: users wanted a round (for Poisson schemes only the mean's denominator, not a target).
+        """
+        Args:
+            cohort: users wanted in each round; for Poisson schemes only the mean's denominator, not a target.
+            over_selection: users asked per user wanted.
+            order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
+            fewest: a cohort of fewer users is refused (0: never).
 
-        over_selection: users asked per user wanted. order: a generator that depends on the run's key alone, needed by
-        fixed order and cyclic Poisson to place users. fewest: refuse a cohort of fewer users (0: never).
-        Raises `BadInput` for what cannot be enforced.
+        Raises:
+            BadInput: a scheme or number that cannot be enforced.
         """
         if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
             raise BadInput(f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation")
@@ -111,9 +103,8 @@ class Selector:
                 "1.0",
             )
         self.participation, self.rounds, self.cohort = participation, rounds, cohort
-        self.fewest, self.availability = fewest, availability
-        self.asked = math.ceil(cohort * over_selection)
-        """Users asked a round where enough may take part; Poisson schemes ask whom the coins say."""
+        self.fewest = fewest
+        self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
         self._places: _Places | None = None
         if isinstance(participation, FixedOrder | CyclicPoisson):
@@ -127,24 +118,28 @@ class Selector:
     ) -> Users:
         """The cohort of `round`: increasing distinct indices from `available`, all of them allowed to take part.
 
-        available: distinct user indices, int64 (n,). taken: the ledger's realised participation. generator, coins: from
-        the run's key and this round; coins for Poisson schemes, generator for all others. Uniform without replacement
-        among eligible users, O(cohort) where most are eligible; O(n) otherwise. Raises `NotEnoughUsers`; Poisson
-        schemes never do, their cohorts may be empty.
+        Uniform without replacement among eligible users. O(cohort) where most users are eligible; O(n) otherwise.
+
+        Args:
+            available: distinct user indices, int64 (n,).
+            taken: the ledger's realised participation.
+            generator: from the run's key and this round; for all schemes but Poisson.
+            coins: the same, for Poisson schemes.
+
+        Raises:
+            NotEnoughUsers: fewer than `fewest` users may take part. Never for Poisson schemes: a cohort may be empty.
         """
         if not 0 <= round < self.rounds:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
-        if self.availability is not None:
-            users = users[self.availability(round, users)]
         pool = self._in_place(round, users)
         if isinstance(self.participation, Poisson | CyclicPoisson):
-            # A coin belongs to a user: who else is there changes nobody's. On their grid the probability is rounded
-            # down, never above the rate that is charged.
-            mine = coins(int(pool.max(initial=-1)) + 1)[pool]
-            return np.sort(pool[mine + 2.0**-53 <= self.participation.rate])
+            # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
+            # never above the rate that is charged.
+            tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
+            return np.sort(pool[tossed + 2.0**-53 <= self.participation.rate])
         if pool.size > 8 * self.asked:
-            # Uniform distinct users in random order; the first eligible ones among them are a uniform cohort.
+            # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
             fit = drawn[self._eligible(round, *taken(drawn))]
             if fit.size >= self.asked:
@@ -173,15 +168,15 @@ class Selector:
     def _in_place(self, round: int, users: Users) -> Users:
         if self._places is None:
             return users
-        here: Users = users[self._places.of(users) == round % self._separation]
-        return here
+        placed: Users = users[self._places.of(users) == round % self._separation]
+        return placed
 
 
 class _Places:
-    """A fixed place in 0 .. n - 1 for every user index, from a seed; the same however many users there are.
+    """A fixed place in 0 .. n - 1 for every user index, from a seed; the same whatever the number of users.
 
-    balanced: every n consecutive indices are dealt one to each place, so cohorts are equal (fixed order). Otherwise
-    users are placed independently and uniformly, so that a user's absence changes nobody else's place in law.
+    balanced: of every n consecutive indices one is dealt to each place, so cohorts are equal (fixed order). Otherwise
+    users are placed independently and uniformly, so a user's absence does not change the law of another user's place.
     """
 
     def __init__(self, places: int, seed: int, balanced: bool) -> None:
@@ -204,11 +199,18 @@ class _Places:
         return np.asarray(generator.permuted(hands, axis=1).reshape(-1), dtype=np.int32)
 
 
-def require_possible(participation: Participation, rounds: int, cohort: int, users: int) -> None:
-    """Refuse a plan that needs more participations than `users` users may give. Raises `BadInput`.
+def users_asked(cohort: int, over_selection: float) -> int:
+    """How many users are asked so that `cohort` of them report. Poisson schemes ask those whom the coins choose."""
+    return math.ceil(cohort * over_selection)
 
-    Rounds of `cohort` users each are needed, and in any `separation` consecutive rounds a user takes part once.
-    Poisson schemes always run.
+
+def require_possible(participation: Participation, rounds: int, cohort: int, users: int) -> None:
+    """Refuse a plan that needs more participations than `users` users may give. Poisson schemes always run.
+
+    Every round needs `cohort` users, and a user takes part once in any `separation` consecutive rounds.
+
+    Raises:
+        BadInput: with the largest cohort that is possible.
     """
     if isinstance(participation, Poisson | CyclicPoisson):
         return

@@ -2,22 +2,20 @@
 
     select -> open (durable) -> send -> aggregate -> [void] -> privatise -> step -> checkpoint -> commit -> release
 
-It is not a wrapper of FedAvg: a private sum needs a fixed denominator, clipping by name, replies that cannot hurt, a
-charge that is durable before anything is seen, and an end that still returns the last model. Nothing derived from
-users' data leaves this module but the privatised parameters, and those only after their charge is committed (I1).
+It does not wrap FedAvg: a private sum needs a fixed denominator, aggregation by parameter name, replies that can do no
+harm, a charge that is durable before any model is seen, and an end that returns the last model. Nothing derived from
+users' data leaves this module except privatised parameters, and those only after their charge is committed (I1).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import flwr.app
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -25,15 +23,17 @@ from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_flower import logs
 from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_server import faults
+from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.roster import Indices, Roster, replies_as_they_come
+from fieldfare_server.run.replies import receive_replies
+from fieldfare_server.run.selection import Users
 from fieldfare_server.run.session import Session
 
 log = logging.getLogger("fieldfare.strategy")
 
 NODE_POLL = 1.0
-"""Seconds between looks for nodes that are not there yet."""
+"""Seconds between looks for nodes that are not online yet."""
 PAUSE_POLL = 0.5
 """Seconds between looks at a paused run's request."""
 MOST_VOIDS = 20
@@ -42,12 +42,12 @@ MOST_VOIDS = 20
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What may be told of a committed round: public, or post-processing of what was released and charged."""
+    """What may be shown of a committed round: public, or post-processing of what was released and charged."""
 
     round: int
     rounds: int
     cohort: int | None
-    """Users asked; None under `add_remove`, where a count of users is secret. So is `reports`."""
+    """Users asked. None under `add_remove`, where a count of users is secret; so is `reports`."""
     reports: int | None
     epsilon: float
     epsilon_limit: float
@@ -56,16 +56,19 @@ class RoundReport:
     noise_std: float
 
 
-@dataclass
-class _Attempt:
-    """One attempt at one round, between its opening and its commit."""
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """One attempt at one round, from its opening in the ledger to its commit or void."""
 
-    opened: Any
-    occasion: Occasion
-    cohort: Indices
+    opened: OpenRound
+    cohort: Users
+    """Users selected, as indices, shape (n,)."""
+    asked: Mapping[int, Users]
+    """By node id: the users of the cohort that this node is asked to train."""
+    messages: list[Message]
+    """One instruction for each node in `asked`."""
     sum: Aggregate
-    asked: dict[str, tuple[int, Indices]]
-    reported: list[Indices]
+    """Raw. It grows with every reply."""
 
 
 class FieldfareStrategy(Strategy):
@@ -77,22 +80,20 @@ class FieldfareStrategy(Strategy):
     """
 
     def __init__(self, session: Session, on_round: Callable[[RoundReport], None] = lambda report: None) -> None:
+        """on_round: called after each commit."""
         self.session = session
         self._on_round = on_round
-        self._roster = Roster(session.schema, session.account.id, session.account.register_users)
-        self._attempt: _Attempt | None = None
+        self._voids = 0
+        """Consecutive void attempts at the next round, in this process."""
+        self._attempt: Attempt | None = None
+        """Between Flower's `configure_train` and `aggregate_train`; `start` passes the attempt itself."""
 
     def summary(self) -> None:
         """Log the plan's public shape."""
-        s = self.session
-        log.info(
-            "run %s: %d rounds of %d users, %s noise, multiplier %.4g",
-            s.account.id,
-            s.plan.run.rounds,
-            s.plan.run.cohort,
-            s.cost.mechanism.kind if s.cost else "no",
-            s.noise_multiplier,
-        )
+        session, run = self.session, self.session.plan.run
+        noise = (session.cost.mechanism.kind if session.cost else "no", session.noise_multiplier)
+        shape = (session.account.id, run.rounds, run.cohort, *noise)
+        log.info("run %s: %d rounds of %d users, %s noise, multiplier %.4g", *shape)
 
     def start(
         self,
@@ -106,180 +107,210 @@ class FieldfareStrategy(Strategy):
     ) -> Result:
         """Run from the session's next round to the plan's last, and return the last committed model.
 
-        The plan decides rounds, timeout and settings: the other arguments exist for Flower's signature, and what they
-        say is not used. An exhausted budget or a stop request ends the run with its last committed model; an
-        interruption (Ctrl-C, vanished nodes) raises `Interrupted` and leaves a run that can be resumed.
+        The plan decides rounds, timeout and settings. The other arguments complete Flower's signature and are not
+        used. A stop request ends the run with its last committed model.
+
+        Raises:
+            BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
+            BadInput: the released model is not finite; the run has ended.
+            Interrupted: Ctrl-C, or nodes that vanished; the run can be resumed.
         """
-        s, voids = self.session, 0
-        require_simulated(s.plan, grid)
-        if s.crowd is not None:
-            s.crowd.names = self._roster.names
-        with logs.about(s.account.id):
+        session, plan = self.session, self.session.plan
+        require_simulated(plan, grid)
+        with logs.about(session.account.id):
             self.summary()
         try:
-            while s.next_round < s.plan.run.rounds:
-                request = s.account.request()
+            while session.next_round < plan.run.rounds:
+                # Obey the ledger: an officer may stop or pause the run between two rounds.
+                request = session.account.request()
                 if request == "stop":
-                    s.finish("stopped", "stopped on request")
-                    return self._result()
+                    session.finish("stopped", "stopped on request")
+                    return Result(arrays=self._model_record())
                 if request == "pause":
-                    s.heartbeat()
+                    session.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
-                with logs.about(s.account.id, s.next_round):
-                    voids = 0 if self._round(grid) else voids + 1
-                if not bool(torch.isfinite(s.params).all()):
-                    # It is released and charged; training on would only spend more.
-                    s.finish("failed", f"the model was not finite any more after round {s.next_round - 1}")
-                    raise BadInput(
-                        f"server_optimizer and client learning rates of run {s.account.id}",
-                        f"the released model diverged: it is not finite after round {s.next_round - 1}.",
-                        "smaller learning rates",
-                    )
-                if voids >= MOST_VOIDS:
-                    raise Interrupted(
-                        f"run {s.account.id}: {voids} rounds in a row had fewer than {s.plan.report_goal} reports; "
-                        "nothing was released or charged for them. Resume when nodes are back."
-                    )
+                with logs.about(session.account.id, session.next_round):
+                    self.run_round(grid)
+                self._require_finite_model()
+                self._require_answering_nodes()
         except BudgetRefused as refusal:
-            s.finish("exhausted", str(refusal))
+            session.finish("exhausted", str(refusal))
             raise
         except KeyboardInterrupt:
-            # Leaving the session gives the lease back; the ledger keeps the reservation for whoever resumes.
+            # Leaving the session gives the lease back; the ledger keeps the reservation for the resumed run.
             raise Interrupted(
-                f"run {s.account.id} was interrupted after {s.next_round} of {s.plan.run.rounds} rounds. "
-                f"Continue it with --resume {s.account.id}."
+                f"run {session.account.id} was interrupted after {session.next_round} of {plan.run.rounds} rounds. "
+                f"Continue it with --resume {session.account.id}."
             ) from None
-        s.finish("done", "all rounds committed")
-        return self._result()
+        session.finish("done", "all rounds committed")
+        return Result(arrays=self._model_record())
 
-    def _result(self) -> Result:
-        return Result(arrays=ArrayRecord({k: flwr.app.Array(v) for k, v in self.session.released().items()}))
-
-    def _round(self, grid: Grid) -> bool:
-        """One attempt at the next round; whether it was committed."""
-        s = self.session
-        messages = list(self.configure_train(s.next_round + 1, ArrayRecord(), ConfigRecord(), grid))
+    def run_round(self, grid: Grid) -> bool:
+        """One attempt at the next round; returns whether it was committed."""
+        # Select the cohort, open the round in the ledger, and address the nodes that host the cohort.
+        attempt = self._open_attempt(self._select_cohort(grid))
         faults.point("strategy.sent")
-        replies = replies_as_they_come(grid, messages, s.plan.run.round_timeout, s.heartbeat)
-        arrays, _ = self.aggregate_train(s.next_round + 1, replies)
-        return arrays is not None
+        # Send, and sum each reply as it arrives.
+        timeout = self.session.plan.run.round_timeout
+        reported = self._sum_replies(attempt, receive_replies(grid, attempt.messages, timeout, self.session.heartbeat))
+        faults.point("strategy.aggregated")
+        # Privatise, step, checkpoint, commit and release; or void the round.
+        return self._close_attempt(attempt, reported)
+
+    # -- Flower's interface: the same round in two calls ------------------------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Select the cohort, open the round in the ledger, and address the nodes that host it."""
-        s = self.session
-        cohort = self._cohort(grid)
-        faults.point("strategy.selected")
-        opened = s.account.open_round(cohort)
-        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
-        occasion = Occasion(s.account.id, opened.index, opened.attempt)
-        points, weights, shares, batches = s.points()
-        # Encoded once, shared by all messages: a message costs one reference, not one model.
-        point_arrays = tuple(s.schema.arrays(point) for point in points)
-        encoded = write_points(flwr.app, point_arrays)
-        total = s.aggregate(occasion, shares)
-        self._attempt = _Attempt(opened, occasion, cohort, total, {}, [])
-        batches = opened.index if batches is None else batches
-        answering = cohort if s.crowd is None else s.crowd.answers(opened.index, cohort)
-        for node, (indices, names) in self._roster.by_node(answering).items():
-            instruction = TrainInstruction(
-                occasion, point_arrays, weights, names, s.settings(), queries=len(shares), batches=batches
-            )
-            message = Message(
-                instruction.write(flwr.app, encoded),
-                node,
-                TRAIN,
-                group_id=f"{s.account.id}/{opened.index}",  # for the lines that a node logs
-                ttl=s.plan.run.round_timeout + 60.0,
-            )
-            self._attempt.asked[str(node)] = (node, indices)
-            yield message
-
-    def _cohort(self, grid: Grid) -> Indices:
-        """Select once enough users are there to make a round worth opening; wait for them up to the round's timeout."""
-        s, run = self.session, self.session.plan.run
-        needed = run.min_available if run.min_available is not None else (1 if s.plan.samples else run.cohort)
-        deadline = time.monotonic() + run.round_timeout
-        while True:
-            self._roster.refresh(grid, run.round_timeout, s.heartbeat)
-            available = self._roster.available()
-            enough = available.size >= needed
-            cohort = s.select(available) if enough else available[:0]
-            if (enough and cohort.size >= s.plan.report_goal) or time.monotonic() >= deadline:
-                return cohort
-            s.heartbeat()
-            time.sleep(NODE_POLL)
+        """Select the cohort, open the round in the ledger, and address the nodes that host the cohort."""
+        self._attempt = self._open_attempt(self._select_cohort(grid))
+        return self._attempt.messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Sum what arrives, then privatise, step, checkpoint, commit and release - or void the round.
+        """Sum the replies, then commit the round or void it.
 
         Returns the released parameters, or None where too few users reported. Never returns metrics of clients.
         """
-        s, attempt = self.session, self._attempt
+        attempt, self._attempt = self._attempt, None
         if attempt is None:
             raise RuntimeError("aggregate_train without configure_train")
-        self._attempt = None
-        self._sum(attempt, replies)
+        reported = self._sum_replies(attempt, replies)
         faults.point("strategy.aggregated")
-        if attempt.sum.users < s.plan.report_goal:
-            s.account.void_round(
-                attempt.opened,
-                f"{attempt.sum.users} reports, {s.plan.report_goal} needed",
-                reports=attempt.sum.users,
-                rejects=dict(attempt.sum.rejects),
-            )
-            s.voids += 1
-            # Under add_remove a count of reports is a count of users, and those are the secret.
-            secret = s.plan.privacy.adjacency == "add_remove"
-            log.warning("round %d void: %s reports", attempt.opened.index, "too few" if secret else attempt.sum.users)
-            return None, None
-        s.release(attempt.opened, attempt.sum, attempt.reported)
-        self._on_round(self._report(attempt))
-        return self._result().arrays, None
-
-    def _report(self, attempt: _Attempt) -> RoundReport:
-        s = self.session
-        secret = s.plan.privacy.adjacency == "add_remove"
-        return RoundReport(
-            round=attempt.opened.index,
-            rounds=s.plan.run.rounds,
-            cohort=None if secret else int(attempt.cohort.size),
-            reports=None if secret else attempt.sum.users,
-            epsilon=s.epsilon(),
-            epsilon_limit=s.cost.epsilon if s.cost else 0.0,
-            score_name=s.task.score_name,
-            score=s.score.get(s.task.score_name),
-            noise_std=s.noise_std,
-        )
-
-    def _sum(self, attempt: _Attempt, replies: Iterable[Message]) -> None:
-        waiting = dict(attempt.asked)
-        for reply in replies:
-            if reply.has_error():
-                attempt.sum.reject("error reply")
-                continue
-            # By the node that answered, once: a second reply of the same node is a duplicate, another node's is stray.
-            node = waiting.pop(str(reply.metadata.src_node_id), None)
-            if node is None:
-                attempt.sum.reject("duplicate or stray reply")
-                continue
-            if attempt.sum.add(reply.content, sent=int(node[1].size)):
-                attempt.reported.append(node[1])
-            if not self.session.plan.samples and attempt.sum.users >= self.session.plan.run.cohort:
-                # Over-selection: who comes later is neither summed nor counted as a participant. A Poisson cohort is
-                # never cut: one user's presence would then decide whether another one is summed.
-                return
+        return (self._model_record() if self._close_attempt(attempt, reported) else None), None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No client is ever asked to evaluate: its answer would be users' data outside of the guarantee."""
+        """None: a client's evaluation would be users' data outside of the guarantee."""
         return ()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Nothing: see `configure_evaluate`."""
         return None
+
+    # -- the parts of a round -------------------------------------------------------------------------------------
+
+    def _select_cohort(self, grid: Grid) -> Users:
+        """Wait, up to the round's timeout, for enough users to make a round worth opening; then select."""
+        session, plan, cohorts = self.session, self.session.plan, self.session.cohorts
+        needed = plan.run.min_available
+        if needed is None:
+            needed = 1 if plan.samples else plan.run.cohort
+        deadline = time.monotonic() + plan.run.round_timeout
+        while True:
+            cohorts.roster.refresh(grid, plan.run.round_timeout, session.heartbeat)
+            available = cohorts.roster.available()
+            enough = available.size >= needed
+            cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+            if (enough and cohort.size >= plan.report_goal) or time.monotonic() >= deadline:
+                faults.point("strategy.selected")
+                return cohort
+            session.heartbeat()
+            time.sleep(NODE_POLL)
+
+    def _open_attempt(self, cohort: Users) -> Attempt:
+        """Open the round, durably, before anything of it is sent; then write one message for each node."""
+        session, plan, rounds = self.session, self.session.plan, self.session.rounds
+        opened = session.account.open_round(cohort)
+        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
+        occasion = Occasion(session.account.id, opened.index, opened.attempt)
+        points, weights, shares, batches = rounds.points()
+        batches = opened.index if batches is None else batches
+        arrays = tuple(session.schema.arrays(point) for point in points)
+        # Encoded once and shared: a message costs one reference, not one model.
+        encoded = write_points(arrays)
+        asked: dict[int, Users] = {}
+        messages: list[Message] = []
+        by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
+        for node, (users, names) in by_node.items():
+            instruction = TrainInstruction(occasion, arrays, weights, names, rounds.settings(), len(shares), batches)
+            content = instruction.write(encoded)
+            # The group id appears in the lines that the node logs.
+            group = f"{session.account.id}/{opened.index}"
+            messages.append(Message(content, node, TRAIN, ttl=plan.run.round_timeout + 60.0, group_id=group))
+            asked[node] = users
+        return Attempt(opened, cohort, asked, messages, rounds.empty_sum(occasion, shares))
+
+    def _sum_replies(self, attempt: Attempt, replies: Iterable[Message]) -> list[Users]:
+        """Sum the replies as they arrive; returns the users that the sum includes, one array for each node."""
+        plan = self.session.plan
+        waiting = dict(attempt.asked)
+        reported: list[Users] = []
+        for reply in replies:
+            if reply.has_error():
+                attempt.sum.reject("error reply")
+                continue
+            # Each reply counts once, under the node that sent it: a second reply of a node is a duplicate, and a reply
+            # of a node that was not asked is stray.
+            users = waiting.pop(reply.metadata.src_node_id, None)
+            if users is None:
+                attempt.sum.reject("duplicate or stray reply")
+                continue
+            if attempt.sum.add(reply.content, sent=int(users.size)):
+                reported.append(users)
+            if not plan.samples and attempt.sum.users >= plan.run.cohort:
+                # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
+                # never cut: one user's presence would then decide whether another user is summed.
+                break
+        return reported
+
+    def _close_attempt(self, attempt: Attempt, reported: list[Users]) -> bool:
+        """Commit the round, or void it where too few users reported; returns whether it was committed."""
+        session, total, needed = self.session, attempt.sum, self.session.plan.report_goal
+        if total.users < needed:
+            reason = f"{total.users} reports, {needed} needed"
+            session.account.void_round(attempt.opened, reason, reports=total.users, rejects=dict(total.rejects))
+            self._voids += 1
+            count = "too few" if self._counts_are_secret else total.users
+            log.warning("round %d void: %s reports", attempt.opened.index, count)
+            return False
+        session.rounds.commit_round(attempt.opened, total, reported)
+        self._voids = 0
+        self._on_round(self._report_round(attempt))
+        return True
+
+    def _report_round(self, attempt: Attempt) -> RoundReport:
+        session, released, secret = self.session, self.session.released, self._counts_are_secret
+        return RoundReport(
+            round=attempt.opened.index,
+            rounds=session.plan.run.rounds,
+            cohort=None if secret else int(attempt.cohort.size),
+            reports=None if secret else attempt.sum.users,
+            epsilon=session.epsilon(),
+            epsilon_limit=session.cost.epsilon if session.cost else 0.0,
+            score_name=session.task.score_name,
+            score=released.score.get(session.task.score_name),
+            noise_std=released.noise_std,
+        )
+
+    @property
+    def _counts_are_secret(self) -> bool:
+        """Under add_remove a count of reports is a count of users, and those are the secret."""
+        return self.session.plan.privacy.adjacency == "add_remove"
+
+    def _model_record(self) -> ArrayRecord:
+        return ArrayRecord({name: Array(value) for name, value in self.session.model_arrays().items()})
+
+    def _require_finite_model(self) -> None:
+        """End a run whose model diverged. The model is released and charged; further training would only spend more."""
+        session = self.session
+        if bool(torch.isfinite(session.params).all()):
+            return
+        last = session.next_round - 1
+        session.finish("failed", f"the model was not finite any more after round {last}")
+        raise BadInput(
+            f"server_optimizer and client learning rates of run {session.account.id}",
+            f"the released model diverged: it is not finite after round {last}.",
+            "smaller learning rates",
+        )
+
+    def _require_answering_nodes(self) -> None:
+        if self._voids >= MOST_VOIDS:
+            few = f"{self._voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
+            raise Interrupted(
+                f"run {self.session.account.id}: {few}; nothing was released or charged for them. Resume when nodes "
+                "are back."
+            )

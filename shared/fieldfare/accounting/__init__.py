@@ -1,7 +1,7 @@
 """Sensitivity and noise in, privacy out: conversions, composition, charges and calibration."""
 
 from fieldfare.accounting.calibrate import calibrate
-from fieldfare.accounting.charge import Amplification, amplification, bandwidth, charge_for, require_valid
+from fieldfare.accounting.charge import Amplification, amplification, charge_for, require_valid
 from fieldfare.accounting.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
@@ -19,7 +19,6 @@ __all__ = [
     "PrivacyLoss",
     "SampledGaussian",
     "amplification",
-    "bandwidth",
     "calibrate",
     "charge_for",
     "gaussian_delta",

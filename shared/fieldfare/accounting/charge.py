@@ -28,17 +28,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian, refusal
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
-from fieldfare.mechanisms.independent import Independent
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import Adjacency, CyclicPoisson, Participation, Poisson, Single, adjacency_factor
-
-_LARGEST_MATRIX = 2048
 
 
 @dataclass(frozen=True)
@@ -61,31 +55,11 @@ def amplification(mechanism: Mechanism, participation: Participation, adjacency:
         return Amplification(False, "users are not sampled independently of each other")
     if adjacency != "add_remove":
         return Amplification(False, f"sampling earns nothing under adjacency {adjacency!r}; it does under 'add_remove'")
-    bands = bandwidth(mechanism)
+    bands = mechanism.bandwidth()
     if bands is None or bands > groups:
         width = "a strategy that is not banded" if bands is None else f"a strategy of {bands} bands"
         return Amplification(False, f"{width} with {groups} group(s); it needs at most as many bands as groups")
     return Amplification(True, f"{bands} band(s), {groups} group(s), rate {rate}", rate, groups)
-
-
-def bandwidth(mechanism: Mechanism) -> int | None:
-    """Most rows, counted from the diagonal down, that a column of C reaches; None if C is not known to be banded.
-
-    Read off the real coefficients of C, never from the name of the mechanism.
-    """
-    if isinstance(mechanism, Independent):
-        return 1
-    if isinstance(mechanism, ToeplitzMechanism):
-        return int(np.flatnonzero(mechanism.strategy_coefs)[-1]) + 1
-    if mechanism.rounds > _LARGEST_MATRIX:
-        return None
-    matrix = mechanism.strategy_matrix(mechanism.rounds)
-    if matrix.shape[0] != matrix.shape[1]:
-        return None
-    rows, columns = np.nonzero(matrix)
-    if (rows < columns).any():
-        return None
-    return int((rows - columns).max()) + 1
 
 
 def charge_for(

@@ -17,18 +17,15 @@ Under `add_remove` participation is secret, so the run is charged the worst case
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from fieldfare.accounting import PrivacyLoss, charge_for
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
-from fieldfare.mechanisms.independent import Independent
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import (
     Adjacency,
     CyclicPoisson,
@@ -42,11 +39,7 @@ from fieldfare.participation import (
 from fieldfare.participation_record import ParticipationRecord
 
 Users: TypeAlias = NDArray[np.int64]
-Products: TypeAlias = Callable[[int], tuple[float, NDArray[np.float64]]]
-"""t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero."""
 
-_DIRECT = 4_000_000
-"""Products for one round up to which they are summed directly; beyond, by FFT with its rounding added on top."""
 _PLANNED_POINTS = 64
 """For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
 
@@ -75,7 +68,7 @@ class RealisedCharge:
         self.rounds = 0
         """Rounds charged so far are below this."""
         self._realised = adjacency != "add_remove"
-        self._products = _products(mechanism)
+        self._products = mechanism.column_products()
         fast = self._products is not None
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
@@ -230,29 +223,3 @@ def _may_follow(
     if isinstance(participation, FixedOrder | CyclicPoisson):
         fits &= (count == 0) | ((round - last) % separation == 0)
     return np.asarray(fits & (count < most), dtype=np.bool_)
-
-
-def _products(mechanism: Mechanism) -> Products | None:
-    if isinstance(mechanism, Independent):
-        return lambda round: (1.0, np.empty(0))
-    if not isinstance(mechanism, ToeplitzMechanism):
-        return None
-    coefs = mechanism.strategy_coefs
-    horizon = len(coefs)
-    reach = int(np.flatnonzero(coefs)[-1])
-    energy = np.cumsum(np.square(coefs))
-
-    def products(round: int) -> tuple[float, NDArray[np.float64]]:
-        own, most = coefs[: horizon - round], min(round, reach)
-        out = np.zeros(round)
-        if most:
-            # <C_{t-l}, C_t> = sum_{v < T-t} c_v c_{v+l} for the lags l = 1, ..., most.
-            whole = coefs[: min(horizon, own.size + most)]
-            if own.size * most <= _DIRECT:
-                lagged = np.correlate(whole, own, mode="valid")
-            else:
-                lagged = np.abs(fftconvolve(whole, own[::-1], mode="valid")) + 1e-13 * energy[-1]
-            out[round - most :] = np.abs(lagged[1 : most + 1])[::-1]
-        return float(energy[horizon - round - 1]), out
-
-    return products

@@ -1,1 +1,1 @@
-"""Machine parts of mechanisms: factorizations, their patterns and their objectives. Arrays in, arrays out."""
+"""The arithmetic of mechanisms: factorizations, sensitivities over patterns, objectives. Arrays in, arrays out."""

@@ -1,4 +1,4 @@
-"""Dyadic nodes: which there are, in what order they close, and how a range of rounds is put together from them.
+"""Dyadic nodes: the order in which they close, and how a range of rounds is composed of them.
 
 Rounds are 1-based in this file only, as in the literature: a node of height h is [a 2^h + 1, (a + 1) 2^h], and it
 *closes* in round (a + 1) 2^h. `compose` is COMPOSE of Tran and Cutkosky, "Momentum Aggregation for Private Non-convex
@@ -18,19 +18,21 @@ Node = tuple[int, int]
 def compose(first: int, last: int) -> list[Node]:
     """The fewest disjoint dyadic nodes whose union is [first, last], from left to right.
 
-    At most 2 (1 + ceil(log2(last - first + 1))) of them (Proposition 18); for first = 1 exactly as many as `last` has
-    one bits. Raises `BadInput` unless 1 <= first <= last.
+    At most 2 (1 + ceil(log2(last - first + 1))) of them (Proposition 18); for first = 1 as many as `last` has one bits.
+
+    Raises:
+        BadInput: not 1 <= first <= last.
     """
     if not 1 <= first <= last:
         raise BadInput(f"rounds [{first}, {last}]", "need 1 <= first <= last.", f"[1, {max(last, 1)}]")
-    found = []
+    parts = []
     while first <= last:
         fits = (last - first + 1).bit_length() - 1
         aligned = height_of(first - 1) if first > 1 else fits
         size = 1 << min(fits, aligned)
-        found.append((first, first + size - 1))
+        parts.append((first, first + size - 1))
         first += size
-    return found
+    return parts
 
 
 def height_of(t: int) -> int:
@@ -50,5 +52,5 @@ def nodes(rounds: int) -> Iterator[Node]:
 
 
 def node_count(rounds: int) -> int:
-    """How many nodes close by round `rounds` >= 0; also the index of the leaf of round `rounds` + 1."""
+    """How many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds` + 1."""
     return 2 * rounds - rounds.bit_count()

@@ -1,4 +1,4 @@
-"""The patterns of a participation, when there are few enough to try them all."""
+"""All patterns of a participation, where they are few enough to try each one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation
 
 _MOST = 20_000
+"""Most patterns that are listed."""
 
 
 def in_step_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]] | None:
     """Every pattern of a fixed (or cyclic) order that no other contains, 0-based, or None.
 
     None for other participations, and for orders capped below their length with more than 20 000 patterns. A cost
-    that never falls when a round is added to a pattern has its maximum among these.
+    that never falls when a pattern gains a round has its maximum among these.
     """
     if not isinstance(participation, FixedOrder | CyclicPoisson):
         return None
@@ -31,12 +32,12 @@ def few_patterns(participation: Participation, rounds: int) -> list[tuple[int, .
     if not isinstance(participation, MinSeparation):
         return in_step_patterns(participation, rounds)
     b, k = participation.separation_and_count(rounds)
-    found = list(itertools.islice(_separated(0, rounds, b, k), _MOST + 1))
-    return found if len(found) <= _MOST else None
+    patterns = list(itertools.islice(_separated(0, rounds, b, k), _MOST + 1))
+    return patterns if len(patterns) <= _MOST else None
 
 
 def _separated(start: int, rounds: int, separation: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Non-empty patterns in [start, rounds)."""
+    """Non-empty patterns in [start, rounds) of at most `count` rounds that are `separation` apart."""
     for first in range(start, rounds):
         yield (first,)
         if count > 1:

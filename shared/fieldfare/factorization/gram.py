@@ -10,46 +10,49 @@
 - minimum separation b (Choquette-Choo et al. 2023a, "(Amplified) Banded Matrix Factorization"): X_ii = 1 and X_ij = 0
   for |i - j| >= b, so that C has b bands.
 
-**Method.** L-BFGS over X itself, directions projected onto the constraints, steps halved until X stays positive
+**Method.** L-BFGS over X, with directions projected onto the constraints and steps halved until X stays positive
 definite. One step is a Cholesky factorisation, an inverse and a symmetric product: 2 T^3 operations. Near the optimum
-X^-1 A^T A X^-1 is nearly diagonal, and X is in the cosine basis, with values l_j ~ 1 / (2 sin(theta_j / 2)), so the
-Hessian is nearly D -> X^-1 D + D X^-1; its inverse there, l_i l_j / (l_i + l_j), costs two fast cosine transforms and
-makes the number of steps (30 to 60 for one participation) nearly independent of T. The maximum over t is reached
-through p-norms of growing p.
+X^-1 A^T A X^-1 is nearly diagonal, and so is X in the cosine basis, with values l_j ~ 1 / (2 sin(theta_j / 2)). The
+Hessian is then nearly D -> X^-1 D + D X^-1. Its inverse in that basis, l_i l_j / (l_i + l_j), costs two fast cosine
+transforms and makes the number of steps (30 to 60 for one participation) nearly independent of T. The maximum over t is
+reached through p-norms of growing p.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.fft import dctn
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from fieldfare.arrays import Floats, Indices
+from fieldfare.factorization.objective import Objective
 
-    Array = NDArray[np.float64]
-
-Objective = Literal["mean", "max"]
 _MEMORY = 6
+"""Pairs of steps and gradient changes that L-BFGS keeps."""
 _STEPS = 400
 _TOLERANCE = 3e-7
-"""Relative gain of a step below which, three times in a row, the search ends."""
+"""The search ends after three steps in a row whose relative gain is smaller."""
 _POWERS = (8.0, 32.0, 128.0, 512.0)
+"""The p-norms that approach the maximum, one after the other."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Which X are allowed: entries outside `free`, shape (T, T) of 0 and 1, keep their start; the diagonal keeps its
-    start too, or with `classes`, shape (T,), the sum over each class."""
+    """Which X are allowed.
 
-    free: Array
-    classes: NDArray[np.int64] | None
+    Args:
+        free: shape (T, T) of 0 and 1; entries off the diagonal where it is 0 keep their start.
+        classes: None where the diagonal keeps its start; else the class of each round, shape (T,), and the sum of the
+            diagonal over each class keeps its start.
+    """
 
-    def project(self, direction: Array) -> Array:
+    free: Floats
+    classes: Indices | None
+
+    def project(self, direction: Floats) -> Floats:
         """Orthogonal projection of a symmetric matrix onto the directions that keep the constraint, in place."""
         diagonal = np.diag(direction).copy()
         direction *= self.free
@@ -77,7 +80,7 @@ def banded(rounds: int, bands: int) -> Constraint:
     return Constraint(((lag > 0) & (lag < bands)).astype(np.float64), None)
 
 
-def start(rounds: int, bands: int, diagonal: Array) -> Array:
+def start(rounds: int, bands: int, diagonal: Floats) -> Floats:
     """Gram matrix of the square-root Toeplitz matrix cut to `bands` bands, with the given diagonal, shape (rounds,)."""
     k = np.arange(1, min(bands, rounds))
     c = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
@@ -90,7 +93,7 @@ def start(rounds: int, bands: int, diagonal: Array) -> Array:
     return gram
 
 
-def minimise(gram: Array, constraint: Constraint, objective: Objective) -> Array:
+def minimise(gram: Floats, constraint: Constraint, objective: Objective) -> Floats:
     """The X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse than it."""
     if objective == "mean":
         return _Search(constraint, 1.0, _TOLERANCE).run(gram)
@@ -102,7 +105,7 @@ def minimise(gram: Array, constraint: Constraint, objective: Objective) -> Array
     return best
 
 
-def prefix_errors(gram: Array) -> Array:
+def prefix_errors(gram: Floats) -> Floats:
     """a_t^T X^-1 a_t, shape (T,): the squared row norms of A B."""
     value = _prefix_parts(gram)
     if value is None:
@@ -110,7 +113,7 @@ def prefix_errors(gram: Array) -> Array:
     return value[0]
 
 
-def _prefix_parts(gram: Array) -> tuple[Array, Array] | None:
+def _prefix_parts(gram: Floats) -> tuple[Floats, Floats] | None:
     """(errors, A X^-1), or None where X is not positive definite."""
     factor, failed = dpotrf(gram.T, lower=1, clean=0)
     if failed:
@@ -132,20 +135,22 @@ class _Search:
         n = len(constraint.free)
         spectrum = 1.0 / (2.0 * np.sin(np.pi * (np.arange(n) + 0.5) / (2 * n)))
         self.weights = np.multiply.outer(spectrum, spectrum) / np.add.outer(spectrum, spectrum)
-        self.pairs: list[tuple[Array, Array, float]] = []
+        self.pairs: list[tuple[Floats, Floats, float]] = []
         self.scale = 0.0
 
-    def run(self, gram: Array) -> Array:
-        found = self.value(gram)
-        if found is None:
+    def run(self, gram: Floats) -> Floats:
+        """The end of the search from the feasible `gram`. Raises `LinAlgError` where that is not positive definite."""
+        start = self.value(gram)
+        if start is None:
             raise np.linalg.LinAlgError("the start is not positive definite")
-        value, gradient = found
+        value, gradient = start
         small = 0
         for _ in range(_STEPS):
             direction = self.direction(gradient)
             slope = float(np.vdot(gradient, direction))
             if not slope < 0:
                 break
+            # The first direction has no scale yet: move no entry by more than a tenth of the least diagonal entry.
             step = 1.0 if self.pairs else 0.1 * float(np.diag(gram).min()) / max(float(np.abs(direction).max()), 1e-300)
             tried = self.search(gram, value, slope, direction, step)
             if tried is None:
@@ -162,17 +167,17 @@ class _Search:
         return gram
 
     def search(
-        self, gram: Array, value: float, slope: float, direction: Array, step: float
-    ) -> tuple[float, float, Array] | None:
+        self, gram: Floats, value: float, slope: float, direction: Floats, step: float
+    ) -> tuple[float, float, Floats] | None:
         """The first of step, step / 2, ... that gains enough (Armijo); None when none does."""
         for _ in range(40):
-            found = self.value(gram + step * direction)
-            if found is not None and found[0] <= value + 1e-4 * step * slope:
-                return step, *found
+            trial = self.value(gram + step * direction)
+            if trial is not None and trial[0] <= value + 1e-4 * step * slope:
+                return step, *trial
             step /= 2
         return None
 
-    def value(self, gram: Array) -> tuple[float, Array] | None:
+    def value(self, gram: Floats) -> tuple[float, Floats] | None:
         """The objective and its projected gradient -X^-1 A^T diag(w) A X^-1, or None outside the domain."""
         parts = _prefix_parts(gram)
         if parts is None:
@@ -180,7 +185,7 @@ class _Search:
         errors, sums = parts
         if not (np.isfinite(errors).all() and errors.min() > 0):
             return None
-        top = float(errors.max())
+        top = float(errors.max())  # scaled by the largest, errors ** power cannot overflow
         relative = (errors / top) ** self.power
         mean = float(relative.mean())
         value = top * mean ** (1.0 / self.power)
@@ -191,12 +196,13 @@ class _Search:
         gradient += np.tril(lower, -1).T
         return value, self.constraint.project(gradient)
 
-    def precondition(self, gradient: Array) -> Array:
+    def precondition(self, gradient: Floats) -> Floats:
+        """The module's approximate inverse Hessian times a symmetric matrix, projected onto the constraint."""
         inside = dctn(gradient, type=4, norm="ortho")
         inside *= self.weights
         return self.constraint.project(np.asarray(dctn(inside, type=4, norm="ortho", overwrite_x=True)))
 
-    def direction(self, gradient: Array) -> Array:
+    def direction(self, gradient: Floats) -> Floats:
         """-H gradient by the two-loop recursion."""
         q = gradient.copy()
         shares = []
@@ -211,7 +217,8 @@ class _Search:
             q += (share - inverse * float(np.vdot(turned, q))) * moved
         return np.negative(q, out=q)
 
-    def remember(self, moved: Array, turned: Array) -> None:
+    def remember(self, moved: Floats, turned: Floats) -> None:
+        """Keep a step and its gradient change, where the curvature along it is positive as L-BFGS needs."""
         product = float(np.vdot(moved, turned))
         if product > 0:
             self.scale = product / float(np.vdot(turned, self.precondition(turned.copy())))

@@ -2,31 +2,28 @@
 
     loss = ||sum_{j < k} C_{j b}||^2 x (mean or max over t) ||row t of A B||^2
 
-The first factor is the squared sensitivity under (k, b) participation wherever C's coefficients are non-negative and
-non-increasing (see `toeplitz`); optimisers check that of what they return, and charge by `toeplitz.sensitivity`
-in any case. The last row of A B is its largest, so the maximum is as smooth as the mean. Everything costs O(n).
+The first factor is the squared sensitivity for k participations at least b apart, wherever C's coefficients are
+non-negative and non-increasing (see `toeplitz`). The charge always comes from `toeplitz.sensitivity`. The last row of
+A B is its largest, so the maximum is as smooth as the mean. Everything costs O(n).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.participation import Participation
-
-    Vector = NDArray[np.float64]
+from fieldfare.arrays import Floats
+from fieldfare.factorization.toeplitz import spaced_sum
+from fieldfare.participation import Participation
 
 Objective = Literal["mean", "max"]
 
 
 @dataclass(frozen=True)
 class PrefixLoss:
-    """The logarithm of the loss for n rounds, at most `count` participations at least `separation` apart."""
+    """The loss for n rounds and at most `count` participations that are at least `separation` apart."""
 
     n: int
     separation: int
@@ -40,15 +37,15 @@ class PrefixLoss:
         separation = min(separation, n)
         return cls(n, separation, max(1, min(count, -(-n // separation))), objective)
 
-    def log_sensitivity_squared(self, c: Vector) -> tuple[float, Vector]:
+    def log_sensitivity_squared(self, c: Floats) -> tuple[float, Floats]:
         """log ||sum_j C_{jb}||^2 and its gradient in the n coefficients of C."""
-        summed = _spaced_sum(c, self.separation, self.count)
+        summed = spaced_sum(c, self.separation, self.count)
         squared = float(summed @ summed)
         # The adjoint of "add shifts down" is "add shifts up": the same sum on the reversed vector.
-        gradient = _spaced_sum(2.0 / squared * summed[::-1], self.separation, self.count)[::-1]
+        gradient = spaced_sum(2.0 / squared * summed[::-1], self.separation, self.count)[::-1]
         return float(np.log(squared)), gradient
 
-    def log_error_squared(self, b: Vector) -> tuple[float, Vector]:
+    def log_error_squared(self, b: Floats) -> tuple[float, Floats]:
         """log of the mean (or largest) squared row norm of A B and its gradient in the n coefficients of B."""
         prefix = np.cumsum(b)
         weights = np.ones(self.n) if self.objective == "max" else np.arange(self.n, 0, -1) / self.n
@@ -57,20 +54,6 @@ class PrefixLoss:
         gradient = np.cumsum((2.0 / error * weighted)[::-1])[::-1]
         return float(np.log(error)), gradient
 
-    def value(self, c: Vector, b: Vector) -> float:
+    def value(self, c: Floats, b: Floats) -> float:
         """The loss itself, for given coefficients of C and B."""
         return float(np.exp(self.log_sensitivity_squared(c)[0] + self.log_error_squared(b)[0]))
-
-
-def _spaced_sum(c: Vector, separation: int, count: int) -> Vector:
-    """sum_{j < count} of c shifted down by j separation, cut at len(c); O(n) whatever `count`."""
-    if count == 1:
-        return c
-    n = len(c)
-    rows = -(-n // separation)
-    padded = np.zeros(rows * separation)
-    padded[:n] = c
-    summed = np.cumsum(padded.reshape(rows, separation), axis=0)
-    if count < rows:
-        summed[count:] -= summed[:-count].copy()
-    return summed.reshape(-1)[:n]

@@ -1,19 +1,21 @@
 """Optimised banded Toeplitz strategies: C has `bands` diagonals, so columns that far apart do not overlap.
 
-With a minimum separation of at least `bands` a user's columns are orthogonal and the sensitivity under k participations
-is exactly sqrt(k) x one column's norm (Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta, Xu 2023,
-"(Amplified) Banded Matrix Factorization", Theorem 2; Toeplitz form: McKenna 2024, "Scaling up the Banded Matrix
-Factorization Mechanism"). The stream solves C y = z by substitution and keeps bands - 1 vectors.
+Toeplitz form: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism". The stream solves C y = z by
+substitution and keeps bands - 1 vectors.
 
-`column_normalised` divides every *column* of C by its norm. Columns near the end are cut off by the horizon and would
-leave sensitivity unused; normalised they all have norm 1. (Normalising rows instead, as pfl-research 0.6.0 does by
+Formal guarantee: that of `ToeplitzMechanism`. With a separation of at least `bands` a user's columns are orthogonal,
+and the sensitivity under k participations is exactly sqrt(k) x one column's norm (Choquette-Choo, Ganesh, McKenna,
+McMahan, Rush, Thakurta, Xu 2023, "(Amplified) Banded Matrix Factorization", Theorem 2).
+
+`column_normalised` divides every *column* of C by its norm. The horizon cuts columns near the end, which leaves
+sensitivity unused; normalised they all have norm 1. (Normalising rows instead, as pfl-research 0.6.0 does by
 factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,35 +24,34 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss
-from fieldfare.mechanisms import toeplitz
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
+from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
+from fieldfare.factorization.stamping import block_rounds
+from fieldfare.factorization.triangular import best_separated
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.noise import SecureNoise
+from fieldfare.participation import Participation
+from fieldfare.streams.banded import InverseBandStream
 from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import InverseBandStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-    from fieldfare.participation import Participation
-
-    Vector = NDArray[np.float64]
 
 _REFUSED_STEP = 1e10
-"""The log-loss of coefficients whose inverse overflows: the line search must come back from there."""
+"""The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
 _FEW = 64
-"""Bands up to which a gradient entry each is cheaper than one Fourier transform."""
+"""Bands up to which one product for each gradient entry is cheaper than one Fourier transform."""
 
 
-def optimise(loss: PrefixLoss, bands: int) -> Vector:
+def optimise(loss: PrefixLoss, bands: int) -> Floats:
     """First column of the optimal banded Toeplitz C, shape (bands,), scaled to c_0 = 1.
 
-    L-BFGS on the coefficients with the analytic gradient, started at the square-root factorisation. When columns
-    overlap (separation < bands) the sensitivity formula needs non-negative non-increasing coefficients, so a result
-    without that is optimised again over the decrements, which are then held non-negative.
+    L-BFGS on the coefficients with the analytic gradient, from the square-root factorisation. When columns overlap
+    (separation < bands), the sensitivity formula needs non-negative non-increasing coefficients. A result without that
+    is optimised again over the decrements, which are held non-negative.
     """
     if bands == 1:
         return np.ones(1)
@@ -65,14 +66,14 @@ def optimise(loss: PrefixLoss, bands: int) -> Vector:
     return best
 
 
-def _minimise(fun: object, start: Vector, bound: tuple[float, None] | None) -> Vector:
+def _minimise(fun: object, start: Floats, bound: tuple[float, None] | None) -> Floats:
     bounds = None if bound is None else [bound] * len(start)
     options = {"maxiter": 500, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
     result = minimize(fun, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(result.x, dtype=np.float64)
 
 
-def _free(tail: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
+def _free(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     """log-loss and gradient in c_1 .. c_{bands - 1} with c_0 = 1."""
     n, bands = loss.n, len(tail) + 1
     c = np.zeros(n)
@@ -94,33 +95,44 @@ def _free(tail: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
     return log_sensitivity + log_error, of_c[1:bands] - through_b
 
 
-def _monotone(decrements: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
-    """The same in d_j = c_j - c_{j+1} >= 0. c_1 may not pass c_0 = 1: a steep barrier turns the search back."""
+def _monotone(decrements: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
+    """`_free` in d_j = c_j - c_{j+1} >= 0. c_1 may not exceed c_0 = 1: a steep barrier turns the search back."""
     tail = _from_decrements(decrements)
     over = max(0.0, float(tail[0]) - 1.0)
     value, gradient = _free(tail, loss)
     return value + 1e3 * over * over, np.cumsum(gradient) + 2e3 * over
 
 
-def _from_decrements(decrements: Vector) -> Vector:
+def _from_decrements(decrements: Floats) -> Floats:
     """c_j = sum of the decrements from j on: non-increasing to the last bit, because every term is added once."""
     return np.asarray(decrements[::-1].cumsum()[::-1], dtype=np.float64)
 
 
 class ColumnNormalisedBanded(Mechanism):
-    """C = T D^-1 with T banded Toeplitz, coefficients `c`, and D the column norms of its `rounds` x `rounds` matrix.
+    """C = T D^-1 with T banded Toeplitz and D the column norms of its `rounds` x `rounds` matrix; B = D T^-1.
 
-    Not Toeplitz near the horizon: the last bands - 1 columns of T are shorter. B = D T^-1.
+    C is not Toeplitz near the horizon, where the last bands - 1 columns of T are shorter.
+
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one participation and
+    for a separation of at least the bands, where a user's columns are orthogonal and it is sqrt(k) once all rounds are
+    released (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 2). Otherwise it is the
+    upper bound sqrt(k + 2 sum_d (k - d) G_d), with G_d the largest |<C_i, C_j>| over j - i >= d separation. zCDP with
+    rho = (sensitivity / sigma)^2 / 2.
     """
 
-    kind: ClassVar[str] = "banded"
+    kind = "banded"
 
-    def __init__(self, rounds: int, c: Vector) -> None:
+    def __init__(self, rounds: int, c: Floats) -> None:
+        """
+        Args:
+            rounds: the horizon T.
+            c: coefficients of T, zero-padded or cut to shape (T,); float32 values, which the stream multiplies by.
+        """
         self.rounds = rounds
         self._c = toeplitz.coefficients(c, rounds)
         self.bands = int(np.flatnonzero(self._c)[-1]) + 1
         self._energy = np.concatenate([[0.0], np.cumsum(np.square(self._c))])
-        self.column_norms: Vector = np.sqrt(self._energy[rounds:0:-1])
+        self.column_norms: Floats = np.sqrt(self._energy[rounds:0:-1])
         self._b = toeplitz.inverse(self._c[: self.bands], rounds)
 
     def __repr__(self) -> str:
@@ -130,27 +142,23 @@ class ColumnNormalisedBanded(Mechanism):
     def buffers(self) -> int:
         return self.bands - 1
 
-    def strategy_matrix(self, n: int) -> Vector:
+    def strategy_matrix(self, n: int) -> Floats:
         n = self._released(n)
         return np.asarray(toeplitz.matrix(self._c, n) / self.column_norms[:n])
 
-    def noising_matrix(self, n: int) -> Vector:
+    def noising_matrix(self, n: int) -> Floats:
         n = self._released(n)
         return np.asarray(self.column_norms[:n, None] * toeplitz.matrix(self._b, n))
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
-        """Exact for one participation or a separation of at least `bands` (orthogonal columns: sqrt(k) at the end).
-
-        Otherwise sqrt(k + 2 sum_d (k - d) G_d), G_d the largest |<C_i, C_j>| with j - i >= d separation: rounds that
-        are d participations apart are at least that far apart.
-        """
         n = self._released(rounds)
         separation, count = participation.separation_and_count(self.rounds)
         count = min(count, -(-n // separation))
         weights = self._energy[np.arange(n, 0, -1)] / np.square(self.column_norms[:n])
-        diagonal = _best_spaced(weights, separation, count)
+        diagonal = best_separated(weights, separation, count)
         if count == 1 or separation >= self.bands:
             return Sensitivity(float(np.sqrt(diagonal)), "exact", "orthogonal columns" if count > 1 else "one column")
+        # Rounds that are d participations apart are at least d separation apart: largest[lag] covers all such pairs.
         largest = np.zeros(self.bands)
         for lag in range(min(self.bands, n) - 1, separation - 1, -1):
             largest[lag] = np.abs(self._products(lag, n)).max()
@@ -161,33 +169,33 @@ class ColumnNormalisedBanded(Mechanism):
             float(np.sqrt(diagonal + 2.0 * cross)), "upper bound", "largest inner product at each distance"
         )
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)
         weights = np.concatenate([self._energy[np.arange(n, 0, -1)] / np.square(self.column_norms[:n]), [0.0]])
         products = {lag: np.abs(self._products(lag, n)) for lag in range(1, min(self.bands, n))}
         squared = np.zeros(len(patterns))
         for index, pattern in enumerate(patterns):
             require_increasing(pattern)
-            at = np.asarray(pattern, dtype=np.int64)
-            squared[index] = weights[np.minimum(at, n)].sum()
-            at = at[at < n]
-            for distance in range(1, len(at)):
-                lags = at[distance:] - at[:-distance]
+            taken = np.asarray(pattern, dtype=np.int64)
+            squared[index] = weights[np.minimum(taken, n)].sum()
+            taken = taken[taken < n]
+            for distance in range(1, len(taken)):
+                lags = taken[distance:] - taken[:-distance]
                 near = lags < self.bands
                 if not near.any():
                     break
-                pairs = zip(lags[near].tolist(), at[:-distance][near].tolist(), strict=True)
+                pairs = zip(lags[near].tolist(), taken[:-distance][near].tolist(), strict=True)
                 squared[index] += 2.0 * sum(float(products[lag][first]) for lag, first in pairs)
         return np.asarray(np.sqrt(squared))
 
-    def row_norms(self, n: int | None = None) -> Vector:
+    def row_norms(self, n: int | None = None) -> Floats:
         n = self._released(n)
         return np.asarray(self.column_norms[:n] * toeplitz.row_norms(self._b[:n]))
 
-    def prefix_row_norms(self, n: int | None = None) -> Vector:
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
         n = self._released(n)
         out = np.empty(n)
-        # While whole columns fit, D is a constant and A B is Toeplitz; only the last bands - 1 rows add one by one.
+        # While whole columns fit, D is constant and A B is Toeplitz. Only the last bands - 1 rows need single sums.
         flat = max(0, min(n, self.rounds - self.bands + 1))
         out[:flat] = self.column_norms[0] * toeplitz.prefix_row_norms(self._b[:flat]) if flat else 0.0
         row = np.zeros(n)
@@ -198,12 +206,7 @@ class ColumnNormalisedBanded(Mechanism):
         return out
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
             numel,
@@ -215,28 +218,10 @@ class ColumnNormalisedBanded(Mechanism):
             device=device,
         )
 
-    def _products(self, lag: int, n: int) -> Vector:
+    def _products(self, lag: int, n: int) -> Floats:
         """<C_i, C_{i + lag}> over the first n rows, i = 0 .. n - lag - 1."""
         later = toeplitz.inner_products(self._c[:n], lag)
         return np.asarray(later / (self.column_norms[: n - lag] * self.column_norms[lag:n]))
-
-    def _released(self, n: int | None) -> int:
-        n = self.rounds if n is None else n
-        if not 1 <= n <= self.rounds:
-            raise BadInput(
-                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
-            )
-        return n
-
-
-def _best_spaced(weights: Vector, separation: int, count: int) -> float:
-    """Largest sum of at most `count` entries of `weights` (non-negative) at least `separation` apart: O(n count)."""
-    n = len(weights)
-    best = np.zeros(n + 1)  # best[i]: using rounds below i
-    for _ in range(count):
-        before = best[np.maximum(np.arange(1, n + 1) - separation, 0)]
-        best = np.concatenate([[0.0], np.maximum.accumulate(before + weights)])
-    return float(best[n])
 
 
 @register
@@ -260,10 +245,10 @@ class BandedSpec(MechanismSpec):
         block = block_rounds(self.restart_every, rounds)
         if self.bands > block:
             raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {block}], the rounds.", str(block))
-        c = toeplitz.single(optimise(PrefixLoss.of(block, participation, self.objective), self.bands))
+        c = toeplitz.round_to_float32(optimise(PrefixLoss.of(block, participation, self.objective), self.bands))
         return stamped(self._block(block, c), self.restart_every, rounds)
 
-    def _block(self, rounds: int, c: Vector) -> Mechanism:
+    def _block(self, rounds: int, c: Floats) -> Mechanism:
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
@@ -271,4 +256,4 @@ class BandedSpec(MechanismSpec):
             return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
 
         inverse = toeplitz.inverse(c, rounds)
-        return toeplitz.ToeplitzMechanism(self.kind, rounds, c, inverse, stream, buffers=len(c) - 1)
+        return ToeplitzMechanism(self.kind, rounds, c, inverse, stream, buffers=len(c) - 1)

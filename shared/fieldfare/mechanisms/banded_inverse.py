@@ -1,60 +1,58 @@
 """Optimised banded *noising* matrices: B has `bands` diagonals, so the stream keeps the last bands - 1 rows of z.
 
 The idea is the banded inverse square root's (Kalinin, McKenna, Upadhyay and Lampert 2025, "Back to Square Roots": kind
-`optimal-cc` with a `window`), with coefficients optimised for the plan's rounds and participation instead of cut ones
-(BandInvMF there). C = B^-1 is full: its columns overlap however far apart a user's rounds are. At the optimum C's
-coefficients stay non-negative but rise a little every `bands` rounds, so the evenly spaced pattern is the worst only
-where `toeplitz.sensitivity` finds its bound attained; what is compared and charged is that bound.
+`optimal-cc` with a `window`); its coefficients are optimised for the plan's rounds and participation instead of cut
+(BandInvMF there). C = B^-1 is full: its columns overlap however far apart a user's rounds are.
 
-Against `banded` with as many vectors of state: a row of noise is a plain weighted sum of independent rows, so resuming
-draws bands - 1 rows again instead of replaying all rounds.
+Formal guarantee: that of `ToeplitzMechanism`. At the optimum C's coefficients stay non-negative but rise a little every
+`bands` rounds. So the sensitivity is an upper bound, and exact where `toeplitz.sensitivity` sees the evenly spaced
+pattern attain it. Candidates are compared by that bound.
+
+`banded` keeps as many vectors of state. Here a row of noise is a weighted sum of independent rows, so resuming draws
+bands - 1 rows again instead of replaying all rounds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss
-from fieldfare.mechanisms import toeplitz
+from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.nu import noising_coefficients
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.participation import MinSeparation
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.participation import Participation
-
-    Vector = NDArray[np.float64]
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
+from fieldfare.participation import MinSeparation, Participation
 
 _REFUSED_STEP = 1e10
-"""The log-loss of coefficients whose inverse overflows: the line search must come back from there."""
+"""The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
 
 
-def optimise(loss: PrefixLoss, bands: int) -> Vector:
+def optimise(loss: PrefixLoss, bands: int) -> Floats:
     """First column of the best B found, shape (bands,), float32 values, beta_0 = 1.
 
-    L-BFGS from the cut inverse square root. The search takes the evenly spaced pattern for the worst; of its end and
-    its start the one with the smaller loss at what is really charged is returned.
+    L-BFGS from the cut inverse square root. The search assumes that the evenly spaced pattern is the worst, so the
+    start is returned where it has the smaller loss at the sensitivity that is charged.
     """
-    start = toeplitz.single(noising_coefficients(0.0, bands))
+    start = toeplitz.round_to_float32(noising_coefficients(0.0, bands))
     if bands == 1:
         return start
     options = {"maxiter": 500, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
     result = minimize(_log_loss, start[1:], args=(loss,), jac=True, method="L-BFGS-B", options=options)
-    found = toeplitz.single(np.concatenate([[1.0], result.x]))
-    return min(start, found, key=lambda b: _charged(b, loss))
+    end = toeplitz.round_to_float32(np.concatenate([[1.0], result.x]))
+    return min(start, end, key=lambda b: _charged(b, loss))
 
 
-def _charged(b: Vector, loss: PrefixLoss) -> float:
+def _charged(b: Floats, loss: PrefixLoss) -> float:
     """Logarithm of the loss at the sensitivity that is charged."""
     c = toeplitz.inverse(b, loss.n)
     if not np.isfinite(c).all() or np.abs(c).max() > 1e60:
@@ -63,7 +61,7 @@ def _charged(b: Vector, loss: PrefixLoss) -> float:
     return 2.0 * float(np.log(sensitivity)) + loss.log_error_squared(toeplitz.coefficients(b, loss.n))[0]
 
 
-def _log_loss(tail: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
+def _log_loss(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     """log-loss and gradient in beta_1 .. beta_{bands - 1} with beta_0 = 1."""
     n, bands = loss.n, len(tail) + 1
     b = np.zeros(n)
@@ -100,6 +98,6 @@ class BandedInverseSpec(MechanismSpec):
         if self.bands > n:
             raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {n}], the rounds.", str(n))
         b = optimise(PrefixLoss.of(n, participation, self.objective), self.bands)
-        make = toeplitz.window_stream(b, n)
-        block = toeplitz.ToeplitzMechanism(self.kind, n, toeplitz.inverse(b, n), b, make, buffers=len(b) - 1)
+        c = toeplitz.inverse(b, n)
+        block = ToeplitzMechanism(self.kind, n, c, b, window_stream(b, n), buffers=len(b) - 1)
         return stamped(block, self.restart_every, rounds)

@@ -1,47 +1,36 @@
-"""What every noise mechanism offers.
+"""What every noise mechanism offers. README.md in this folder has the notation and says what is charged.
 
-Notation: A = all-ones lower triangle (prefix sums); C = strategy matrix (encodes, its columns under participation
-give the sensitivity); B = noising matrix, B C = I on the released rounds; z has i.i.d. standard normal rows. Round t
-releases x_t + (B z)_t, so the released sequence is post-processing of the one Gaussian mechanism C x + z
-(Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything here is for clip norm 1 and unit z. With noise multiplier
-sigma the noise is sigma times the norms of rows, and the cost is zCDP with rho = (sensitivity / sigma)^2 / 2.
+A = all-ones lower triangle (prefix sums); C = strategy matrix; B = noising matrix, B C = I on the released rounds; z
+has independent standard normal rows. Round t releases x_t + (B z)_t. The released sequence is post-processing of the
+one Gaussian mechanism C x + z (Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything in this package is for
+clip norm 1 and unit z. With noise multiplier sigma the noise is sigma times the norms of rows, and the cost is zCDP
+with rho = (sensitivity / sigma)^2 / 2.
 """
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
+from fieldfare.noise import SecureNoise
+from fieldfare.participation import Participation
 from fieldfare.registry import Table
 from fieldfare.streams.base import Stream
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-    from fieldfare.participation import Participation
-
-Bound = Literal["exact", "upper bound"]
-
-
-class Sensitivity(float):
-    """An L2 sensitivity; `bound` says whether it is exact or a proven upper bound, `how` names the argument."""
-
-    bound: Bound
-    how: str
-
-    def __new__(cls, value: float, bound: Bound, how: str) -> Sensitivity:
-        self = super().__new__(cls, value)
-        self.bound, self.how = bound, how
-        return self
+_LARGEST_MATRIX = 2048
+"""Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands."""
+_MOST_AVERAGED = 1024
+"""Leading rounds that `autocovariance` averages over. This decides a gain of an optimizer, never privacy."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +42,9 @@ class About:
     memory: str
     """Vectors that the stream keeps."""
     cost: str
-    """Work a round: draws and passes over vectors."""
+    """Work in one round: draws and passes over vectors."""
     anytime: bool
-    """Whether some setting of it serves an unknown number of rounds at a finite sensitivity for one participation."""
+    """Whether some setting serves an unknown number of rounds at a finite sensitivity for one participation."""
     slow: bool
     """Whether optimising for 2 000 rounds takes more than about ten seconds."""
     example: Mapping[str, Any]
@@ -63,7 +52,7 @@ class About:
 
 
 class MechanismSpec(Table):
-    """The `[mechanism]` part of a plan. One subclass a kind, in the mechanism's own file."""
+    """The `[mechanism]` part of a plan. One subclass for each kind, in the mechanism's own file."""
 
     about: ClassVar[About]
 
@@ -76,26 +65,26 @@ class MechanismSpec(Table):
         """The mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
         raise TypeError(f"{type(self).__name__} names no mechanism")
 
-
-def require_increasing(pattern: Sequence[int]) -> None:
-    """Raise `BadInput` unless these are increasing rounds from 0."""
-    if any(t < 0 for t in pattern[:1]) or any(a >= b for a, b in itertools.pairwise(pattern)):
-        raise BadInput(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
+        """As `build`. Kinds that take minutes to optimise keep their result in `cache`; the others ignore it."""
+        return self.build(rounds, participation)
 
 
 class Mechanism(ABC):
     """Immutable. `rounds` is the horizon; smaller n are leading blocks of the same matrices."""
 
-    kind: ClassVar[str]
+    kind: str
     rounds: int
 
     @abstractmethod
-    def strategy_matrix(self, n: int) -> NDArray[np.float64]:
-        """C for the first n rounds, shape (m, n), float64; square for all kinds but trees. For tests and small n."""
+    def strategy_matrix(self, n: int) -> Floats:
+        """C for the first n rounds, shape (m, n); square for all kinds but trees of all nodes. For small n."""
 
     @abstractmethod
-    def noising_matrix(self, n: int) -> NDArray[np.float64]:
-        """B, shape (n, m), float64: what the stream really applies."""
+    def noising_matrix(self, n: int) -> Floats:
+        """B, shape (n, m): what the stream applies."""
 
     @abstractmethod
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
@@ -105,36 +94,42 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> NDArray[np.float64]:
-        """sqrt(sum_{i,j in P} |<C_i, C_j>|) for each given pattern P (realised participation), shape (len(patterns),).
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
+        """sqrt(sum_{i,j in P} |<C_i, C_j>|) for each realised pattern P, shape (len(patterns),).
 
-        ||sum of C's columns|| when no inner product is negative, and never less than what one user can move: updates
-        are vectors, so where columns oppose each other a user gains by opposing updates. Rounds at or after `rounds`
-        are not released yet and contribute nothing. Raises `BadInput` for rounds that are not increasing from 0.
+        This is ||sum of C's columns|| when no inner product is negative, and never less than what one user can move:
+        updates are vectors, so where columns oppose each other a user gains by opposing updates.
+
+        Args:
+            patterns: increasing rounds from 0. Rounds at or after `rounds` are not released and contribute nothing.
+            rounds: how many rounds are released (None: all).
+
+        Raises:
+            BadInput: a pattern is not increasing from 0.
         """
 
     @abstractmethod
-    def row_norms(self, n: int | None = None) -> NDArray[np.float64]:
-        """||row t of B||, t < n: the realised per-round noise std for sigma = clip = 1, shape (n,)."""
+    def row_norms(self, n: int | None = None) -> Floats:
+        """||row t of B||, t < n: the standard deviation of round t's noise for sigma = clip = 1, shape (n,)."""
 
     @abstractmethod
-    def prefix_row_norms(self, n: int | None = None) -> NDArray[np.float64]:
-        """||row t of A B||, t < n: the std of the noise in the t-th prefix sum, shape (n,)."""
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
+        """||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape (n,)."""
 
     @abstractmethod
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
-        """A fresh stream at row 0."""
+        """A fresh stream of B z at row 0, for vectors of `numel` elements."""
+
+    @property
+    @abstractmethod
+    def buffers(self) -> int:
+        """Vectors of model size that the stream keeps."""
 
     @property
     def noise_rows(self) -> int:
-        """Rows of z that the horizon may use (none at or after this): C's. Trees of all nodes have more than rounds."""
+        """Rows of z that the horizon may use: C's. Trees of all nodes have more of them than rounds."""
         return self.rounds
 
     @property
@@ -142,10 +137,32 @@ class Mechanism(ABC):
         """Whether C and B are known to be matrices of whole numbers, which discrete noise needs."""
         return False
 
-    @property
-    @abstractmethod
-    def buffers(self) -> int:
-        """Vectors of model size that the stream keeps."""
+    def bandwidth(self) -> int | None:
+        """Most rows, from the diagonal down, that a column of C reaches; None if C is not known to be banded.
+
+        Read off the coefficients of C, never from the name of the mechanism.
+        """
+        if self.rounds > _LARGEST_MATRIX:
+            return None
+        matrix = self.strategy_matrix(self.rounds)
+        if matrix.shape[0] != matrix.shape[1]:
+            return None
+        rows, columns = np.nonzero(matrix)
+        if (rows < columns).any():
+            return None
+        return int((rows - columns).max()) + 1
+
+    def column_products(self) -> ColumnProducts | None:
+        """Inner products of C's columns as a function of the later column, or None where only patterns are known."""
+        return None
+
+    def autocovariance(self, lags: int = 128) -> tuple[float, ...]:
+        """r(0) = 1, r(1), ..., at most `lags` values: of round t's noise with round t - j's.
+
+        Exact at the end of the horizon for Toeplitz kinds. The noise of others is not stationary: the average over the
+        first 1 024 rounds. Public, because it is a function of the plan alone.
+        """
+        return autocovariance(self.noising_matrix(min(self.rounds, _MOST_AVERAGED)).T, lags)
 
     def max_error(self, n: int, participation: Participation) -> float:
         """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at equal privacy.
@@ -157,3 +174,12 @@ class Mechanism(ABC):
     def mean_error(self, n: int, participation: Participation) -> float:
         """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at sigma = sensitivity."""
         return float(self.sensitivity(participation, n)) * float(np.sqrt(np.mean(self.prefix_row_norms(n) ** 2)))
+
+    def _released(self, n: int | None) -> int:
+        """How many rounds are released: n, or the horizon for None. Raises `BadInput` outside [1, rounds]."""
+        if n is None:
+            return self.rounds
+        if not 1 <= n <= self.rounds:
+            nearest = str(min(max(n, 1), self.rounds))
+            raise BadInput(f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", nearest)
+        return n

@@ -8,25 +8,27 @@ Privacy in Federated Learning Systems".) The decays form one decreasing chain
 
     1 > t_1 > h_1 > t_2 > h_2 > ... > 0,                                                                       (1)
 
-which makes every residue of C positive: c_t = sum_i o_i t_i^(t-1) with o_i > 0 and c_1 = sum_i (t_i - h_i) < 1, so the
-coefficients are non-negative and decreasing and the sensitivity formula of `toeplitz.py` is exact.
+which makes every residue of C positive: c_t = sum_i o_i t_i^(t-1) with o_i > 0 and c_1 = sum_i (t_i - h_i) < 1.
+
+Formal guarantee: that of `ToeplitzMechanism`. By (1) the coefficients of C are non-negative and decreasing, so
+sensitivities under min-separation are exact.
 
 The optimiser's variables are the logits of 1 - (chain), as a start and the logarithms of the steps: the optimum is
-close to log-spaced, and (1) holds for any real vector. Coefficients come from a cascade of first-order filters,
-which is accurate even where decays nearly coincide; the gradient with respect to a decay p is a sum over powers of p,
+close to log-spaced, and (1) holds for any real vector. Coefficients come from a cascade of first-order filters, which
+is accurate even where decays nearly coincide. The gradient with respect to a decay p is a sum over powers of p,
 
     dC/dt = x / (1 - t x) C,    dC/dh = -x / (1 - h x) C,    and the opposite signs for B,
 
 so one correlation serves all decays.
 
-What runs is the optimum rounded to float32 (`Blt.rounded`) and charged as rounded. A decay near 1 that is charged in
-double precision and applied in single would be another mechanism: (1 - 6e-8)^T apart after T rounds.
+The optimum is rounded to float32 (`Blt.rounded`) before it is charged and applied. A decay near 1 that is charged in
+double precision and applied in single precision is another mechanism: (1 - 6e-8)^T apart after T rounds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -34,20 +36,16 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.objective import Objective, PrefixLoss
+from fieldfare.factorization.rational import Exponentials, towards_zero
+from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
-from fieldfare.mechanisms.rational import Exponentials, towards_zero
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.participation import Participation
-
-    Vector = NDArray[np.float64]
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism
+from fieldfare.participation import Participation
 
 MOST_BUFFERS: Final = 8
 _ENOUGH: Final = 1e-3
@@ -55,7 +53,7 @@ _ENOUGH: Final = 1e-3
 _WIDEST: Final = 27.0
 """Largest logit of a decay: 1 - decay >= 2e-12, above float64's own resolution next to 1."""
 _ALMOST_ONE: Final = -12.0
-"""Logit below which a first decay counts as being on its way to 1."""
+"""Logit below which the first decay counts as moving to 1."""
 _STEPS: Final = (-7.0, 3.5)
 """Bounds of the log steps of the chain: neighbours neither coincide nor leave the range of float64."""
 
@@ -67,32 +65,32 @@ class Blt:
     `one_minus_t`, `one_minus_h` hold 1 - decay to full relative precision: differences of decays near 1 need it.
     """
 
-    one_minus_t: Vector
-    one_minus_h: Vector
+    one_minus_t: Floats
+    one_minus_h: Floats
 
     @classmethod
-    def of_chain(cls, logits: Vector) -> Blt:
+    def of_chain(cls, logits: Floats) -> Blt:
         """From increasing logits of 1 - t_1, 1 - h_1, 1 - t_2, ...; shape (2m,)."""
         q = np.minimum(1.0 / (1.0 + np.exp(-logits)), 1.0 - 1e-12)  # a decay of exactly 0 has no logarithm
         return cls(q[0::2], q[1::2])
 
     @property
-    def t(self) -> Vector:
+    def t(self) -> Floats:
         return np.asarray(1.0 - self.one_minus_t)
 
     @property
-    def h(self) -> Vector:
+    def h(self) -> Floats:
         return np.asarray(1.0 - self.one_minus_h)
 
     @property
-    def omega(self) -> Vector:
+    def omega(self) -> Floats:
         """w_j, the (negative) weights of the stream's buffers, shape (m,)."""
         return _residues(self.one_minus_h, self.one_minus_t)
 
     def rounded(self) -> Exponentials:
-        """The nearest B whose h_j and w_j a float32 stream holds exactly; its own C is what is charged.
+        """The nearest B whose h_j and w_j a float32 stream holds exactly; the charge comes from its C.
 
-        h is rounded first, the w follow for the same t and are rounded towards zero: then B(1) does not fall, so C's
+        h is rounded first. The w follow for the same t and are rounded towards zero: then B(1) does not fall, so C's
         largest decay stays below 1. A pair that rounding makes coincide has no weight left and is dropped.
         """
         h = towards_zero(self.h)
@@ -100,7 +98,7 @@ class Blt:
         return Exponentials(omega=omega[omega < 0], theta=h[omega < 0])
 
     def without_idle(self, loss: PrefixLoss) -> Blt:
-        """The same without the pairs t_i, h_i that cancel: dropped while that costs less than 1e-7 of the loss."""
+        """Without the pairs t_i, h_i that cancel: they are dropped while that costs less than 1e-7 of the loss."""
         best = self
         bound = best.loss(loss) * (1.0 + 1e-7)
         while len(best.one_minus_t) > 1:
@@ -119,10 +117,12 @@ class Blt:
 
 
 def optimise(loss: PrefixLoss, buffers: int | Literal["auto"]) -> Blt:
-    """The best BLT found with at most `buffers` buffers (1..8), or with as many as pay ("auto").
+    """The best BLT found by L-BFGS from three or four log-spaced chains, the best one polished.
 
-    Pairs of decays that cancel at the optimum are dropped, so the result may need fewer buffers than allowed. L-BFGS
-    from three or four log-spaced chains, the best one polished.
+    Args:
+        loss: what is minimised, for the plan's rounds and participation.
+        buffers: the most buffers, 1 to 8, or "auto": as many as pay. Pairs of decays that cancel at the optimum are
+            dropped, so the result may need fewer.
     """
     if loss.n == 1:
         return Blt(np.array([0.5]), np.array([0.75]))
@@ -144,35 +144,35 @@ def _best_of(loss: PrefixLoss, m: int) -> Blt:
     starts = [(-edge - np.log(2.0), 2.2), (-edge + np.log(8.0), 2.2), (-edge + np.log(20.0), 1.0)]
     if loss.count > 1:  # with several participations the first decay of an optimum may all but reach 1
         starts.append((-25.0, 2.2))
-    found = [_minimise(loss, _log_spaced(low, high, m), 120) for low, high in starts]
-    value, variables = _minimise(loss, min(found, key=lambda pair: pair[0])[1], 500)
+    ends = [_minimise(loss, _log_spaced(low, high, m), 120) for low, high in starts]
+    value, variables = _minimise(loss, min(ends, key=lambda pair: pair[0])[1], 500)
     if variables[0] < _ALMOST_ONE:
-        # The optimum lets the first decay go to 1 along an ever flatter slope: finish the way at once.
+        # The optimum has its first decay at 1, and the slope towards it is ever flatter: jump to the bound.
         pushed = variables.copy()
         pushed[:2] = -_WIDEST, np.log(_chain(variables)[1] + _WIDEST)
         value, variables = min((value, variables), _minimise(loss, pushed, 200), key=lambda pair: pair[0])
     return Blt.of_chain(_chain(variables)).without_idle(loss)
 
 
-def _log_spaced(low: float, high: float, m: int) -> Vector:
+def _log_spaced(low: float, high: float, m: int) -> Floats:
     step = (max(high, low + 1.0) - low) / (2 * m - 1)
     return np.concatenate([[low], np.full(2 * m - 1, np.log(step))])
 
 
-def _minimise(loss: PrefixLoss, start: Vector, iterations: int) -> tuple[float, Vector]:
+def _minimise(loss: PrefixLoss, start: Floats, iterations: int) -> tuple[float, Floats]:
     bounds = [(-_WIDEST, 8.0)] + [_STEPS] * (len(start) - 1)
     options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-8}
     result = minimize(_log_loss, start, args=(loss,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return float(result.fun), np.asarray(result.x, dtype=np.float64)
 
 
-def _chain(variables: Vector) -> Vector:
+def _chain(variables: Floats) -> Floats:
     """Increasing logits from a first logit and the logs of the steps, shape (2m,)."""
     steps = np.cumsum(np.exp(variables[1:]))
     return np.asarray(variables[0] + np.concatenate([[0.0], steps]), dtype=np.float64)
 
 
-def _log_loss(variables: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
+def _log_loss(variables: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     """log-loss and its gradient in the optimiser's variables, shape (2m,)."""
     n = loss.n
     logits = _chain(variables)
@@ -193,7 +193,7 @@ def _log_loss(variables: Vector, loss: PrefixLoss) -> tuple[float, Vector]:
     return log_sensitivity + log_error, gradient
 
 
-def _cascade(t: Vector, h: Vector, n: int) -> tuple[Vector, Vector]:
+def _cascade(t: Floats, h: Floats, n: int) -> tuple[Floats, Floats]:
     """Coefficients of C and B = 1 / C, shape (n,) each, one first-order filter a pair of decays."""
     c = np.zeros(n)
     c[0] = 1.0
@@ -204,7 +204,7 @@ def _cascade(t: Vector, h: Vector, n: int) -> tuple[Vector, Vector]:
     return c, b
 
 
-def _residues(poles: Vector, zeros: Vector) -> Vector:
+def _residues(poles: Floats, zeros: Floats) -> Floats:
     """prod_i (p_j - z_i) / prod_{i != j} (p_j - p_i) for each j, from 1 - p and 1 - z: shape (m,)."""
     m = len(poles)
     to_zeros = zeros[None, :] - poles[:, None]
@@ -249,6 +249,4 @@ class BltSpec(MechanismSpec):
 
 def mechanism(blt: Blt, rounds: int) -> ToeplitzMechanism:
     """The mechanism of a given BLT for `rounds` rounds, its decays and weights rounded to float32 before charging."""
-    run = blt.rounded()
-    coefficients = run.strategy(rounds), run.coefficients(rounds)
-    return ToeplitzMechanism("blt", rounds, *coefficients, run.stream(rounds), buffers=len(run.theta))
+    return exponential_mechanism("blt", blt.rounded(), rounds)

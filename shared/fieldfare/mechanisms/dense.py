@@ -2,12 +2,15 @@
 
 Denisov et al. 2022 (one participation); Choquette-Choo et al. 2023b, "Multi-Epoch Matrix Factorization Mechanisms"
 (fixed orders); Choquette-Choo et al. 2023a (minimum separation and cyclic sampling, where C has as many bands as the
-separation: what amplification by sampling asks for). The optimisation is in `gram.py`; here its X becomes the
-triangular C with C^T C = X, which any participation can then be charged for (`triangular.py`): whatever the optimiser
-did, the C that is charged is the C whose inverse is applied.
+separation: what amplification by sampling asks for). The optimisation is in `factorization/gram.py`; here its X becomes
+the triangular C with C^T C = X.
 
-Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept in `cache`, by what they are optimal for.
-The core knows no files: a server may put any mutable mapping from names to bytes there.
+Formal guarantee: that of `TriangularMechanism`. Whatever the optimiser did, the C that is charged is the C whose
+inverse is applied, and every participation can be charged for it.
+
+Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept by what they are optimal for: in this
+process, or in the cache that the caller of `build` passes. The core knows no files; a cache is any mutable mapping from
+names to bytes.
 
 A round costs up to t draws (`engine = "replay"`, no state) or keeps T vectors (`"memory"`).
 """
@@ -17,26 +20,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization import gram
+from fieldfare.factorization.objective import Objective
+from fieldfare.factorization.stamping import block_rounds
+from fieldfare.factorization.triangular import factor
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds, factor
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds
 from fieldfare.participation import FixedOrder, Participation, Single
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-cache: MutableMapping[str, bytes] = {}
-"""Optimised strategies by `cache_key`. Replace it by a mapping that outlives the process; entries are checked."""
+_in_process: dict[str, bytes] = {}
+"""Optimised strategies by `cache_key`, for callers that pass no cache."""
 _MAGIC: Final = b"fieldfare dense 1\n"
 
 
@@ -53,41 +55,59 @@ class DenseSpec(MechanismSpec):
         example={"kind": "dense"},
     )
     kind: Literal["dense"] = "dense"
-    objective: gram.Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
+    objective: Objective = Field(default="mean", description="squared prefix error: its mean or its maximum")
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         """Optimal for `participation` (None: single) over `rounds` rounds, or over one block with `restart_every`."""
+        return self.build_cached(rounds, participation, _in_process)
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
-        strategy = optimal_strategy(block, participation or Single(), self.objective)
+        strategy = optimal_strategy(block, participation or Single(), self.objective, cache)
         return stamped(TriangularMechanism("dense", strategy, engine=self.engine), self.restart_every, rounds)
 
 
-def optimal_strategy(rounds: int, participation: Participation, objective: gram.Objective = "mean") -> Array:
-    """C, shape (rounds, rounds), lower-triangular, float64; from `cache` when it is there.
+def optimal_strategy(
+    rounds: int, participation: Participation, objective: Objective, cache: MutableMapping[str, bytes]
+) -> Floats:
+    """The optimal C, lower-triangular, from `cache` or else optimised and put there.
 
-    Optimal over the matrices described in `gram.py`: all matrices for one participation, orthogonal columns within a
-    user's rounds for uncapped fixed orders (sensitivity 1), as many bands as the separation otherwise. Raises
-    `BadInput` for more than 2 048 rounds.
+    Optimal over the matrices described in `gram`: all matrices for one participation, orthogonal columns within a
+    user's rounds for uncapped fixed orders (sensitivity 1), as many bands as the separation otherwise.
+
+    Args:
+        rounds: the horizon T.
+        participation: what C is optimal for.
+        objective: the mean or the maximum of the squared prefix error.
+        cache: optimised strategies by `cache_key`; entries are checked when they are read.
+
+    Returns:
+        Shape (T, T).
+
+    Raises:
+        BadInput: more than 2 048 rounds, or a cached entry that is torn or foreign.
     """
     check_rounds("dense", rounds)
     key = cache_key(rounds, participation, objective)
-    found = cache.get(key)
-    if found is not None:
-        return from_bytes(found, key)
+    stored = cache.get(key)
+    if stored is not None:
+        return from_bytes(stored, key)
     strategy = _optimise(rounds, participation, objective)
     cache[key] = to_bytes(strategy, key)
     return strategy
 
 
-def cache_key(rounds: int, participation: Participation, objective: gram.Objective) -> str:
+def cache_key(rounds: int, participation: Participation, objective: Objective) -> str:
     """What the optimum depends on, as a name of 32 hex digits."""
     b, k = _shape(rounds, participation)
-    what = f"dense:1:{rounds}:{b}:{k}:{_whole_classes(rounds, participation)}:{objective}"
-    return hashlib.blake2b(what.encode(), digest_size=16).hexdigest()
+    name = f"dense:1:{rounds}:{b}:{k}:{_whole_classes(rounds, participation)}:{objective}"
+    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
-def to_bytes(strategy: Array, key: str) -> bytes:
+def to_bytes(strategy: Floats, key: str) -> bytes:
     """A strategy as bytes: a JSON header with its digest, then the lower triangle by rows as little-endian float64."""
     body = strategy[np.tril_indices(len(strategy))].astype("<f8").tobytes()
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
@@ -95,21 +115,23 @@ def to_bytes(strategy: Array, key: str) -> bytes:
     return _MAGIC + header.encode() + b"\n" + body
 
 
-def from_bytes(data: bytes, key: str) -> Array:
-    """The strategy that `to_bytes` wrote under this key.
+def from_bytes(data: bytes, key: str) -> Floats:
+    """The strategy that `to_bytes` wrote under this key, shape (rounds, rounds).
 
-    Raises `BadInput` for anything else: foreign, torn or changed bytes. (A wrong matrix could cost accuracy, never
-    privacy: what is charged is computed from it.)
+    A wrong matrix could cost accuracy, never privacy: the charge is computed from it.
+
+    Raises:
+        BadInput: foreign, torn or changed bytes.
     """
     try:
         magic, header, body = data[: len(_MAGIC)], *data[len(_MAGIC) :].split(b"\n", 1)
-        about = json.loads(header)
-        rounds = int(about["rounds"])
-        whole = magic == _MAGIC and about["key"] == key and len(body) == 4 * rounds * (rounds + 1)
-        whole = whole and hashlib.blake2b(body, digest_size=16).hexdigest() == about["digest"]
+        fields = json.loads(header)
+        rounds = int(fields["rounds"])
+        intact = magic == _MAGIC and fields["key"] == key and len(body) == 4 * rounds * (rounds + 1)
+        intact = intact and hashlib.blake2b(body, digest_size=16).hexdigest() == fields["digest"]
     except (ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        intact = False
+    if not intact:
         raise BadInput(f"stored strategy {key}", "is torn or another one.", "delete it: it will be optimised again")
     strategy = np.zeros((rounds, rounds))
     strategy[np.tril_indices(rounds)] = np.frombuffer(body, dtype="<f8")
@@ -127,7 +149,7 @@ def _whole_classes(rounds: int, participation: Participation) -> bool:
     return k > 1 and isinstance(participation, FixedOrder) and k == -(-rounds // b)
 
 
-def _optimise(rounds: int, participation: Participation, objective: gram.Objective) -> Array:
+def _optimise(rounds: int, participation: Participation, objective: Objective) -> Floats:
     b, k = _shape(rounds, participation)
     diagonal = np.ones(rounds)
     if k == 1:

@@ -8,50 +8,45 @@ factors it as (F* d^(1/2)) (d^(1/2) F). The encoder is therefore K = [d^(1/2) F]
     X = K* K,   X_ij = x_|i-j|,   x = inverse DFT of |d|     (T x T, symmetric, Toeplitz, positive definite).
 
 The paper's optimal decoder for K, A K^+, adds noise of covariance A X^-1 A^T. The lower-triangular C with C^T C = X and
-B = C^-1 has the same sensitivity, and A B the same covariance, so it is the same mechanism up to a rotation of the
-encoded space that Gaussian noise does not see; lower-triangular, so the guarantee holds for adaptively chosen updates.
-C is the transposed, twice reversed Cholesky factor of X, since a symmetric Toeplitz matrix is its own double reversal.
+B = C^-1 has the same sensitivity, and A B the same covariance. So it is the same mechanism up to a rotation of the
+encoded space, which leaves Gaussian noise unchanged. C is lower-triangular, so the guarantee holds for adaptively
+chosen updates. It is the transposed, twice reversed Cholesky factor of X: a symmetric Toeplitz matrix is its double
+reversal.
 
 **Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x_l = 1/2 + (1/pi) log cot(pi l/(2 L)) to
-about 0.01; it falls from x_0 and for L = T turns negative beyond lag 0.87 T, where absolute values must be charged (see
-`toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2)) every lag in use is non-negative, for a little
-more error; of L = T, that L, and halfway, the one with the smallest prefix error for the plan is built. Where |x| does
-not increase up to the longest lag in use the evenly spaced pattern is exact; otherwise the largest |x| beyond each lag
-gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
+about 0.01. It falls from x_0, and for L = T it turns negative beyond lag 0.87 T, where absolute values are charged (see
+`factorization/toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2)) every lag in use is non-negative,
+for a little more error. Of L = T, that L and halfway, the plan gets the one with the smallest prefix error. Where |x|
+does not increase up to the longest lag in use, the evenly spaced pattern is exact; otherwise the largest |x| beyond
+each lag gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
 
-Not anytime; B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096.
+B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096. It needs a horizon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
+from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
+from fieldfare.factorization.stamping import block_rounds
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.triangular import Engine, MatrixMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
-from fieldfare.streams.base import Stream
-from fieldfare.streams.chunked import MemoryStream, ReplayStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Vector = NDArray[np.float64]
 
 MOST_ROUNDS = 4096
 _CLOSE = 1e-12
 
 
-def gram_coefficients(rounds: int, ones: int) -> Vector:
+def gram_coefficients(rounds: int, ones: int) -> Floats:
     """x_0, ..., x_{rounds-1}: inner products of C's columns by lag, for the circulant of size 2 `ones` >= 2 rounds."""
     v = np.zeros(2 * ones)
     v[:ones] = 1.0
@@ -67,15 +62,21 @@ def non_negative_ones(rounds: int) -> int:
     return lo
 
 
-def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensitivity:
-    """sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released; exact or a bound, it says."""
+def sensitivity(x: Floats, participation: Participation, rounds: int) -> Sensitivity:
+    """sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released.
+
+    Args:
+        x: inner products of C's columns by lag, shape (T,).
+        participation: the patterns that the selector enforces.
+        rounds: a user's rounds are below this.
+    """
     b, k = participation.separation_and_count(rounds)
     k = min(k, -(-rounds // b))
     lags = x[:rounds:b] if isinstance(participation, FixedOrder | CyclicPoisson) else x[:rounds]
-    step = 1 if len(lags) < rounds else b  # in fixed orders only multiples of the period occur as lags
+    step = 1 if len(lags) < rounds else b  # `lags` of a fixed order has only multiples of the period
     m = np.arange(1, k)
     evenly = k * x[0] + 2.0 * float((k - m) @ lags[m * step])
-    if len(lags) < rounds and k == len(lags):  # an uncapped fixed order: one full class, no other is larger
+    if len(lags) < rounds and k == len(lags):  # an uncapped fixed order: the first class is a largest one
         bound = k * x[0] + 2.0 * float((k - m) @ np.abs(lags[m]))
         how = "the whole fixed order"
     else:
@@ -86,37 +87,38 @@ def sensitivity(x: Vector, participation: Participation, rounds: int) -> Sensiti
     return Sensitivity(float(np.sqrt(bound)), "exact" if exact else "upper bound", how)
 
 
-class FftMechanism(Mechanism):
-    """C lower-triangular with C^T C = X, dense; see the module."""
+class FftMechanism(MatrixMechanism):
+    """C lower-triangular with C^T C = X, dense; see the module.
 
-    kind: ClassVar[str] = "fft"
+    Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
+    participation, and over the whole horizon where the evenly spaced pattern is allowed and attains the module's bound;
+    otherwise it is an upper bound. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    """
 
-    def __init__(self, rounds: int, ones: int, engine: Literal["replay", "memory"] = "replay") -> None:
-        """`ones` = L >= rounds. Raises `BadInput` for more than 4096 rounds or ones < rounds."""
+    def __init__(self, rounds: int, ones: int, engine: Engine = "replay") -> None:
+        """
+        Args:
+            rounds: the horizon T <= 4096.
+            ones: L >= T, half the size of the circulant matrix.
+            engine: what the stream does, see `MatrixMechanism`.
+
+        Raises:
+            BadInput: more than 4096 rounds, or ones < rounds.
+        """
         if not 1 <= rounds <= MOST_ROUNDS:
             raise BadInput(
                 f"rounds = {rounds}", f"must be in [1, {MOST_ROUNDS}] for kind fft, per block.", str(MOST_ROUNDS)
             )
         if ones < rounds:
             raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
-        self.rounds, self.ones, self.engine = rounds, ones, engine
+        self.ones = ones
         self._x = gram_coefficients(rounds, ones)
-        factor = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
-        self._c = np.ascontiguousarray(factor[::-1, ::-1].T)
-        self._b = np.asarray(solve_triangular(self._c, np.eye(rounds), lower=True))
+        cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
+        c = np.ascontiguousarray(cholesky[::-1, ::-1].T)
+        super().__init__("fft", c, np.asarray(solve_triangular(c, np.eye(rounds), lower=True)), engine)
 
     def __repr__(self) -> str:
         return f"FftMechanism(rounds={self.rounds}, ones={self.ones})"
-
-    @property
-    def buffers(self) -> int:
-        return self.rounds if self.engine == "memory" else 0
-
-    def strategy_matrix(self, n: int) -> Vector:
-        return self._c[: self._released(n), :n].copy()
-
-    def noising_matrix(self, n: int) -> Vector:
-        return self._b[: self._released(n), :n].copy()
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
         n = self._released(rounds)
@@ -128,7 +130,7 @@ class FftMechanism(Mechanism):
             value if n == self.rounds else Sensitivity(float(value), "upper bound", f"{value.how}, all rows released")
         )
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)
         for pattern in patterns:
             require_increasing(pattern)
@@ -139,35 +141,8 @@ class FftMechanism(Mechanism):
         squared = [gram[np.ix_(at, at)].sum() for at in ([place[t] for t in pattern] for pattern in inside)]
         return np.asarray(np.sqrt(np.array(squared, dtype=np.float64)))
 
-    def row_norms(self, n: int | None = None) -> Vector:
-        return np.asarray(np.linalg.norm(self._b[: self._released(n)], axis=1))
-
-    def prefix_row_norms(self, n: int | None = None) -> Vector:
-        return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
-
-    def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
-    ) -> Stream:
-        kind = MemoryStream if self.engine == "memory" else ReplayStream
-        identity = f"fft:{self.ones}".encode()
-
-        def row(t: int) -> Vector:
-            return self._b[t, : t + 1]
-
-        return kind(numel, noise, self.rounds, row, identity=identity, dtype=dtype, device=device)
-
-    def _released(self, n: int | None) -> int:
-        n = self.rounds if n is None else n
-        if not 1 <= n <= self.rounds:
-            raise BadInput(
-                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
-            )
-        return n
+    def _identity(self) -> bytes:
+        return f"fft:{self.ones}".encode()
 
 
 @register
@@ -183,7 +158,7 @@ class FftSpec(MechanismSpec):
         example={"kind": "fft"},
     )
     kind: Literal["fft"] = "fft"
-    engine: Literal["replay", "memory"] = "replay"
+    engine: Engine = "replay"
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)

@@ -3,66 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity, require_increasing
+from fieldfare.arrays import Floats
+from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
+from fieldfare.factorization.toeplitz import ColumnProducts
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.chunked import IndependentStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
+from fieldfare.streams.independent import IndependentStream
 
 
 class Independent(Mechanism):
-    """C = B = I. A user that takes part k times changes the encoded sequence by sqrt(k): exact."""
+    """C = B = I.
 
-    kind: ClassVar[str] = "independent"
+    Formal guarantee: round t releases x_t + sigma z_t. A user who takes part k times changes the encoded sequence by at
+    most sqrt(k), which every participation of this project attains: exact. zCDP with rho = k / (2 sigma^2).
+    """
+
+    kind = "independent"
 
     def __init__(self, rounds: int, restart_every: int | None = None) -> None:
+        """
+        Args:
+            rounds: the horizon.
+            restart_every: restarts change no row of noise here, only the identity of the stream.
+        """
         self.rounds = rounds
         self.restart_every = restart_every
 
-    def strategy_matrix(self, n: int) -> NDArray[np.float64]:
-        return np.eye(self._within(n))
+    def strategy_matrix(self, n: int) -> Floats:
+        return np.eye(self._released(n))
 
-    def noising_matrix(self, n: int) -> NDArray[np.float64]:
-        return np.eye(self._within(n))
+    def noising_matrix(self, n: int) -> Floats:
+        return np.eye(self._released(n))
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
-        n = self._within(rounds)
+        n = self._released(rounds)
         separation, count = participation.separation_and_count(self.rounds)
         most = min(count, -(-n // separation))
-        known = isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson)  # all reach it
+        # Each of these allows some pattern of `most` rounds, so the value is attained.
+        known = isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson)
         how = "orthonormal columns: sqrt of the most participations"
         return Sensitivity(float(np.sqrt(most)), "exact" if known else "upper bound", how)
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> NDArray[np.float64]:
-        n = self._within(rounds)
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
+        n = self._released(rounds)
         for pattern in patterns:
             require_increasing(pattern)
         counts = np.array([sum(t < n for t in pattern) for pattern in patterns], dtype=np.float64)
         return np.asarray(np.sqrt(counts))
 
-    def row_norms(self, n: int | None = None) -> NDArray[np.float64]:
-        return np.ones(self._within(n))
+    def row_norms(self, n: int | None = None) -> Floats:
+        return np.ones(self._released(n))
 
-    def prefix_row_norms(self, n: int | None = None) -> NDArray[np.float64]:
-        return np.asarray(np.sqrt(np.arange(1.0, self._within(n) + 1)))
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
+        return np.asarray(np.sqrt(np.arange(1.0, self._released(n) + 1)))
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> IndependentStream:
         return IndependentStream(
             numel, noise, self.rounds, dtype=dtype, device=device, restart_every=self.restart_every
@@ -76,11 +79,11 @@ class Independent(Mechanism):
     def buffers(self) -> int:
         return 0
 
-    def _within(self, n: int | None) -> int:
-        n = self.rounds if n is None else n
-        if not 0 < n <= self.rounds:
-            raise BadInput(f"n = {n}", f"must be in [1, {self.rounds}].", str(min(max(n, 1), self.rounds)))
-        return n
+    def bandwidth(self) -> int:
+        return 1
+
+    def column_products(self) -> ColumnProducts:
+        return lambda t: (1.0, np.empty(0))
 
 
 @register

@@ -1,57 +1,53 @@
 """The momentum-discounted tree: noise for the server's momentum, aggregated over a binary tree.
 
-Tran and Cutkosky, "Momentum Aggregation for Private Non-convex ERM" (NeurIPS 2022), Algorithm 1. The quantity that is
-wanted is not the sum of the updates but their momentum m_t = (1 - a) m_{t-1} + a x_t; `momentum` is 1 - a. A node
-holds the momentum of its own rounds, sum over t in the node of (1 - a)^(last - t) x_t, plus noise, and
+Tran and Cutkosky, "Momentum Aggregation for Private Non-convex ERM" (NeurIPS 2022), Algorithm 1. The server wants the
+momentum m_t = (1 - a) m_{t-1} + a x_t of the updates, not their sum; `momentum` is 1 - a. A node holds the momentum of
+its rounds, sum over t in the node of (1 - a)^(last - t) x_t, plus noise, and
 
     m_t + NOISE_t = a sum over nodes in COMPOSE(1, t) of (1 - a)^(t - last) (node + noise)          (eq. 4)
 
-reads one new node a round, the largest that closes in it: with the discount inside the nodes the momentum itself is
-exact.
+reads one new node a round, the largest that closes in it. The discount is inside the nodes, so the momentum of the
+updates is exact.
 
 **As a mechanism.** Round t releases x_t + (B z)_t, B chosen so that the momentum of what is released is m_t + NOISE_t:
 row t of B is (NOISE_t - (1 - a) NOISE_{t-1}) / a. Everything but the new node and the nodes it replaces cancels:
 
     (B z)_t = s_h z_t - sum_{l < h} (1 - a)^(2^l) s_l z_(open node of height l),   s_h the noise of height h.
 
-So a server that runs momentum 1 - a on these releases gets Algorithm 1, and any other server optimizer is as private.
+A server that runs momentum 1 - a on these releases gets Algorithm 1, and any other server optimizer is as private.
 C is square, one row for each node that is read, entries (1 - a)^(last - t) / s_h; B = C^-1; momentum 0 is `independent`
 and momentum -> 1 the `plain` tree. Right children are never read and not charged (the paper charges them).
 
-**Noise of a node** (`variant`). "flat": the same for all nodes; half the variance of the paper's at the same privacy.
+**Noise of a node** (`variant`). "flat": the same for all nodes, at half the variance of the paper's and equal privacy.
 "proportional": the paper's, proportional to the node's sensitivity under the plan's separation N,
 s_h = sum_{j < ceil(2^h / N)} (1 - a)^(j N). (The paper's sum stops one term early: a leaf would get no noise.)
 
-**Sensitivity.** All weights are positive, so equal updates are worst. Exact for one participation, fixed orders and
-wherever patterns are few; otherwise the upper bound of `tree_patterns`. The paper's 4 a G needs occurrences N apart.
+**Sensitivity.** All weights are positive, so equal updates are worst. The paper's 4 a G needs occurrences N apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of
 from fieldfare.factorization.few_patterns import few_patterns
+from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import column_norms, largest_discounted_sum, node_norms
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.tree import ReadNodesStream, stored_heights
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Array = NDArray[np.float64]
 
 
 @register
@@ -77,8 +73,8 @@ class MomentumTreeSpec(MechanismSpec):
         if self.variant == "three-tree":
             raise BadInput(
                 "mechanism.variant = 'three-tree'",
-                "is the published form, whose noise no plan needs: three queries share one tree's at a lower cost.",
-                "variant = 'flat' with server_optimizer.kind = 'three-query', or oracles.three_tree.ThreeTree",
+                "is the published form, which no plan needs: three queries share one tree's noise at a lower cost.",
+                "variant = 'flat' with server_optimizer.kind = 'three-query'",
             )
         block = block_rounds(self.restart_every, rounds)
         scale = np.ones(block.bit_length())
@@ -89,15 +85,15 @@ class MomentumTreeSpec(MechanismSpec):
 
 
 def node_weight(length: int, period: int, momentum: float) -> float:
-    """sum_{j < ceil(length / period)} momentum^(j period): the most that one user, seen every `period` rounds, weighs.
+    """The most that one user, seen every `period` rounds, weighs in a node of `length` rounds, for clip norm 1.
 
-    In a node of `length` rounds, clip norm 1. At most 1 / (1 - 1/e) max(1, 1 / (period (1 - momentum))).
+    sum_{j < ceil(length / period)} momentum^(j period), at most 1 / (1 - 1/e) max(1, 1 / (period (1 - momentum))).
     """
     terms = -(-length // period)
     return float(np.sum(np.power(momentum, float(period) * np.arange(terms))))
 
 
-def node_scale(rounds: int, period: int, momentum: float) -> Array:
+def node_scale(rounds: int, period: int, momentum: float) -> Floats:
     """`node_weight` of the nodes of height 0, 1, ... that fit in `rounds` rounds."""
     return np.array([node_weight(1 << h, period, momentum) for h in range(rounds.bit_length())])
 
@@ -113,12 +109,26 @@ def touched_nodes(period: int, rounds: int) -> int:
 
 
 class MomentumTree(Mechanism):
-    """Algorithm 1 for `rounds` rounds, discount `momentum` in [0, 1), node noise `scale`, shape (heights,)."""
+    """Algorithm 1 as a mechanism.
 
-    kind: ClassVar[str] = "momentum-tree"
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one participation,
+    wherever patterns are few enough to try them all (fixed orders among them), and under min-separation where evenly
+    spaced rounds attain the bound; otherwise it is the upper bound of `factorization/tree_patterns.py`. zCDP with
+    rho = (sensitivity / sigma)^2 / 2.
+    """
 
-    def __init__(self, rounds: int, momentum: float, scale: Array | None = None) -> None:
-        """Raises `BadInput` for rounds below 1, a momentum outside [0, 1) or a scale that is not positive."""
+    kind = "momentum-tree"
+
+    def __init__(self, rounds: int, momentum: float, scale: Floats | None = None) -> None:
+        """
+        Args:
+            rounds: the horizon T >= 1.
+            momentum: the discount 1 - a in [0, 1).
+            scale: standard deviation of a node's noise by height, shape (heights,); all ones by default.
+
+        Raises:
+            BadInput: an argument is out of range.
+        """
         if rounds < 1:
             raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
         if not 0 <= momentum < 1:
@@ -137,7 +147,7 @@ class MomentumTree(Mechanism):
     def buffers(self) -> int:
         return stored_heights(self.rounds)
 
-    def strategy_matrix(self, n: int) -> Array:
+    def strategy_matrix(self, n: int) -> Floats:
         matrix = np.zeros((self._released(n), n))
         for t in range(n):
             height = height_of(t + 1)
@@ -145,7 +155,7 @@ class MomentumTree(Mechanism):
             matrix[t, first : t + 1] = np.power(self.momentum, np.arange(t - first, -1.0, -1.0)) / self.scale[height]
         return matrix
 
-    def noising_matrix(self, n: int) -> Array:
+    def noising_matrix(self, n: int) -> Floats:
         matrix = np.zeros((self._released(n), n))
         for t in range(n):
             height = height_of(t + 1)
@@ -170,17 +180,17 @@ class MomentumTree(Mechanism):
             return Sensitivity(max(value, attained), "exact", "upper bound attained by evenly spaced rounds")
         return Sensitivity(value, "upper bound", "max-plus dynamic programming over the discounted tree")
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Array:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)
         return node_norms(patterns, n, read_only=True, decay=self.momentum, scale=self.scale)
 
-    def row_norms(self, n: int | None = None) -> Array:
+    def row_norms(self, n: int | None = None) -> Floats:
         heights = [height_of(t + 1) for t in range(self._released(n))]
         replaced = np.concatenate([[0.0], np.cumsum(np.square(self._carry))])
         by_height = np.sqrt(np.square(self.scale) + replaced[:-1])
         return np.asarray(by_height[heights])
 
-    def prefix_row_norms(self, n: int | None = None) -> Array:
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
         """A node's noise stays in the prefix sum with weight s, or s (1 - (1 - a)^length) once it is replaced."""
         released = self._released(n)
         heights = np.array([height_of(t + 1) for t in range(released)])
@@ -191,8 +201,8 @@ class MomentumTree(Mechanism):
             variance += np.where(t >> height & 1, extra, 0.0)
         return np.asarray(np.sqrt(variance), dtype=np.float64)
 
-    def momentum_row_norms(self, n: int | None = None) -> Array:
-        """Standard deviation of NOISE_t, t < n: the noise in a m_t + ... of equation 4, for sigma = clip = 1."""
+    def momentum_row_norms(self, n: int | None = None) -> Floats:
+        """Standard deviation of NOISE_t of equation 4, t < n, for sigma = clip = 1: shape (n,)."""
         t = np.arange(1, self._released(n) + 1)
         variance = np.zeros(len(t))
         for height, scale in enumerate(self.scale):
@@ -201,20 +211,6 @@ class MomentumTree(Mechanism):
         return np.asarray((1 - self.momentum) * np.sqrt(variance), dtype=np.float64)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, dtype=dtype, device=device)
-
-    def _released(self, n: int | None) -> int:
-        if n is None:
-            return self.rounds
-        if not 1 <= n <= self.rounds:
-            raise BadInput(
-                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
-            )
-        return n

@@ -3,18 +3,22 @@
     beta_t = (-1)^t binom(1/2, t) (1 - nu)^t,   c_t = binom(2t, t) 4^-t (1 - nu)^t   (C = B^-1)
 
 nu = 0 is the square-root factorisation of prefix sums (Fichtenberger, Henzinger and Upadhyay 2023: kind
-`optimal-cc`), nu = 1 independent noise. c is positive and decreasing, so sensitivities under min-separation are exact.
-For nu > 0 they stay bounded for ever under one participation: gamma^2 -> (2/pi) K(1 - nu).
+`optimal-cc`), nu = 1 is independent noise.
 
-Done literally a round costs O(T d); three ways to pay less or exactly that:
+Formal guarantee: that of `ToeplitzMechanism`. c is positive and decreasing, so sensitivities under min-separation are
+exact. For nu > 0 and one participation they stay bounded as T grows: sensitivity^2 -> (2/pi) K(1 - nu), K the complete
+elliptic integral of the first kind.
 
-- `engine = "fast"` (default): the few-buffer approximation of `rational.py`, with as many buffers as make mean and max
-  error (under the plan's participation) differ by at most `tolerance`, relatively, from the exact mechanism's. What is
-  charged is the approximation's own C, exactly.
+Applying B as written costs O(T d) a round. The stream does it in one of three ways:
+
+- `engine = "fast"` (default): the few-buffer approximation of `factorization/rational.py`. It takes as many buffers as
+  keep mean and max error (under the plan's participation) within `tolerance` of the exact mechanism's, relatively. The
+  charge comes from the approximation's C, exactly.
 - `engine = "replay"` (also called `"exact"`): past noise is drawn again from the key, O(d) memory, O(t) draws.
   `engine = "memory"`: past noise is kept, O(T d) memory. Both give the same bits.
 - `window = p`: beta cut to its first p entries (at nu = 0 the banded inverse square root, BISR, of Kalinin, McKenna,
-  Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta: gamma^2 differs from the full one.
+  Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta, so its sensitivity differs from the
+  full one.
 
 Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for tolerance 1e-3 / 1e-6:
 
@@ -31,48 +35,40 @@ Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
 from scipy.optimize import minimize_scalar
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms import rational
+from fieldfare.factorization import rational
+from fieldfare.factorization.stamping import block_rounds
+from fieldfare.factorization.toeplitz import inverse, round_to_float32
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.toeplitz import (
-    ToeplitzMechanism,
-    inverse,
-    row_stream,
-    single,
-    window_stream,
-)
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
 from fieldfare.participation import Participation, Single
 from fieldfare.streams.base import Stream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float64]
 
 Engine = Literal["fast", "exact", "memory", "replay"]
 
 
-def noising_coefficients(nu: float, n: int) -> Vector:
+def noising_coefficients(nu: float, n: int) -> Floats:
     """beta_0, ..., beta_{n-1} by beta_t = beta_{t-1} (1 - nu)(t - 3/2)/t, shape (n,)."""
     t = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 1.5) / t)])
 
 
-def strategy_coefficients(nu: float, n: int) -> Vector:
+def strategy_coefficients(nu: float, n: int) -> Floats:
     """c_0, ..., c_{n-1} of C = B^-1 by c_t = c_{t-1} (1 - nu)(t - 1/2)/t, shape (n,)."""
     t = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 0.5) / t)])
 
 
-def _shares_the_unit_interval(nu: object) -> object:
+def _parse_nu(nu: object) -> object:
     if nu == "auto":
         return nu
     if isinstance(nu, bool) or not isinstance(nu, int | float) or not 0 <= nu <= 1:
@@ -98,13 +94,13 @@ class SquareRootSpec(MechanismSpec):
             nu = self.tuned(rounds, schedule)
         return stamped(self._block(nu, block, schedule), self.restart_every, rounds)
 
-    def _coefficients(self, nu: float, n: int) -> tuple[Vector, Vector]:
+    def _coefficients(self, nu: float, n: int) -> tuple[Floats, Floats]:
         """(c, beta) of the exact or cut mechanism."""
         beta = noising_coefficients(nu, n)
         if self.window is None or self.window >= n:
             return strategy_coefficients(nu, n), beta
         beta[self.window :] = 0.0
-        beta = single(beta)
+        beta = round_to_float32(beta)
         return inverse(beta[: self.window], n), beta
 
     def _block(self, nu: float, n: int, participation: Participation) -> ToeplitzMechanism:
@@ -116,12 +112,10 @@ class SquareRootSpec(MechanismSpec):
             engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
             make = row_stream(beta, n, engine)
             return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
-        few = rational.nearest(c, beta, participation, self.tolerance)
-        make = few.stream(n)
-        return ToeplitzMechanism(self.kind, n, few.strategy(n), few.coefficients(n), make, buffers=len(few.theta))
+        return exponential_mechanism(self.kind, rational.nearest(c, beta, participation, self.tolerance), n)
 
     def tuned(self, rounds: int, participation: Participation) -> float:
-        """argmin over nu of sensitivity^2 x ||A B||_F^2, of the stamped and cut mechanism that will run."""
+        """argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that will run."""
         n = block_rounds(self.restart_every, rounds)
 
         def loss(nu: float) -> float:
@@ -138,13 +132,15 @@ def least_nu(loss: Callable[[float], float], rounds: int) -> float:
     values = [loss(float(np.exp(x))) for x in exponents]
     best = int(np.argmin(values))
     bracket = (float(exponents[max(best - 1, 0)]), float(exponents[min(best + 1, len(exponents) - 1)]))
-    found = minimize_scalar(lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6})
-    candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(found.x)): float(found.fun)}
+    search = minimize_scalar(
+        lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6}
+    )
+    candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(search.x)): float(search.fun)}
     return min(candidates, key=lambda nu: (candidates[nu], nu))
 
 
 def _no_stream(*_: Any, **__: Any) -> Stream:
-    raise TypeError("a mechanism that is only being compared has no stream")
+    raise TypeError("a mechanism that is only compared has no stream")
 
 
 @register
@@ -162,7 +158,7 @@ class NuSpec(SquareRootSpec):
     kind: Literal["nu"] = "nu"
     nu: float | Literal["auto"] = "auto"
 
-    _nu = field_validator("nu", mode="before")(_shares_the_unit_interval)
+    _nu = field_validator("nu", mode="before")(_parse_nu)
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         return self._build(self.nu, rounds, participation)

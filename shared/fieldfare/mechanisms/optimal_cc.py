@@ -2,21 +2,20 @@
 
 Fichtenberger, Henzinger and Upadhyay 2023 ("Constant matters"): with c_t = binom(2t, t) 4^-t the prefix sums factor as
 A = C C, so A B = C and the largest prefix error under one participation is sum_t c_t^2, the least of all Toeplitz
-factorisations. It grows like log(T)/pi, so the mechanism must be built for a horizon. With `window` it is the banded
-inverse square root (BISR).
+factorisations. It grows like log(T)/pi, so the mechanism needs a horizon. With `window` it is the banded inverse square
+root (BISR).
+
+Formal guarantee: that of `nu` at nu = 0.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from fieldfare.mechanisms.base import About
+from fieldfare.mechanisms.base import About, Mechanism
 from fieldfare.mechanisms.nu import SquareRootSpec
 from fieldfare.mechanisms.registry import register
-
-if TYPE_CHECKING:
-    from fieldfare.mechanisms.base import Mechanism
-    from fieldfare.participation import Participation
+from fieldfare.participation import Participation
 
 
 @register

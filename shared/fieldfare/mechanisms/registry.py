@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.participation import Participation
 from fieldfare.registry import Registry
-
-if TYPE_CHECKING:
-    from fieldfare.participation import Participation
 
 S = TypeVar("S", bound=MechanismSpec)
 
@@ -23,7 +21,8 @@ parse = _registry.parse
 def register(spec: type[S]) -> type[S]:
     """Class decorator: make a spec reachable by its `kind`.
 
-    Raises TypeError unless the class says what it is (`about`, with an example of its own kind).
+    Raises:
+        TypeError: the class has no `about` with an example of its kind.
     """
     about = spec.__dict__.get("about")
     kind = spec.model_fields["kind"].default
@@ -34,14 +33,28 @@ def register(spec: type[S]) -> type[S]:
 
 
 def describe(kind: str) -> About:
-    """What is worth knowing about a kind before one builds it. Raises `BadInput` for an unknown one."""
+    """A kind's row in the table of mechanisms. Raises `BadInput` for an unknown kind."""
     return _registry.spec(kind).about
 
 
 def build(
-    spec: MechanismSpec | Mapping[str, Any], rounds: int, participation: Participation | None = None
+    spec: MechanismSpec | Mapping[str, Any],
+    rounds: int,
+    participation: Participation | None = None,
+    cache: MutableMapping[str, bytes] | None = None,
 ) -> Mechanism:
-    """The mechanism that `spec` names, for `rounds` rounds, optimised for `participation` where the kind optimises."""
+    """The mechanism that `spec` names.
+
+    Args:
+        spec: a parsed or raw `[mechanism]` table.
+        rounds: the horizon, at least 1.
+        participation: what optimised kinds optimise for (None: one participation).
+        cache: results of optimisations that take minutes, by name (None: kept in this process). Entries are checked.
+
+    Raises:
+        BadInput: the spec or the rounds are out of range.
+    """
     if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
         raise BadInput(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
-    return parse(spec).build(rounds, participation)
+    parsed = parse(spec)
+    return parsed.build(rounds, participation) if cache is None else parsed.build_cached(rounds, participation, cache)

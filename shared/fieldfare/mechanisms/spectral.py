@@ -3,10 +3,10 @@
 For the stationary error of noisy gradient descent with Hessian eigenvalues lambda_j and learning rate eta under one
 participation: |B(omega)|^2 = 1/sqrt(h(omega)), h = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (Choquette-Choo
 et al. 2023, arXiv 2310.06771, C.18 with its square root restored; one eigenvalue gives `nu` with nu = eta lambda).
-beta is its minimum-phase factor, C = B^-1 by the exact recursion; sensitivities are exact where C is found
-non-increasing.
+beta is its minimum-phase factor, C = B^-1 by the exact recursion.
 
-Optimal for that error and one participation only; under other participations it is still a valid mechanism.
+Formal guarantee: that of `ToeplitzMechanism`; sensitivities under min-separation are exact where C is found
+non-increasing. The mechanism is valid under every participation, and optimal for the stationary error under one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms import rational
+from fieldfare.factorization import rational
+from fieldfare.factorization.stamping import block_rounds
+from fieldfare.factorization.toeplitz import inverse, round_to_float32
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, row_stream, single, window_stream
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
 from fieldfare.participation import Participation, Single
 from fieldfare.theory.spectra import optimal_coefficients
 
@@ -60,19 +62,16 @@ class SpectralSpec(MechanismSpec):
         beta = optimal_coefficients(self.eigenvalues, self.learning_rate, width)
         windowed = self.window is not None or n == 1
         if windowed:
-            beta = single(beta)
+            beta = round_to_float32(beta)
         c = inverse(beta, n)
         if windowed:
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=width - 1)
         if self.engine == "fast":
-            # Past 1e-12 of beta_0 the factorisation is rounding; the fit's own C is what will be charged.
+            # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is charged.
             if (beta[1:] > 1e-12).any():
                 raise BadInput("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])
-            few = rational.nearest(c, falling, participation, self.tolerance)
-            return ToeplitzMechanism(
-                self.kind, n, few.strategy(n), few.coefficients(n), few.stream(n), buffers=len(few.theta)
-            )
+            return exponential_mechanism(self.kind, rational.nearest(c, falling, participation, self.tolerance), n)
         engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
         make = row_stream(beta, n, engine)
         return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)

@@ -1,70 +1,53 @@
-"""Stamping ("xS"): the same mechanism started anew every r rounds on fresh noise (Choquette-Choo et al. 2023b).
+"""Stamping ("xS"): independent copies of a mechanism, restarted every r rounds (Choquette-Choo et al. 2023b).
 
-C and B are block-diagonal, so squared column sums add over blocks: a user's pattern P costs
-sum_s ||sum_{t in P, t in block s} C_t||^2, and prefix errors of finished blocks add to the running block's.
-
-**Sensitivity**, for at most k rounds at least b apart, by dynamic programming over blocks:
-
-- *Toeplitz blocks with non-negative non-increasing coefficients: exact.* Moving a participation earlier inside its
-  block never lowers a norm (equation 1 of `toeplitz.py`) nor forbids a later one, so some worst pattern is tight: in
-  each block rounds o, o + b, ..., where o is the earliest round the previous participation allows. The state is
-  (participations used, last participation).
-- *Any other block: upper bound.* The sum of squared block sensitivities over the best split of the k participations
-  into blocks; the separation across a restart is forgotten, which only adds patterns.
-- *Uncapped fixed orders: every offset is evaluated*, from the block's own pattern norms: exact where no inner product
-  of the block's columns is negative, claimed so for the Toeplitz blocks of the first case.
+C and B are block-diagonal: squared column sums add over blocks, and the prefix errors of finished blocks add to those
+of the running one. The programs that maximise over patterns are in `factorization/stamping.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.linalg import block_diag
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism, Sensitivity, require_increasing
+from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
+from fieldfare.factorization.stamping import best_split, block_lengths, block_rounds, tight_patterns
+from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError, Stream, Take
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Vector = NDArray[np.float64]
-
-_WORK = 20_000_000
-"""Additions of the exact program (well below a second) beyond which the upper bound is reported instead."""
-
-
-def block_rounds(restart_every: int | None, rounds: int) -> int:
-    """Rounds of the mechanism that one block runs: min(restart_every, rounds)."""
-    return rounds if restart_every is None else min(restart_every, rounds)
 
 
 def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
     """`block` restarted every `restart_every` rounds for `rounds` rounds; `block` itself when it never restarts.
 
-    Raises `BadInput` unless the block was built for `block_rounds(restart_every, rounds)` rounds.
+    Raises:
+        BadInput: the block was not built for `block_rounds(restart_every, rounds)` rounds.
     """
-    if block.rounds != block_rounds(restart_every, rounds):
-        raise BadInput(
-            f"a block of {block.rounds} rounds",
-            "is not what one restart runs.",
-            str(block_rounds(restart_every, rounds)),
-        )
+    needed = block_rounds(restart_every, rounds)
+    if block.rounds != needed:
+        raise BadInput(f"a block of {block.rounds} rounds", "is not what one restart runs.", str(needed))
     return block if block.rounds == rounds else Stamped(block, rounds)
 
 
 class Stamped(Mechanism):
-    """Independent copies of `block`, one after the other, the last one cut at `rounds`."""
+    """Independent copies of `block`, one after the other, the last one cut at `rounds`.
+
+    Formal guarantee: B C = I in every block; round t releases x_t + sigma (B z)_t, and no row of z serves two blocks.
+    The sensitivity under min-separation is exact for Toeplitz blocks with non-negative non-increasing coefficients
+    (`tight_patterns`, or `best_split` where the separation divides the block), and for uncapped fixed orders of such
+    blocks (every offset is tried). Any other block gets the upper bound of `best_split`. zCDP with
+    rho = (sensitivity / sigma)^2 / 2.
+    """
 
     def __init__(self, block: Mechanism, rounds: int) -> None:
-        self.__dict__["kind"] = block.kind  # the plan's kind; stamping is a setting of it
+        self.kind = block.kind  # stamping is a setting of the plan's kind, not a kind
         self.block = block
         self.rounds = rounds
 
@@ -83,16 +66,16 @@ class Stamped(Mechanism):
     def noise_rows(self) -> int:
         return self.block.noise_rows * len(self._lengths(None))
 
-    def strategy_matrix(self, n: int) -> Vector:
+    def strategy_matrix(self, n: int) -> Floats:
         return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
 
-    def noising_matrix(self, n: int) -> Vector:
+    def noising_matrix(self, n: int) -> Floats:
         return np.asarray(block_diag(*[self.block.noising_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
 
-    def row_norms(self, n: int | None = None) -> Vector:
+    def row_norms(self, n: int | None = None) -> Floats:
         return np.concatenate([self.block.row_norms(m) for m in self._lengths(n)])
 
-    def prefix_row_norms(self, n: int | None = None) -> Vector:
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
         done, parts = 0.0, []
         for m in self._lengths(n):
             squared = done + np.square(self.block.prefix_row_norms(m))
@@ -100,7 +83,7 @@ class Stamped(Mechanism):
             done = float(squared[-1])
         return np.asarray(np.sqrt(np.concatenate(parts)))
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Vector:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         lengths, r = self._lengths(rounds), self.block.rounds
         split: list[dict[int, list[int]]] = [{} for _ in lengths]
         for index, pattern in enumerate(patterns):
@@ -125,7 +108,7 @@ class Stamped(Mechanism):
         # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
         free = isinstance(participation, Single | MinSeparation | Poisson)
         if block is not None and k > 1 and block.rounds % b:
-            value = self._tight(block, lengths, b, k)
+            value = tight_patterns(block.strategy_coefs, lengths, b, k)
             if value is not None:
                 how = "tight patterns over blocks, by dynamic programming"
                 return Sensitivity(value, "exact" if free else "upper bound", how)
@@ -134,24 +117,13 @@ class Stamped(Mechanism):
         return self._split(lengths, b, k, joint=joint)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return StampedStream(self, numel, noise, dtype=dtype, device=device)
 
     def _lengths(self, n: int | None) -> list[int]:
         """Rounds of each block among the first n."""
-        n = self.rounds if n is None else n
-        if not 1 <= n <= self.rounds:
-            raise BadInput(
-                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
-            )
-        whole, rest = divmod(n, self.block.rounds)
-        return [self.block.rounds] * whole + ([rest] if rest else [])
+        return block_lengths(self.block.rounds, self._released(n))
 
     def _fixed_order(self, period: int, n: int, *, exact: bool) -> Sensitivity:
         patterns = [range(start, n, period) for start in range(min(period, n))]
@@ -159,67 +131,20 @@ class Stamped(Mechanism):
         return Sensitivity(value, "exact" if exact else "upper bound", "every offset of the fixed order")
 
     def _split(self, lengths: list[int], b: int, k: int, joint: bool) -> Sensitivity:
-        """The best split into blocks; attained (exact) when `joint`: the blocks' worst patterns go together."""
-        best = np.zeros(k + 1)  # best[j]: squared bound with at most j participations in the blocks so far
-        cached: dict[int, Vector] = {}
-        for m in lengths:
-            if m not in cached:
-                inside = [self.block.sensitivity(MinSeparation(b, j), m) for j in range(1, min(k, -(-m // b)) + 1)]
-                joint = joint and all(s.bound == "exact" for s in inside)
-                cached[m] = np.concatenate([[0.0], np.square(inside)])
-            better = best.copy()
-            for i, gain in enumerate(cached[m]):
-                better[i:] = np.maximum(better[i:], best[: k + 1 - i] + gain)
-            best = better
+        """The best split into blocks; exact when `joint`: the blocks' worst patterns are allowed together."""
+        gains: dict[int, Floats] = {}
+        for m in set(lengths):
+            inside = [self.block.sensitivity(MinSeparation(b, j), m) for j in range(1, min(k, -(-m // b)) + 1)]
+            joint = joint and all(s.bound == "exact" for s in inside)
+            gains[m] = np.concatenate([[0.0], np.square(inside)])
         how = "best split of the participations into blocks"
-        return Sensitivity(float(np.sqrt(best[k])), "exact" if joint else "upper bound", how)
-
-    @staticmethod
-    def _tight(block: ToeplitzMechanism, lengths: list[int], b: int, k: int) -> float | None:
-        """The exact program of the module's first case, or None when it would take more than `_WORK` steps."""
-        c, work = block.strategy_coefs, 0
-        cached: dict[tuple[int, int], Vector] = {}
-
-        def gains(m: int, offset: int) -> Vector:
-            """Squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m rounds."""
-            if (m, offset) not in cached:
-                most = min(k, -(-(m - offset) // b))
-                summed, squares = np.zeros(m), [0.0]
-                for j in range(most):
-                    start = offset + j * b
-                    summed[start:] += c[: m - start]
-                    squares.append(float(summed @ summed))
-                cached[m, offset] = np.array(squares)
-            return cached[m, offset]
-
-        # best[last][u]: largest squared norm so far with u participations, the last one in round `last`.
-        best: dict[int, Vector] = {-b: np.concatenate([[0.0], np.full(k, -np.inf)])}
-        start = 0
-        for m in lengths:
-            following: dict[int, Vector] = {}
-
-            def keep(last: int, values: Vector, into: dict[int, Vector] = following, free: int = start + m - b) -> None:
-                last = max(last, free)  # at least b before the next block: all such rounds leave it free
-                into[last] = np.maximum(into[last], values) if last in into else values
-
-            for last, values in best.items():
-                keep(last, values)
-                offset = max(0, last + b - start)
-                gain = gains(m, offset) if offset < m else np.zeros(1)
-                work += len(gain)
-                for j in range(1, len(gain)):
-                    shifted = np.concatenate([np.full(j, -np.inf), values[: k + 1 - j] + gain[j]])
-                    keep(start + offset + (j - 1) * b, shifted)
-            if work * k > _WORK:
-                return None
-            best, start = following, start + m
-        return float(np.sqrt(max(float(values.max()) for values in best.values())))
+        return Sensitivity(best_split(lengths, gains, k), "exact" if joint else "upper bound", how)
 
 
 class StampedStream(Stream):
-    """Runs the block's own stream; at every restart a new one whose noise rows go on where the last block's ended.
+    """Runs the block's stream, and at every restart a new one on fresh noise.
 
-    Block s uses rows [s m, (s + 1) m) of z, m the number of rows of a full block's C, so no row serves twice.
+    Block s uses rows [s m, (s + 1) m) of z, with m the rows of a full block's C, so no row serves twice.
     """
 
     def __init__(
@@ -245,7 +170,7 @@ class StampedStream(Stream):
         return row
 
     def each_piece(self, take: Take) -> None:
-        """Hand row `round` of B z to `take`; then advances. Raises `HorizonError` past the mechanism's rounds."""
+        """Hand row `round` of B z to `take`; then advance. Raises `HorizonError` past the mechanism's rounds."""
         self._ready()
         self._stream.each_piece(take)
         self.round += 1
@@ -255,7 +180,7 @@ class StampedStream(Stream):
         return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue bit for bit where `state` was taken. Raises ValueError on a foreign or torn state."""
+        """Continue bit for bit where `state` was taken. Raises `BadInput` for a foreign or torn state."""
         at = state.get("round")
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self._mechanism.rounds:
             raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self._mechanism.rounds}].", "skip(round)")
@@ -264,7 +189,8 @@ class StampedStream(Stream):
             raise BadInput(
                 f"noise state with fields {sorted(state)}", "is not that of a stamped stream.", "skip(round)"
             )
-        block = max(0, at - 1) // self._mechanism.block.rounds  # at a restart the finished block's state is stored
+        # A state taken at a restart is the finished block's.
+        block = max(0, at - 1) // self._mechanism.block.rounds
         candidate = self._start(block)
         candidate.load_state_dict(inside)
         if candidate.round != at - block * self._mechanism.block.rounds:
@@ -292,7 +218,7 @@ class StampedStream(Stream):
 
     def _enter(self, block: int) -> None:
         if block != self._block:
-            del self._stream  # its buffers go before the next block's come: the peak is one block's state
+            del self._stream  # frees its buffers first, so that the peak is one block's state
             self._stream = self._start(block)
             self._block = block
 

@@ -1,7 +1,7 @@
 """Binary-tree aggregation: noise for every dyadic node of rounds, prefix sums put together from nodes.
 
 Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi, Song 2011; Kairouz et al. 2021 (DP-FTRL). C has a row for each node,
-an indicator of its rounds; B is the difference of successive prefix decoders. Three decoders:
+the indicator of its rounds. B is the difference of successive prefix decoders, of which there are three:
 
 | estimator | a prefix sum is | rows of C | error | state |
 |---|---|---|---|---|
@@ -10,46 +10,44 @@ an indicator of its rounds; B is the difference of successive prefix decoders. T
 | `full` | the best linear estimate from all nodes of the whole horizon | n, see below | less | T, or replay |
 
 **What `plain` is charged.** A prefix sum reads left children and roots only, exactly one new node a round: the largest
-that closes in it. What is released is a function of those nodes' noisy sums alone, so C is the square matrix of
-their indicators (Fenwick 1994's tree), B = C^-1, and the right children, which nothing reads and no noise is drawn for,
-cost nothing. One participation costs the same either way; several cost less (2 000 rounds, 6 participations, 314
-apart: 67 instead of 79). `nodes = "all"` charges the whole tree all the same, as published accountants do.
+that closes in it. What is released depends on those nodes' noisy sums alone. So C is the square matrix of their
+indicators (Fenwick 1994's tree), B = C^-1, and right children cost nothing: nothing reads them and no noise is drawn
+for them. One participation costs the same either way; several cost less (2 000 rounds, 6 participations, 314 apart: 67
+instead of 79). `nodes = "all"` charges the whole tree, as published accountants do.
 
 **What `full` is.** The best estimate of a prefix from the nodes *so far* is the online one, because the nodes of the
 binary expansion have no other node in common. `full` uses all nodes of the horizon (Honaker 2015), which is B = C^+.
 Noise is independent of data, so nodes that close later are no obstacle: by rotation invariance of the Gaussian
-(Denisov et al. 2022) x + C^+ z has the law of x + R^-1 z' where R is lower-triangular and
-R^T R = C^T C, and adaptively chosen x stay covered because R is lower-triangular. R is what is charged and R^-1 what is
-applied. Its state is O(T) vectors or O(t) draws a round: research only.
+(Denisov et al. 2022) x + C^+ z has the law of x + R^-1 z', where R is lower-triangular and R^T R = C^T C. Adaptively
+chosen x stay covered because R is lower-triangular. R is charged and R^-1 is applied. Its state is O(T) vectors or O(t)
+draws a round: for research only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of, node_count, nodes
 from fieldfare.factorization.few_patterns import in_step_patterns
+from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
-from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec, Sensitivity
+from fieldfare.factorization.triangular import factor
+from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
-from fieldfare.mechanisms.stamped import block_rounds, stamped
-from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds, factor
+from fieldfare.mechanisms.stamped import stamped
+from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds
+from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fieldfare.noise import SecureNoise
-
-    Array = NDArray[np.float64]
 
 
 @register
@@ -68,7 +66,7 @@ class TreeSpec(MechanismSpec):
     estimator: Literal["plain", "online", "full"] = Field(default="online", description="how prefixes are decoded")
     nodes: Literal["read", "all"] | None = Field(
         default=None,
-        description="nodes that are charged: those that are read (plain's default) or the whole tree (all the others)",
+        description="nodes that are charged: those that are read (plain's default) or the whole tree (the others)",
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
@@ -88,7 +86,7 @@ class TreeSpec(MechanismSpec):
         return stamped(tree, self.restart_every, rounds)
 
 
-def tree_matrix(n: int) -> Array:
+def tree_matrix(n: int) -> Floats:
     """Indicators of all nodes that close by round n, in order of closing and then of size: (2 n - popcount(n), n)."""
     rows = np.zeros((node_count(n), n))
     for row, (first, last) in zip(rows, nodes(n), strict=True):
@@ -96,7 +94,7 @@ def tree_matrix(n: int) -> Array:
     return rows
 
 
-def read_rows(n: int) -> NDArray[np.int64]:
+def read_rows(n: int) -> Indices:
     """Which rows of `tree_matrix(n)` the plain decoder reads, shape (n,): the largest that closes in each round."""
     return np.array([node_count(t + 1) - 1 for t in range(n)], dtype=np.int64)
 
@@ -104,8 +102,8 @@ def read_rows(n: int) -> NDArray[np.int64]:
 def tree_sensitivity(participation: Participation, n: int, *, read_only: bool) -> Sensitivity:
     """Sensitivity of the tree of n rounds, all nodes or the read ones. Entries are 0 or 1, so equal updates are worst.
 
-    Exact for Single, MinSeparation, Poisson (any pattern) and fixed orders that are not capped or have few patterns;
-    see `tree_patterns` for when the read nodes get an upper bound.
+    Formal guarantee: exact for Single, MinSeparation and Poisson (any pattern), and for fixed orders that are not
+    capped or have few patterns. `factorization/tree_patterns.py` says when the read nodes get an upper bound instead.
     """
     patterns = in_step_patterns(participation, n)
     if patterns is not None:
@@ -119,9 +117,13 @@ def tree_sensitivity(participation: Participation, n: int, *, read_only: bool) -
 
 
 class _Tree(Mechanism):
-    """What the streaming trees share."""
+    """What the streaming trees share.
 
-    kind: ClassVar[str] = "tree"
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t, a function of
+    the noisy nodes C x + sigma z. The sensitivity is `tree_sensitivity`. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    """
+
+    kind = "tree"
     read_only: bool
 
     def __init__(self, rounds: int) -> None:
@@ -138,38 +140,32 @@ class _Tree(Mechanism):
 
     @property
     def noise_rows(self) -> int:
-        """Rows of z that the whole horizon uses."""
         return self.rounds if self.read_only else node_count(self.rounds)
 
-    def strategy_matrix(self, n: int) -> Array:
+    def strategy_matrix(self, n: int) -> Floats:
         matrix = tree_matrix(self._released(n))
         return matrix[read_rows(n)] if self.read_only else matrix
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
         return tree_sensitivity(participation, self._released(rounds), read_only=self.read_only)
 
-    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Array:
+    def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         return node_norms(patterns, self._released(rounds), read_only=self.read_only)
-
-    def _released(self, n: int | None) -> int:
-        if n is None:
-            return self.rounds
-        if not 1 <= n <= self.rounds:
-            raise BadInput(
-                f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", str(self.rounds)
-            )
-        return n
 
 
 class PlainTree(_Tree):
     """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it replaces."""
 
     def __init__(self, rounds: int, *, all_nodes: bool = False) -> None:
-        """`all_nodes` charges the nodes that are never read too."""
+        """
+        Args:
+            rounds: the horizon T >= 1.
+            all_nodes: also charge the nodes that no prefix sum reads.
+        """
         super().__init__(rounds)
         self.read_only = not all_nodes
 
-    def noising_matrix(self, n: int) -> Array:
+    def noising_matrix(self, n: int) -> Floats:
         square = np.zeros((self._released(n), n))
         for t in range(n):
             square[t, t] = 1.0
@@ -185,19 +181,14 @@ class PlainTree(_Tree):
     def whole(self) -> bool:
         return True
 
-    def row_norms(self, n: int | None = None) -> Array:
+    def row_norms(self, n: int | None = None) -> Floats:
         return np.sqrt([1.0 + height_of(t + 1) for t in range(self._released(n))])
 
-    def prefix_row_norms(self, n: int | None = None) -> Array:
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         ones = np.ones(self.rounds.bit_length())
         return ReadNodesStream(
@@ -210,8 +201,8 @@ class OnlineTree(_Tree):
 
     read_only = False
 
-    def noising_matrix(self, n: int) -> Array:
-        estimates: dict[int, Array] = {}
+    def noising_matrix(self, n: int) -> Floats:
+        estimates: dict[int, Floats] = {}
         matrix = np.zeros((self._released(n), node_count(n)))
         for t in range(n):
             leaf, height = node_count(t), height_of(t + 1)
@@ -225,7 +216,7 @@ class OnlineTree(_Tree):
             estimates[height] = estimate
         return matrix
 
-    def row_norms(self, n: int | None = None) -> Array:
+    def row_norms(self, n: int | None = None) -> Floats:
         released = self._released(n)
         by_height = np.array([self._row_norm(h) for h in range(released.bit_length())])
         return by_height[[height_of(t + 1) for t in range(released)]]
@@ -241,26 +232,22 @@ class OnlineTree(_Tree):
             squared += (kept - 1.0) ** 2 * variance(h - 1)
         return float(np.sqrt(squared + kept**2))
 
-    def prefix_row_norms(self, n: int | None = None) -> Array:
+    def prefix_row_norms(self, n: int | None = None) -> Floats:
         t = np.arange(1, self._released(n) + 1)
         squared = sum((t >> h & 1) * variance(h) for h in range(int(t[-1]).bit_length()))
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
     def stream(
-        self,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> Stream:
         return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
 
 
 def full_tree(rounds: int) -> TriangularMechanism:
-    """Honaker's full estimator for a horizon of `rounds` <= 2 048, as the triangular factor R (see this file's head).
+    """Honaker's full estimator for a horizon of `rounds` <= 2 048, as the triangular factor R of the module.
 
-    Its sensitivity over the whole horizon is the tree's, exactly; over fewer rounds an upper bound.
+    Formal guarantee: that of `TriangularMechanism`. The sensitivity of the whole horizon is the tree's, because
+    R^T R = C^T C; that of fewer rounds is an upper bound.
     """
     check_rounds("tree", rounds)
     matrix = tree_matrix(rounds)

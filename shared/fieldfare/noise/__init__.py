@@ -1,29 +1,7 @@
-"""Noise: a secure source of standard normals, its drawers, and discrete Gaussian sampling."""
+"""Noise: a secure source of standard normals, and of discrete Gaussians, fixed by a key."""
 
-from fieldfare.noise.secure import (
-    CHUNK,
-    UNIT,
-    AesDrawer,
-    Drawer,
-    SecureNoise,
-    Source,
-    bytes_of_zeros,
-    empty,
-    in_chunks,
-    scratch,
-    zeros,
-)
+from fieldfare.noise.chunks import CHUNK
+from fieldfare.noise.drawer import UNIT, Drawer
+from fieldfare.noise.secure import SecureNoise, Source
 
-__all__ = [
-    "CHUNK",
-    "UNIT",
-    "AesDrawer",
-    "Drawer",
-    "SecureNoise",
-    "Source",
-    "bytes_of_zeros",
-    "empty",
-    "in_chunks",
-    "scratch",
-    "zeros",
-]
+__all__ = ["CHUNK", "UNIT", "Drawer", "SecureNoise", "Source"]

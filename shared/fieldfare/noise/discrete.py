@@ -1,40 +1,44 @@
-"""A discrete Gaussian, drawn exactly, and a noise source whose rows of z are made of it.
+"""A discrete Gaussian, drawn exactly, and a noise source whose rows of z consist of it.
 
 `discrete_gaussian` draws from exp(-n^2 / (2 s^2)) on the integers *exactly*, with integer arithmetic only (Karney 2016,
-algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020); some 5 microseconds a draw.
+algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020); a draw takes some 5 microseconds.
 
 `DiscreteNoise` puts such draws in the place of z. A mechanism whose C and B are matrices of whole numbers
 (`Mechanism.whole`) then adds whole numbers B z to a sum x of whole cells of a grid, without any rounding: what is
 released is a function of C x + z, a discrete Gaussian around whole numbers. Its zero-concentrated privacy loss is that
-of the Gaussian with the same s (Canonne et al., Theorem 4, each coordinate by itself; with adaptively chosen x the sum
+of the Gaussian with the same s (Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum
 of squared shifts stays bounded by the squared sensitivity), so it is charged by zCDP. The exact Gaussian trade-off
 curve does not apply.
 
-How long a draw takes depends on what is drawn (rejection sampling); nobody outside of the server should see that.
+The time of a draw depends on its value (rejection sampling): it must not be visible outside the server.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from fieldfare.errors import BadInput
-from fieldfare.noise import Drawer, SecureNoise
+from fieldfare.noise.drawer import Drawer
+from fieldfare.noise.secure import SecureNoise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
+    Booleans = NDArray[np.bool_]
 
-_BLOCK: Final = 4096
-_BLOCK_BYTES: Final = 1 << 24
-"""Bytes of keystream set aside for a block of discrete draws: 4 096 a draw, where about 150 are used."""
 LARGEST_SCALE: Final = 1 << 31
+_BLOCK: Final = 4096
+"""Draws made together: the granularity of seeking."""
+_BLOCK_BYTES: Final = 1 << 24
+"""Bytes of keystream reserved for a block: 4 096 a draw, of which about 150 are used."""
 
 
 class DiscreteNoise(SecureNoise):
-    """A source like `noise`, with the same key, whose every entry is a discrete Gaussian of `scale` instead of N(0, 1).
+    """The source `noise` with discrete Gaussians of `scale` instead of N(0, 1), from the same key.
 
     Float64 only, where these whole numbers are exact. Rows of different scales share bits: use one scale a key.
 
@@ -56,16 +60,15 @@ class DiscreteNoise(SecureNoise):
     def fingerprint(self) -> str:
         return self._subkey("fingerprint", f"discrete:{self.scale}").hex()[:32]
 
-    def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
-        super().drawer(stream, row, offset, n)  # refuses what is out of range
-        return _Draws(self, row + self._first if stream == "z" else row, stream)
+    def _drawer_of_row(self, stream: str, row: int) -> Drawer:
+        return _DiscreteDrawer(self, stream, row)
 
 
-class _Draws(Drawer):
-    """Pieces of one row."""
+class _DiscreteDrawer(Drawer):
+    """Draws pieces of one row."""
 
-    def __init__(self, noise: DiscreteNoise, row: int, stream: str) -> None:
-        self._noise, self._row, self._stream = noise, row, stream
+    def __init__(self, noise: DiscreteNoise, stream: str, row: int) -> None:
+        self._noise, self._stream, self._row = noise, stream, row
 
     def into(self, out: NDArray[Any], offset: int) -> None:
         if out.dtype != np.float64:
@@ -80,15 +83,15 @@ def discrete_gaussian(
 ) -> Integers:
     """n exact draws from P(v) proportional to exp(-v^2 / (2 scale^2)) on the integers: int64, shape (n,).
 
-    Element [offset + i] of row `row` is fixed by the key, whatever the split, like `SecureNoise.normal_`; its bits are
-    shared with no other use.
+    The key fixes element [offset + i] of row `row`, whatever the split, as in `SecureNoise.normal_`. No other use
+    shares its bits.
 
     Raises:
         BadInput: `scale` is not an integer in [1, 2^31].
     """
     _require_scale(scale)
     first, last = offset // _BLOCK, -(-(offset + n) // _BLOCK)
-    blocks = [_block(scale, _Words(noise, row, block, f"discrete:{stream}")) for block in range(first, last)]
+    blocks = [_draw_block(scale, _Words(noise, row, block, f"discrete:{stream}")) for block in range(first, last)]
     whole = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
     return whole[offset - first * _BLOCK :][:n]
 
@@ -103,105 +106,103 @@ class _Words:
 
     def __init__(self, noise: SecureNoise, row: int, block: int, stream: str) -> None:
         self._noise, self._row, self._stream = noise, row, stream
-        self._at, self._end = block * _BLOCK_BYTES, (block + 1) * _BLOCK_BYTES
+        self._next, self._end = block * _BLOCK_BYTES, (block + 1) * _BLOCK_BYTES
 
     def take(self, n: int) -> NDArray[np.uint64]:
-        if self._at + 8 * n > self._end:
+        if self._next + 8 * n > self._end:
             raise RuntimeError("a block of discrete draws used up its keystream; this has probability below 2^-1000")
-        words = np.frombuffer(self._noise.bytes(8 * n, row=self._row, offset=self._at, stream=self._stream), "<u8")
-        self._at += 8 * n
+        words = np.frombuffer(self._noise.bytes(8 * n, row=self._row, offset=self._next, stream=self._stream), "<u8")
+        self._next += 8 * n
         return words
 
     def below(self, n: int, bound: int) -> Integers:
         """n exact uniform integers in [0, bound), bound <= 2^40: a word past the last multiple of bound is redrawn."""
         out = self.take(n).copy()
         limit = np.uint64((2**64 // bound) * bound - 1)
-        while (bad := np.flatnonzero(out > limit)).size:
-            out[bad] = self.take(bad.size)
+        while (refused := np.flatnonzero(out > limit)).size:
+            out[refused] = self.take(refused.size)
         return (out % np.uint64(bound)).astype(np.int64)
 
 
-def _block(scale: int, words: _Words) -> Integers:
-    """`_BLOCK` draws. |v| = k scale + j has probability proportional to exp(-k^2/2) exp(-k x) exp(-x^2/2), x = j/scale.
+def _draw_block(scale: int, words: _Words) -> Integers:
+    """`_BLOCK` draws by rejection (Karney 2016, algorithm D).
 
-    Step by step (Karney 2016, algorithm D): k geometric with ratio exp(-1/2), kept with probability
-    exp(-k (k - 1) / 2); a sign; j uniform; kept with probability exp(-k x) exp(-x^2 / 2); and -0 is dropped so that 0
-    counts once.
+    |v| = k scale + j has probability proportional to exp(-k^2/2) exp(-k x) exp(-x^2/2), where x = j / scale.
     """
     out = np.zeros(_BLOCK, dtype=np.int64)
-    open_ = np.arange(_BLOCK)
-    while open_.size:
-        k = _geometric(open_.size, words)
-        kept = _all_of(k * (k - 1), lambda m: _bernoulli_exp_half(m, words))
-        open_kept, k = open_[kept], k[kept]
+    pending = np.arange(_BLOCK)
+    while pending.size:
+        # k: geometric with ratio exp(-1/2), kept with probability exp(-k (k - 1) / 2), gives exp(-k^2 / 2).
+        k = _geometric(pending.size, words)
+        kept = _all_succeed(k * (k - 1), lambda running: _bernoulli_exp_half(running.size, words))
+        candidates, k = pending[kept], k[kept]
         negative = words.below(k.size, 2) == 1
         j = words.below(k.size, scale)
-        kept = ~(negative & (k == 0) & (j == 0))
-        kept[kept] = _exp_of_square(j[kept], scale, words)
-        kept[kept] = _exp_of_multiple(k[kept], j[kept], scale, words)
+        kept = ~(negative & (k == 0) & (j == 0))  # -0 is dropped, so that 0 counts once
+        kept[kept] = _bernoulli_exp_power(j[kept], 2, scale, words)
+        kept[kept] = _bernoulli_exp_multiple(k[kept], j[kept], scale, words)
         value = k * scale + j
-        out[open_kept[kept]] = np.where(negative, -value, value)[kept]
-        open_ = np.setdiff1d(open_, open_kept[kept], assume_unique=True)
+        out[candidates[kept]] = np.where(negative, -value, value)[kept]
+        pending = np.setdiff1d(pending, candidates[kept], assume_unique=True)
     return out
 
 
 def _geometric(n: int, words: _Words) -> Integers:
     """k with probability exp(-k / 2) (1 - exp(-1/2)): successes before the first failure."""
     k = np.zeros(n, dtype=np.int64)
-    going = np.arange(n)
-    while going.size:
-        going = going[_bernoulli_exp_half(going.size, words)]
-        k[going] += 1
+    running = np.arange(n)
+    while running.size:
+        running = running[_bernoulli_exp_half(running.size, words)]
+        k[running] += 1
     return k
 
 
-def _all_of(trials: Integers, trial: Any) -> NDArray[np.bool_]:
-    """Whether trials[i] independent trials all succeed; `trial(m)` makes m of them."""
+def _all_succeed(trials: Integers, trial: Callable[[Integers], Booleans]) -> Booleans:
+    """Whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those i."""
     good = np.ones(len(trials), dtype=np.bool_)
     done = 0
-    while (going := np.flatnonzero(good & (trials > done))).size:
-        good[going] = trial(going.size)
+    while (running := np.flatnonzero(good & (trials > done))).size:
+        good[running] = trial(running)
         done += 1
     return good
 
 
-def _series(n: int, trial: Any) -> NDArray[np.bool_]:
-    """Bernoulli(exp(-y)) for 0 <= y <= 1: run trials of probability y / 1, y / 2, ... to the first failure, the m-th;
-    m is odd with probability exp(-y) (Canonne, Kamath, Steinke 2020, algorithm 1). `trial(indices, m)` makes them."""
+def _bernoulli_exp(n: int, trial: Callable[[Integers, int], Booleans]) -> Booleans:
+    """n draws of Bernoulli(exp(-y)), 0 <= y <= 1, where y may differ from draw to draw.
+
+    Trials of probability y / 1, y / 2, ... run to the first failure, the m-th; m is odd with probability exp(-y)
+    (Canonne, Kamath, Steinke 2020, algorithm 1). `trial(indices, m)` makes those of probability y / m.
+    """
     result = np.zeros(n, dtype=np.bool_)
-    going, m = np.arange(n), 1
-    while going.size:
-        success = trial(going, m)
-        result[going[~success]] = m % 2 == 1
-        going, m = going[success], m + 1
+    running, m = np.arange(n), 1
+    while running.size:
+        success = trial(running, m)
+        result[running[~success]] = m % 2 == 1
+        running, m = running[success], m + 1
     return result
 
 
-def _bernoulli_exp_half(n: int, words: _Words) -> NDArray[np.bool_]:
-    return _series(n, lambda going, m: words.below(going.size, 2 * m) == 0)
+def _bernoulli_exp_half(n: int, words: _Words) -> Booleans:
+    """n draws of Bernoulli(exp(-1/2))."""
+    return _bernoulli_exp(n, lambda running, m: words.below(running.size, 2 * m) == 0)
 
 
-def _exp_of_square(j: Integers, scale: int, words: _Words) -> NDArray[np.bool_]:
-    """Bernoulli(exp(-x^2 / 2)), x = j / scale: x^2 / (2m) is the chance of three independent events."""
+def _bernoulli_exp_power(j: Integers, power: int, scale: int, words: _Words) -> Booleans:
+    """Bernoulli(exp(-x^power / power)), x = j / scale, for a power of 1 or 2.
 
-    def trial(going: Integers, m: int) -> NDArray[np.bool_]:
-        twice = (words.below(going.size, scale) < j[going]) & (words.below(going.size, scale) < j[going])
-        return np.asarray(twice & (words.below(going.size, 2 * m) == 0), dtype=np.bool_)
+    A trial of probability x^power / (power m) is `power` independent events of probability x and one of 1 / (power m).
+    """
 
-    return _series(len(j), trial)
+    def trial(running: Integers, m: int) -> Booleans:
+        success = np.ones(running.size, dtype=np.bool_)
+        for _ in range(power):
+            success &= words.below(running.size, scale) < j[running]
+        success &= words.below(running.size, power * m) == 0
+        return success
+
+    return _bernoulli_exp(len(j), trial)
 
 
-def _exp_of_multiple(k: Integers, j: Integers, scale: int, words: _Words) -> NDArray[np.bool_]:
+def _bernoulli_exp_multiple(k: Integers, j: Integers, scale: int, words: _Words) -> Booleans:
     """Bernoulli(exp(-k x)), x = j / scale: k trials of Bernoulli(exp(-x))."""
-    good = np.ones(len(k), dtype=np.bool_)
-    done = 0
-    while (going := np.flatnonzero(good & (k > done))).size:
-        share = j[going]
-
-        def trial(inner: Integers, m: int, share: Integers = share) -> NDArray[np.bool_]:
-            below = words.below(inner.size, scale) < share[inner]
-            return np.asarray(below & (words.below(inner.size, m) == 0), dtype=np.bool_)
-
-        good[going] = _series(going.size, trial)
-        done += 1
-    return good
+    return _all_succeed(k, lambda running: _bernoulli_exp_power(j[running], 1, scale, words))

@@ -1,7 +1,7 @@
-"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror, Shaw (SC 2011), in tensor operations.
+"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor operations.
 
-Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be searched and
-no security reduction is known. Offered as a named alternative for accelerators (`source="philox-4x32-10"`).
+Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be searched, and
+no security reduction is known. A named alternative for accelerators (`source="philox-4x32-10"`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from fieldfare.noise import UNIT, Drawer
+from fieldfare.noise.drawer import UNIT, Drawer
 
 _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 _LOW: Final = 0xFFFFFFFF
 _HALF: Final = UNIT // 2
 _PIECE: Final = 1 << 22
-"""Elements made at a time on an accelerator: bounds the scratch at eight int64 vectors of half this length."""
+"""Elements made at a time: bounds the scratch at eight int64 vectors of half this length."""
 
 Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def philox4x32(counter: Words, key: tuple[int, int], rounds: int = 10) -> Words:
+def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
     """Four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in [0, 2^32)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for _ in range(rounds):
+    for _ in range(10):
         # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the shift.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
@@ -58,10 +58,11 @@ class PhiloxDrawer(Drawer):
             lo = hi
 
     def _units(self, first: int, last: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Units [first, last) as one vector."""
         pair = torch.arange(first * _HALF, last * _HALF, dtype=torch.int64, device=device)
         row_low, row_high = (torch.full_like(pair, value) for value in (self._row & _LOW, self._row >> 32))
         high, low, angle, fine = philox4x32((pair & _LOW, pair >> 32, row_low, row_high), self._key)
-        # As in noise.py: U = 2^-31 high + 2^-62 (low + 1/2) with 31-bit words keeps full relative precision next to 0.
+        # As in box_muller.py: U = 2^-31 high + 2^-62 (low + 1/2) keeps full relative precision next to 0.
         uniform = (high >> 1).to(dtype).mul_(2.0**-31).add_((low >> 1).to(dtype).mul_(2.0**-62).add_(2.0**-63))
         radius = uniform.log_().mul_(-2.0).sqrt_()
         theta = (angle - 2**31).to(dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.streams.ops import ops_on
 
 Take = Callable[[int, torch.Tensor], None]
 """`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
@@ -35,28 +36,34 @@ class Stream(ABC):
     def each_piece(self, take: Take) -> None:
         """Hand row `round` of B z to `take`, piece by piece while each is in the cache; then advance.
 
-        Pieces come in any order and from several threads at once; together they are the row, each element once, and
-        where they are cut depends on `numel` alone. A piece is `take`'s to change, until it returns. When `take`
-        raises, the round is torn: the stream refuses to go on until `load_state_dict` or `skip`. Raises `HorizonError`.
+        Pieces come in any order and from several threads at once. Together they are the row, each element once; where
+        they are cut depends on `numel` alone. `take` may change a piece until it returns.
+
+        Raises:
+            HorizonError: as `next`.
+            Exception: what `take` raises. The round is torn then: the stream refuses to go on until `load_state_dict`
+                or `skip`.
         """
 
     def add_to(self, total: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
         """total += scale x row `round` of B z, in place, without a vector in between; then advances.
 
-        `total` has shape (numel,), float32 or float64, on the stream's device. The floats are those of
-        `total += scale * next()`.
+        The floats are those of `total += scale * next()`.
+
+        Args:
+            total: shape (numel,), float32 or float64, on the stream's device.
+            scale: applied in the stream's dtype.
 
         Raises:
             HorizonError: as `next`.
             BadInput: `total` does not fit; nothing is drawn.
         """
         require_fit(total, self.numel, (torch.float32, torch.float64), self.device)
-
-        on_host = total.device.type == "cpu"
-        whole: Any = total.numpy() if on_host else total
+        ops = ops_on(total.device)
+        whole = ops.array(total)
 
         def add(lo: int, piece: torch.Tensor) -> None:
-            noise: Any = piece.numpy() if on_host else piece  # a call of numpy costs half of one of torch
+            noise = ops.array(piece)  # numpy on the host, where a call costs half of one of torch
             if scale != 1.0:
                 noise *= scale
             whole[lo : lo + len(noise)] += noise

@@ -1,1 +1,1 @@
-"""Exact errors and bounds of noisy gradient descent: what planners compare and tests check against."""
+"""Errors of noisy gradient descent in closed form: what planners compare plans by."""

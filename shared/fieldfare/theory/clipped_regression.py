@@ -1,33 +1,29 @@
 """Risk of clipped private regression, in advance and without data (Bombari, Seroussi, Mondelli 2025).
 
 Linear regression in the proportional regime: x ~ N(0, Sigma), tr Sigma = d, labels with noise zeta^2, one pass over n
-users, d / n = gamma. Clip norm C = c sqrt(d) and step eta_t = step (1 - t)^power / n a user make the excess risk R
-follow an ODE in t = share of the pass; c' = c / sqrt(2 R + zeta^2) is the clip norm in units of the typical gradient.
-A cohort of any size gives the same ODE (`rounds` below adds any mechanism's noise to it).
+users, d / n = gamma. With clip norm C = c sqrt(d) and step eta_t = step (1 - t)^power / n for each user, the excess
+risk R follows an ODE in t = share of the pass; c' = c / sqrt(2 R + zeta^2) is the clip norm in units of the typical
+gradient. A cohort of any size gives the same ODE. `rounds` adds any mechanism's noise to it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.integrate import solve_ivp
+from numpy.typing import ArrayLike
 from scipy.special import erf
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 
-Floats = NDArray[np.float64]
-
 MOST_BLOCKS = 256
-"""Rounds are merged into at most so many blocks; within one, model and step count as constant."""
+"""Most blocks that rounds are merged into; within a block, model and step count as constant."""
 
 
 def clipping_factors(clip: ArrayLike, population_risk: ArrayLike) -> tuple[Floats, Floats]:
-    """(mu, nu): by what clipping multiplies the descent and the second moment of the gradient (Lemma B.1).
+    """(mu, nu): the factors of the descent and of the gradient's second moment under clipping (Lemma B.1).
 
     `population_risk` is R + zeta^2 / 2. mu is also the share of users that are not clipped.
     """
@@ -63,79 +59,24 @@ class ClippedRegression:
         """2 / gamma: above it the step is no contraction for a single user's gradient (Lemma C.2)."""
         return 2.0 / self.gamma
 
-    def ode(
-        self,
-        step: float,
-        clip: float,
-        power: float,
-        private_rate: Callable[[float], float],
-        times: ArrayLike,
-        bound: Literal["coupled", "upper", "lower"] = "coupled",
-    ) -> Floats:
-        """R at `times` in [0, 1], same shape (equations 4.9, C.19).
-
-        `private_rate(t)`: what noise adds to R per unit of time; see `independent_rate`, `last_iterate_rate`.
-        "upper" and "lower" are the decoupled bounds, from the extreme eigenvalues alone.
-        """
-        lam = np.asarray(self.eigenvalues, np.float64)
-        low, high = lam.min(keepdims=True), lam.max(keepdims=True)
-        descent, spread = {"coupled": (lam, lam), "upper": (low, high), "lower": (high, np.ones(1))}[bound]
-        weigh = lam if bound == "coupled" else np.ones(1)
-        size = lam.size if bound == "coupled" else 1
-
-        def slope(t: float, d: Floats) -> Floats:
-            risk = max(float(np.mean(weigh * d)), 0.0)
-            population = risk + self.label_noise**2 / 2.0
-            mu, nu = clipping_factors(clip, population)
-            eta = step * max(0.0, 1.0 - t) ** power
-            drift = -2.0 * descent * eta * float(mu) * d
-            return np.asarray(drift + spread * eta**2 * float(nu) * population * self.gamma + private_rate(t))
-
-        grid = np.asarray(times, np.float64)
-        start = np.full(size, self.initial_risk)
-        solved = solve_ivp(
-            slope, (0.0, 1.0), start, method="LSODA", rtol=1e-9, atol=1e-12, t_eval=np.unique(np.append(grid, 1.0))
-        )
-        risk = (weigh[:, None] * solved.y).mean(axis=0)
-        return np.asarray(np.interp(grid, solved.t, risk))
-
-    def independent_rate(
-        self, step: float, clip: float, power: float, noise_multiplier: float, rounds: int
-    ) -> Callable[[float], float]:
-        """Independent noise of std noise_multiplier x clip on each of `rounds` released sums, every round charged:
-        gamma^2 c^2 z^2 T eta^2 / 2. Fewer, larger cohorts carry less."""
-        scale = 0.5 * (self.gamma * clip * noise_multiplier) ** 2 * rounds
-
-        def rate(t: float) -> float:
-            return float(scale * (step * max(0.0, 1.0 - t) ** power) ** 2)
-
-        return rate
-
-    def last_iterate_rate(self, step: float, clip: float, power: float, rho: float) -> Callable[[float], float]:
-        """The paper's own schedule (4.2), where only the last model is released: 2 c^2 gamma^2 (-d eta^2 / dt) / rho^2.
-
-        To reproduce the paper. Fieldfare releases every model and never charges by this (invariant I6).
-        """
-        scale = 2.0 * (clip * self.gamma * step / rho) ** 2
-
-        def rate(t: float) -> float:
-            return float(scale * 2.0 * power * max(0.0, 1.0 - t) ** (2.0 * power - 1.0)) if power > 0 else 0.0
-
-        return rate
-
-    def last_iterate_jump(self, step: float, clip: float, rho: float) -> float:
-        """What power 0 adds at the end, where all of its noise is: 2 c^2 eta^2 gamma^2 / rho^2 (4.12)."""
-        return 2.0 * (clip * step * self.gamma / rho) ** 2
-
     def rounds(
         self, step: ArrayLike, clip: ArrayLike, power: ArrayLike, noise_multiplier: float, noising: Floats
     ) -> Floats:
-        """Final R when round t's sum carries noise_multiplier x clip x row t of `noising` z, `noising` (T, m).
+        """The final R, when round t's sum carries noise_multiplier x clip x row t of `noising` z.
 
-        `step`, `clip`, `power` broadcast to one shape, that of the result; those whose step exceeds 2 / gamma, or that
-        overshoot in a single round, are inf.
         The noise of all rounds is carried through the descent that the noise-free part and the risk set, so that
         correlated noise cancels as far as the model has not moved; exact for independent noise as T grows.
+
+        Args:
+            step: eta, the step at the start.
+            clip: c, the clip norm over sqrt(d).
+            power: of the step's decay (1 - t)^power.
+            noise_multiplier: sigma, the standard deviation of z in clip norms.
+            noising: B, shape (T, m).
+
+        Returns:
+            R in the shape that `step`, `clip` and `power` broadcast to; inf where the step exceeds 2 / gamma or
+            overshoots in a single round.
         """
         v, c, a = np.broadcast_arrays(
             np.asarray(step, np.float64), np.asarray(clip, np.float64), np.asarray(power, np.float64)

@@ -1,4 +1,4 @@
-"""Coefficients from a power spectrum |B(omega)|^2 and the spectra that theory asks for.
+"""Coefficients from a power spectrum |B(omega)|^2, and the optimal spectrum for a known quadratic.
 
 B(omega) = sum_t beta_t e^{i omega t}. Source: Choquette-Choo et al. 2023 (arXiv 2310.06771), section 2 and appendix C;
 the factorisation is the classical cepstral one (Kolmogorov).
@@ -6,26 +6,26 @@ the factorisation is the classical cepstral one (Kolmogorov).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Vector = NDArray[np.float64]
-
 
 _LARGEST_GRID = 1 << 22
 
 
-def minimum_phase(power: Vector, n: int) -> Vector:
+def minimum_phase(power: Floats, n: int) -> Floats:
     """The causal, causally invertible beta, shape (n,), with |B|^2 = `power` on the FFT grid 2 pi j / len(power).
 
-    `power`: positive, of even length N, symmetric (it is the spectrum of real coefficients). beta_0 > 0 is not
-    normalised. Exact up to aliasing of the cepstrum, which falls with N. Raises `BadInput` otherwise.
+    beta_0 > 0 is not normalised. Exact up to aliasing of the cepstrum, which falls with N.
+
+    Args:
+        power: positive and symmetric (the spectrum of real coefficients), of even length N.
+        n: how many coefficients to return, at most N.
+
+    Raises:
+        BadInput: `power` or `n` is out of range.
     """
     size = len(power)
     if size % 2 or not (np.isfinite(power) & (power > 0)).all() or not 1 <= n <= size:
@@ -37,8 +37,8 @@ def minimum_phase(power: Vector, n: int) -> Vector:
     return np.asarray(np.fft.ifft(np.exp(np.fft.fft(folded))).real[:n], dtype=np.float64)
 
 
-def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Vector:
-    """The Hessian's eigenvalues as float64; raises `BadInput` unless all are positive and learning_rate x max < 1."""
+def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Floats:
+    """The Hessian's eigenvalues, shape (d,). Raises `BadInput` unless all are positive and learning_rate x max < 1."""
     lam = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     if lam.ndim != 1 or lam.size == 0 or not np.isfinite(lam).all() or (lam <= 0).any():
         raise BadInput("eigenvalues", "must be positive finite numbers.")
@@ -51,7 +51,7 @@ def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Vector:
     return lam
 
 
-def response(omega: Vector, eigenvalues: ArrayLike, learning_rate: float) -> Vector:
+def response(omega: Floats, eigenvalues: ArrayLike, learning_rate: float) -> Floats:
     """h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega."""
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     total = np.zeros_like(omega)
@@ -63,7 +63,7 @@ def response(omega: Vector, eigenvalues: ArrayLike, learning_rate: float) -> Vec
     return total
 
 
-def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -> Vector:
+def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -> Floats:
     """The Toeplitz beta, shape (n,), beta_0 = 1, of least stationary error on a known quadratic: |B|^2 = 1/sqrt(h).
 
     The printed condition 1/h is an erratum: equality in Cauchy-Schwarz needs 1/sqrt(h) (then one eigenvalue gives

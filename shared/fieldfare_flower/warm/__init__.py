@@ -1,1 +1,1 @@
-"""Tasks of a Flower executor without an interpreter start each: forks of a parent that has imported everything."""
+"""ClientApp tasks without an interpreter start each: they are forks of a parent that has imported everything."""

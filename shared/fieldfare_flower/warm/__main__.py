@@ -1,14 +1,16 @@
 """Run a SuperExec whose ClientApp tasks are forks of a warm parent instead of new interpreters.
 
-    python -Pm fieldfare_flower.warm flower-superexec ARGUMENT ...
+    python -Pm fieldfare_flower.warm [--preload MODULE[:FUNCTION]] flower-superexec ARGUMENT ...
 
-This process becomes the SuperExec, with a stand-in for `flwr-clientapp` first on its PATH: same process, same signals,
-same exit status. Beside it a keeper starts the parent, starts it again when it dies, and ends it when the SuperExec
-ends. While there is no parent, and for whatever it does not take, tasks start the ordinary way.
+This process becomes the SuperExec, with a stand-in for `flwr-clientapp` first on its PATH: it has the same process
+id, signals and exit status. A keeper process starts the parent, restarts it when it dies, and ends it with the
+SuperExec. While there is no parent, and for every task that the parent does not take, tasks start the ordinary way.
 
-FIELDFARE_WARM_TASK: a task whose users the parent reads once. Unset: every task of Flower's reads them for itself. Set
-it only where the data do not change while the executor runs, and where importing the task's module draws no random
-numbers, for every task would then work with the same ones.
+--preload: a module that the parent imports, and a function in it that the parent then calls, once. All tasks share what
+they leave in memory, so neither may draw random numbers or start a thread.
+
+Upstream: Flower 1.41 starts an interpreter for each message (issue 3670 asks for a ClientApp that stays). Its own warm
+executors are Kubernetes pods, and serve no ClientApp. This package becomes unnecessary once they do without a cluster.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ log = logging.getLogger("fieldfare.warm")
 
 TASK_PROGRAM = "flwr-clientapp"
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a dead parent is started again; doubled while it does not live for a minute."""
+"""Seconds before a dead parent is started again; doubled until one lives for a minute."""
 
 
-def keep(superexec: int, folder: Path) -> None:
-    """Keep a parent running until the process of the pidfd `superexec` ends."""
+def keep_parent(superexec: int, folder: Path, preload: str) -> None:
+    """Keep a parent running until the process behind the pidfd `superexec` ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pause = SHORTEST_PAUSE
     while True:
         began = time.monotonic()
-        command = [sys.executable, "-Pm", "fieldfare_flower.warm.parent", str(folder)]
-        # It ends with its standard input, so also where this process is killed.
+        command = [sys.executable, "-Pm", "fieldfare_flower.warm.parent", str(folder), preload]
+        # The parent ends when its standard input closes, which also happens when this process is killed.
         parent = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
         handle = os.pidfd_open(parent.pid)
         ended = superexec in select.select([superexec, handle], [], [])[0]
@@ -56,28 +58,32 @@ def keep(superexec: int, folder: Path) -> None:
         log.warning("the warm parent ended with %d; starting another", parent.returncode)
 
 
-def accompany(superexec: int) -> None:
-    """Put the stand-in on this process's PATH, and a keeper beside it. superexec: this process's pidfd."""
+def start_keeper(superexec: int, preload: str) -> None:
+    """Put the stand-in on this process's PATH, and fork a keeper. superexec: this process's pidfd."""
     folder = Path(tempfile.mkdtemp(prefix="fieldfare-warm-"))  # mode 0700
-    # A link, because the place for temporary files may forbid to run what lies there.
+    # A link, because the place for temporary files may be mounted without the right to execute.
     (folder / TASK_PROGRAM).symlink_to(stand_in.__file__)
     if os.fork() == 0:
         with contextlib.suppress(BaseException):
-            keep(superexec, folder)
+            keep_parent(superexec, folder, preload)
         shutil.rmtree(folder, ignore_errors=True)
+        # Not sys.exit: the rest of this program belongs to the other process.
         os._exit(0)
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
 
 
-def main(command: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """See the module."""
     logs.configure("info")
+    preload = ""
+    if arguments[:1] == ["--preload"]:
+        preload, arguments = arguments[1], arguments[2:]
     try:
-        accompany(os.pidfd_open(os.getpid()))
+        start_keeper(os.pidfd_open(os.getpid()), preload)
     except (AttributeError, OSError) as error:
-        # Not a Linux of today, or no place for a socket.
+        # No pidfd (not Linux, or an old one), or no place for a socket.
         log.warning("no warm parent here, so tasks start the ordinary way: %s", error)
-    os.execvp(command[0], command)  # noqa: S606  (the operator's own command)
+    os.execvp(arguments[0], arguments)  # noqa: S606  (the operator's own command)
 
 
 if __name__ == "__main__":

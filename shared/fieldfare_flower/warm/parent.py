@@ -1,8 +1,8 @@
 """The warm parent: imports what a task needs, then forks once a task and does nothing else.
 
-Only code is in its memory, and where FIELDFARE_WARM_TASK names a task, that task's users. A task's token, message,
-model and result are read and made in the fork alone, which ends with the task: no task can see another's. The parent
-has one thread, opens no file or connection after its start, and outlives any death of a fork.
+Its memory holds code, and what the preloaded function left there. A fork alone reads a task's token, message and
+model and makes its result, and ends with the task: no task can see another's. The parent has one thread, opens no
+file or connection after its start, and survives the death of any fork.
 """
 
 from __future__ import annotations
@@ -18,59 +18,61 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from fieldfare_flower import logs
-from fieldfare_flower import programs as logged
-from fieldfare_flower.waits import look_sooner
+from fieldfare_flower import logs, private
+from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_flower.warm.stand_in import PATIENCE, SOCKET, TAKEN
 
 log = logging.getLogger("fieldfare.warm")
 
 LONGEST = 1 << 20
-"""Bytes of a task's arguments and environment."""
+"""Upper bound of a task's arguments and environment, in bytes."""
 
 
-def warm_up() -> int:
-    """Import all that a ClientApp task imports, and have it look sooner for a message's parts.
+def warm_up(preload: str) -> tuple[Callable[[], Any], int]:
+    """Import what every ClientApp task imports, and what `preload` ("module", "module:function" or "") names.
 
-    Returns the number of threads that torch may use. Raises `BadInput` for an unknown task, and
-    RuntimeError where loading left a thread running, whose locks a fork would keep.
+    Returns Flower's task program and the number of threads that torch may use. Raises RuntimeError where loading left a
+    thread running, whose locks a fork would inherit locked.
     """
-    import flwr.supernode.cli  # noqa: F401
     import httpcore  # noqa: F401  (httpx imports it with its first client)
     import torch
-    from flwr.supercore.inflatable import inflatable_utils
 
-    import fieldfare_client.app
-
-    look_sooner(inflatable_utils.pull_and_inflate_object_from_tree)
+    program = private.load_program("flwr-clientapp")
+    shorten_part_waits()
     threads = torch.get_num_threads()
-    # A pool of OpenMP threads does not survive a fork: none is made here.
+    # A pool of OpenMP threads does not survive a fork, so none may be made here.
     torch.set_num_threads(1)
-    if task := os.environ.get("FIELDFARE_WARM_TASK"):
-        fieldfare_client.app.user_count(task)
-    if (left := threading.active_count()) > 1:
-        raise RuntimeError(f"loading left {left - 1} threads running, so forks would not be safe")
-    gc.freeze()  # the collector would otherwise copy shared memory into every fork
-    return threads
+    module, _, function = preload.partition(":")
+    if module:
+        loaded = import_module(module)
+        if function:
+            getattr(loaded, function)()
+    if (running := threading.active_count()) > 1:
+        raise RuntimeError(f"loading left {running - 1} threads running, so forks would not be safe")
+    gc.freeze()  # otherwise the collector would copy shared memory into every fork
+    return program, threads
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket that only this user can reach."""
+    """A listening socket at `path` that only this user can reach."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    before = os.umask(0o177)
+    umask = os.umask(0o177)
     try:
         listening.bind(str(path))
     finally:
-        os.umask(before)
+        os.umask(umask)
     listening.listen(64)
     return listening
 
 
 def serve(listening: socket.socket) -> socket.socket:
-    """Fork for every connection; returns in each fork, with its connection. The parent ends with its standard input."""
+    """Fork for every connection; returns only in a fork, with its connection. The parent ends when stdin closes."""
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
@@ -81,7 +83,7 @@ def serve(listening: socket.socket) -> socket.socket:
                     os._exit(0)
                 if key.fd in running:
                     selector.unregister(key.fd)
-                    _ended(key.fd, *running.pop(key.fd))
+                    _report_end(key.fd, *running.pop(key.fd))
                     continue
                 connection = _accept(listening)
                 if connection is None:
@@ -89,10 +91,10 @@ def serve(listening: socket.socket) -> socket.socket:
                 try:
                     process = os.fork()
                 except OSError:
-                    connection.close()  # what called then starts an ordinary process
+                    connection.close()  # the caller then starts an ordinary process
                     continue
                 if process == 0:
-                    # Nothing of other tasks stays reachable: no connection, no handle.
+                    # A fork keeps nothing of other tasks: no connection, no handle.
                     listening.close()
                     for handle, (_, other) in running.items():
                         os.close(handle)
@@ -104,7 +106,7 @@ def serve(listening: socket.socket) -> socket.socket:
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:
-    """A connection of this user's own, or None."""
+    """A connection from a process of this user, or None."""
     try:
         connection, _ = listening.accept()
     except OSError:
@@ -116,7 +118,7 @@ def _accept(listening: socket.socket) -> socket.socket | None:
     return connection
 
 
-def _ended(handle: int, process: int, connection: socket.socket) -> None:
+def _report_end(handle: int, process: int, connection: socket.socket) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     with contextlib.suppress(OSError):
         connection.send(str(status if status >= 0 else 128 - status).encode())
@@ -124,30 +126,31 @@ def _ended(handle: int, process: int, connection: socket.socket) -> None:
     os.close(handle)
 
 
-def become(connection: socket.socket, threads: int) -> None:
-    """In a fork: take over arguments, environment, folder and streams of what called.
+def take_task(connection: socket.socket, threads: int) -> None:
+    """In a fork: adopt the caller's arguments, environment, folder and standard streams.
 
-    Raises OSError, ValueError, KeyError or TypeError for what cannot be taken over; what called is then told nothing.
+    Raises OSError, ValueError, KeyError or TypeError where that fails. The caller then gets no answer, and starts an
+    ordinary process.
     """
     connection.settimeout(PATIENCE)
     message, streams, _, _ = socket.recv_fds(connection, LONGEST, 3)
-    told = json.loads(message)
-    for place, stream in enumerate(streams):
-        os.dup2(stream, place)
+    task = json.loads(message)
+    for standard, stream in enumerate(streams):
+        os.dup2(stream, standard)
         os.close(stream)
     os.environ.clear()
-    os.environ.update(told["environment"])
-    os.chdir(told["folder"])
-    sys.argv = list(told["arguments"])
+    os.environ.update(task["environment"])
+    os.chdir(task["folder"])
+    sys.argv = list(task["arguments"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _own_randomness(threads)
+    _reseed(threads)
     connection.send(TAKEN)
     connection.settimeout(None)
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    threading.Thread(target=_end_with_caller, args=(connection,), daemon=True).start()
 
 
-def _own_randomness(threads: int) -> None:
-    """Forks would otherwise all draw what the parent would have drawn. (`random` and OpenSSL see to it themselves.)"""
+def _reseed(threads: int) -> None:
+    """Seed the generators afresh: all forks would draw the same numbers. (`random` and OpenSSL reseed themselves.)"""
     import numpy as np
     import torch
 
@@ -156,31 +159,28 @@ def _own_randomness(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _end_with(connection: socket.socket) -> None:
-    """End this task where what called is killed: it is what a SuperExec knows the task by."""
+def _end_with_caller(connection: socket.socket) -> None:
+    """End this task when its caller is killed: the caller is the process that a SuperExec knows the task by."""
     with contextlib.suppress(OSError):
         connection.recv(1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, preload: str) -> None:
     """See the module."""
-    # A terminal's Ctrl-C is for the SuperExec; whoever keeps this process ends it after that.
+    # A terminal's Ctrl-C is for the SuperExec; the keeper ends this process after it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logged.take_over()
-    threads = warm_up()
+    program, threads = warm_up(preload)
+    # After Flower was imported, which gives its logger a handler.
     logs.configure("info")
     log.info("ready")
     connection = serve(listen(folder / SOCKET))
     try:
-        become(connection, threads)
+        take_task(connection, threads)
     except (OSError, ValueError, KeyError, TypeError):
-        # Not taken, so what called starts an ordinary process.
         os._exit(1)
-    from flwr.supernode.cli import flwr_clientapp
-
-    sys.exit(flwr_clientapp())  # type: ignore[func-returns-value]
+    sys.exit(program())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

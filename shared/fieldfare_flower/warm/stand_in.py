@@ -1,9 +1,10 @@
 #!/usr/bin/env -S python3 -IS
 """What a SuperExec finds on its PATH as `flwr-clientapp`: hands the task to the warm parent, or starts the real one.
 
-Standard library alone, without site-packages: this is the interpreter start that is left. The parent's socket lies
-beside the link through which this file was called. Arguments (Flower passes the task's token there), environment,
-working directory and standard streams go over that socket, to a process that was forked for this task.
+It uses the standard library alone, without site-packages, because its interpreter start is the one that is left. The
+parent's socket lies in the folder of the link through which this file was called. Arguments (Flower passes the task's
+token there), environment, working directory and standard streams go over that socket, to a process forked for this
+task.
 """
 
 import json
@@ -14,7 +15,7 @@ import sys
 SOCKET = "socket"
 TAKEN = b"taken"
 PATIENCE = 10.0
-"""Seconds that a fork gets to take a task."""
+"""Seconds that a fork has to take a task."""
 
 
 def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> int | None:
@@ -23,13 +24,13 @@ def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> i
         try:
             parent.settimeout(PATIENCE)
             parent.connect(path)
-            told = json.dumps({"arguments": arguments, "environment": environment, "folder": os.getcwd()})
-            socket.send_fds(parent, [told.encode()], [0, 1, 2])
+            task = json.dumps({"arguments": arguments, "environment": environment, "folder": os.getcwd()})
+            socket.send_fds(parent, [task.encode()], [0, 1, 2])
             if parent.recv(len(TAKEN)) != TAKEN:
                 return None
         except OSError:
             return None
-        # Taken: whatever comes now, the task must not be started a second time.
+        # The fork has the task: whatever happens now, it must not be started a second time.
         try:
             parent.settimeout(None)
             return int(parent.recv(16) or b"1")
@@ -39,11 +40,12 @@ def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> i
 
 def main() -> None:
     """See the module."""
-    here, name = os.path.split(sys.argv[0])
-    places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if place != here]
-    os.environ["PATH"] = os.pathsep.join(places)
+    folder, name = os.path.split(sys.argv[0])
+    # Without this folder, so that the task finds the real program under its name.
+    rest = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if entry != folder]
+    os.environ["PATH"] = os.pathsep.join(rest)
     arguments = [name, *sys.argv[1:]]
-    status = hand_over(os.path.join(here, SOCKET), arguments, dict(os.environ))
+    status = hand_over(os.path.join(folder, SOCKET), arguments, dict(os.environ))
     if status is None:
         os.execvp(name, arguments)  # noqa: S606  (the very program that was asked for)
     sys.exit(status)

@@ -17,15 +17,15 @@ from fieldfare.accounting import (
     PrivacyLoss,
     SampledGaussian,
     amplification,
-    bandwidth,
     calibrate,
     charge_for,
     gaussian_mu,
 )
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms import Mechanism
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
 ROWS = {
@@ -165,7 +165,7 @@ def test_the_event_uses_the_largest_column_of_the_real_strategy() -> None:
 )
 def test_bandwidth_is_read_off_the_strategy(spec: dict, bands: int | None) -> None:
     mechanism = mechanisms.build(spec, 16, None)
-    assert bandwidth(mechanism) == bands
+    assert mechanism.bandwidth() == bands
     if bands is not None:
         rows, columns = np.nonzero(mechanism.strategy_matrix(16))
         assert int((rows - columns).max()) + 1 <= bands
@@ -188,7 +188,7 @@ def test_a_matrix_too_large_to_inspect_is_not_called_banded() -> None:
         strategy_matrix = noising_matrix = sensitivity = pattern_norms = None  # type: ignore
         row_norms = prefix_row_norms = stream = None  # type: ignore
 
-    assert bandwidth(Large()) is None
+    assert Large().bandwidth() is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,7 +16,8 @@ import pytest
 from scipy.special import logsumexp
 
 from fieldfare.accounting import charge_for
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, window_stream
+from fieldfare.factorization.toeplitz import inverse
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
 from fieldfare.participation import FixedOrder, MinSeparation, Participation
 
 ROWS = {

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from fieldfare import mechanisms
 from fieldfare.errors import BadInput
+from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import PrefixLoss
-from fieldfare.mechanisms import Mechanism, banded, blt, toeplitz
+from fieldfare.mechanisms import Mechanism, banded, blt
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import FixedOrder, MinSeparation, Participation, Single
 from fieldfare.streams.base import HorizonError

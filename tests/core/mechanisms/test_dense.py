@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from fieldfare import mechanisms
 from fieldfare.errors import BadInput
 from fieldfare.factorization import gram
+from fieldfare.factorization.triangular import best_separated, factor, gram_bound, triangle_bound
 from fieldfare.mechanisms import dense
-from fieldfare.mechanisms.triangular import TriangularMechanism, best_separated, factor, gram_bound, triangle_bound
+from fieldfare.mechanisms.triangular import TriangularMechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError
@@ -29,10 +30,14 @@ REFERENCE = {
 
 
 def build(
-    rounds: int, participation: Participation, objective: str = "mean", engine: str = "memory"
+    rounds: int,
+    participation: Participation,
+    objective: str = "mean",
+    engine: str = "memory",
+    cache: dict[str, bytes] | None = None,
 ) -> TriangularMechanism:
     spec = {"kind": "dense", "objective": objective, "engine": engine}
-    mechanism = mechanisms.build(spec, rounds=rounds, participation=participation)
+    mechanism = mechanisms.build(spec, rounds, participation, cache)
     assert isinstance(mechanism, TriangularMechanism)
     return mechanism
 
@@ -269,20 +274,19 @@ def test_strategies_travel_as_bytes() -> None:
 
 def test_a_stored_strategy_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     stored: dict[str, bytes] = {}
-    monkeypatch.setattr(dense, "cache", stored)
-    first = build(17, FixedOrder(4)).strategy_matrix(17)
+    first = build(17, FixedOrder(4), cache=stored).strategy_matrix(17)
     assert list(stored) == [dense.cache_key(17, FixedOrder(4), "mean")]
 
     def never(*_: object) -> None:
         raise AssertionError("optimised again")
 
     monkeypatch.setattr(gram, "minimise", never)
-    np.testing.assert_array_equal(build(17, FixedOrder(4)).strategy_matrix(17), first)
+    np.testing.assert_array_equal(build(17, FixedOrder(4), cache=stored).strategy_matrix(17), first)
     with pytest.raises(AssertionError, match="optimised again"):
-        build(17, FixedOrder(5))
+        build(17, FixedOrder(5), cache=stored)
     stored[dense.cache_key(17, FixedOrder(4), "mean")] = b"?"
     with pytest.raises(BadInput, match="torn or another"):
-        build(17, FixedOrder(4))
+        build(17, FixedOrder(4), cache=stored)
 
 
 def test_what_the_optimum_depends_on() -> None:

@@ -54,7 +54,7 @@ def test_stream_is_z_itself() -> None:
 
 def test_out_of_range_is_refused() -> None:
     m = mechanisms.build({"kind": "independent"}, rounds=10)
-    with pytest.raises(BadInput, match="n = 11"):
+    with pytest.raises(BadInput, match="rounds = 11"):
         m.row_norms(11)
     with pytest.raises(BadInput, match="unknown key"):
         mechanisms.build({"kind": "independent", "bands": 3}, rounds=10)

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import beta as beta_law
 
 from fieldfare import mechanisms
-from fieldfare.mechanisms import rational, toeplitz
+from fieldfare.factorization import rational, toeplitz
 from fieldfare.mechanisms.nu import noising_coefficients, strategy_coefficients
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import FixedOrder, MinSeparation, Single
@@ -42,9 +42,8 @@ def test_recorded_coefficients() -> None:
     np.testing.assert_allclose(strategy_coefficients(0.1, 6), PAPER["c_nu0.1"], atol=5.1e-9)
     four = PAPER["four_by_four_nu0.1"]
     assert np.sum(strategy_coefficients(0.1, 4) ** 2) == pytest.approx(four["gamma_squared"], rel=1e-14)
-    assert toeplitz.prefix_error_squared(noising_coefficients(0.1, 4)) == pytest.approx(
-        four["prefix_error_squared"], rel=1e-14
-    )
+    squared = np.sum(toeplitz.prefix_row_norms(noising_coefficients(0.1, 4)) ** 2)
+    assert squared == pytest.approx(four["prefix_error_squared"], rel=1e-14)
     for nu, value in PAPER["gamma_squared_1000"].items():
         assert np.sum(strategy_coefficients(float(nu), 1000) ** 2) == pytest.approx(value, abs=5.1e-8)
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
+from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms.stamped import Stamped, stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, inverse, window_stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import FixedOrder, MinSeparation, Participation
 from support.kinds import SPECS, fitting
@@ -151,7 +152,7 @@ def test_a_block_of_another_length_is_refused() -> None:
 def test_too_long_an_exact_program_becomes_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = mechanisms.build({"kind": "nu", "nu": 0.1, "restart_every": 5}, 14)
     exact = mechanism.sensitivity(MinSeparation(3))
-    monkeypatch.setattr("fieldfare.mechanisms.stamped._WORK", 0)
+    monkeypatch.setattr("fieldfare.factorization.stamping._WORK", 0)
     bound = mechanism.sensitivity(MinSeparation(3))
     assert (exact.bound, bound.bound) == ("exact", "upper bound")
     assert bound >= exact

@@ -22,6 +22,7 @@ from fieldfare.mechanisms.tree import read_rows, tree_matrix, tree_sensitivity
 from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError
+from fieldfare.streams.ops import DEVICE
 
 KEY = b"a fixed key for tests, 32 bytes!"
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "tree.json").read_text())["rows"]
@@ -250,7 +251,7 @@ def test_neither_threads_nor_chunks_nor_the_branch_for_accelerators_change_the_n
     one = mechanism.stream(numel, SecureNoise(KEY, threads=1))
     two = mechanism.stream(numel, SecureNoise(KEY, threads=2))
     tensors = mechanism.stream(numel, SecureNoise(KEY, threads=1))
-    tensors._on_host = False  # type: ignore[attr-defined]  # the same code as on CUDA
+    tensors._ops = DEVICE  # type: ignore[attr-defined]  # the same code as on CUDA
     tail = SecureNoise(KEY)
     for t in range(8):
         row = one.next()

@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare import mechanisms
+from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import PrefixLoss
-from fieldfare.mechanisms import blt, toeplitz
+from fieldfare.mechanisms import blt
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import Drawer, SecureNoise
 from fieldfare.participation import MinSeparation
-from fieldfare.streams.chunked import BufferStream, InverseBandStream, WindowStream
+from fieldfare.streams.banded import InverseBandStream, WindowStream
+from fieldfare.streams.buffers import BufferStream
 from fieldfare.streams.tree import own_weight
 
 KEY = b"a fixed key for tests, 32 bytes!"

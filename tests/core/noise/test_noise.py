@@ -118,7 +118,7 @@ def test_both_dtypes_are_the_same_number() -> None:
 
 def forced(monkeypatch: pytest.MonkeyPatch, words: tuple[int, int, int], dtype: torch.dtype) -> np.ndarray:
     """What comes out where every pair's words are these: the map from bits to numbers at its edges."""
-    from fieldfare.noise import AesDrawer
+    from fieldfare.noise.aes import AesDrawer
 
     def constant(self: AesDrawer, units: int, block: int, planes: int) -> np.ndarray:
         block_of = np.array(words[:planes] if planes == 3 else (0,), dtype=np.uint32)

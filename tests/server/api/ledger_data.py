@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle
 
 USERS = 500
 SIGMA = 4.0
@@ -42,16 +42,18 @@ def start(ledger: Ledger, name: str, rounds: int = 16, source: str = "secure") -
     # Independent noise, at most 4 rounds a user: mu^2 = 4 / sigma^2.
     planned = PrivacyLoss(mu_squared=4 / SIGMA**2)
     handle = ledger.start_run(
-        described.to_json(),
-        described.digest(),
-        "aircraft",
-        rounds,
-        planned,
-        noise_source=source,
-        key_commitment=hashlib.sha256(name.encode()).hexdigest(),
-        trust_node_ids=False,
+        NewRun(
+            described.to_json(),
+            described.digest(),
+            "aircraft",
+            rounds,
+            planned,
+            noise_source=source,
+            key_commitment=hashlib.sha256(name.encode()).hexdigest(),
+            trust_node_ids=False,
+            id=name,
+        ),
         holder="test",
-        run_id=name,
     )
     handle.register_users(np.arange(max(USERS, 50 * (rounds // 4)), dtype=np.uint64))
     return handle

@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 from fieldfare_client.app import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.events import encode
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -251,14 +253,10 @@ def test_the_exported_log_and_the_chain(clients: list[TestClient], worlds: tuple
 
 
 def test_events(clients: list[TestClient], worlds: tuple[World, World]) -> None:
-    from fieldfare_server.api.events import encode
-    from fieldfare_server.api.ledger_store import LedgerStore
-
     seen = []
     for one in worlds:
-        store = LedgerStore(Ledger.open(one.home.ledger))
-        seen.append([encode(row).decode() for row in store.events(0, 1000)])
-        store.close()
+        with Ledger.open(one.home.ledger) as ledger:
+            seen.append([encode(row).decode() for row in Answers(ledger).events(0, 1000)])
     assert [plain(event) for event in seen[0]] == [plain(event) for event in seen[1]]
     for event in seen[0]:
         data = json.loads(event.split("data: ")[1])

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from fake_store import FakeStore
 from fastapi.testclient import TestClient
 
-from fieldfare_server.api import Settings, build
+from conftest import LiveLedger, client_at
+from fieldfare_server.api import Settings
 
 READS = ("/v1/populations", "/v1/runs", "/v1/runs/run-3", "/v1/audit", "/v1/me", "/metrics", "/v1/audit/export")
 
@@ -31,27 +31,28 @@ def test_what_a_local_proxy_forwards_is_not_local(local: TestClient, header: str
     assert local.get("/v1/runs", headers={header: "127.0.0.1"}).status_code == 401
 
 
-def test_a_name_that_points_here_is_not_local(store: FakeStore) -> None:
+def test_a_name_that_points_here_is_not_local(live: LiveLedger) -> None:
     """A page on evil.example that rebinds its name to 127.0.0.1 must not read through the visitor's browser."""
     settings = Settings(hosts=("localhost", "budget.example"))
-    with TestClient(build(store, settings), base_url="http://budget.example", client=("127.0.0.1", 1)) as client:
+    with client_at("127.0.0.1", live.url, settings) as client:
+        client.base_url = "http://budget.example"
         assert client.get("/v1/runs").status_code == 401
         assert client.get("/v1/runs", headers={"Host": "evil.example"}).status_code == 421
 
 
 @pytest.mark.parametrize("what", ["stop", "pause", "resume"])
-def test_changing_needs_admin_even_here(local: TestClient, store: FakeStore, what: str) -> None:
+def test_changing_needs_admin_even_here(local: TestClient, live: LiveLedger, what: str) -> None:
     assert local.post(f"/v1/runs/run-3/{what}").status_code == 401
-    read = store.add_token({"read"})
+    read = live.token("read")
     assert local.post(f"/v1/runs/run-3/{what}", headers=bearer(read)).status_code == 403
-    assert store.requests == {}
-    admin = store.add_token({"read", "admin"})
+    assert live.run.request() is None
+    admin = live.token("read", "admin")
     assert local.post(f"/v1/runs/run-3/{what}", headers=bearer(admin)).status_code == 202
-    assert store.requests == {"run-3": what}
+    assert live.run.request() == (None if what == "resume" else what)
 
 
-def test_a_valid_token_reads_from_anywhere(remote: TestClient, store: FakeStore) -> None:
-    token = store.add_token({"read"})
+def test_a_valid_token_reads_from_anywhere(remote: TestClient, live: LiveLedger) -> None:
+    token = live.token("read")
     answer = remote.get("/v1/me", headers=bearer(token))
     assert answer.json() == {"name": "officer", "scopes": ["read"], "anonymous": False, "expires_at": None}
 
@@ -62,19 +63,20 @@ def test_a_wrong_token_is_refused_on_this_machine_too(local: TestClient) -> None
     assert local.get("/v1/runs", headers={"Authorization": "Basic eDp5"}).status_code == 401
 
 
-def test_guessing_is_slowed(store: FakeStore) -> None:
+def test_guessing_is_slowed(live: LiveLedger) -> None:
     settings = Settings(failed_logins_per_minute=3)
-    with TestClient(build(store, settings), base_url="http://localhost", client=("192.0.2.7", 1)) as client:
+    with client_at("192.0.2.7", live.url, settings) as client:
         codes = [client.get("/v1/runs", headers=bearer("nonsense")).status_code for _ in range(5)]
         assert codes == [401, 401, 401, 429, 429]
-        good = store.add_token({"read"})
+        good = live.token("read")
         held = client.get("/v1/runs", headers=bearer(good))
         assert held.status_code == 429
         assert int(held.headers["retry-after"]) >= 1
 
 
-def test_reads_by_a_token_are_audited_once_a_while(remote: TestClient, store: FakeStore) -> None:
-    token = store.add_token({"read"})
+def test_reads_by_a_token_are_audited_once_a_while(remote: TestClient, live: LiveLedger) -> None:
+    token = live.token("read")
     for _ in range(5):
         remote.get("/v1/runs", headers=bearer(token))
-    assert store.used == [(store.tokens[token].id, "read")]
+    uses = [row.body for row in live.ledger.events(0, 1000) if row.action == "token.use"]
+    assert uses == [{"id": live.ledger.tokens()[0].id, "what": "read"}]

@@ -8,50 +8,51 @@ from pathlib import Path
 
 import ledger_data
 import pytest
-from fake_store import FakeStore
 
+from conftest import LiveLedger
 from fieldfare.errors import BadInput
-from fieldfare_server.api import Settings, build, create_app
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.http_client import Client, ServiceError
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from support.postgres import Cluster
 
 
 @pytest.fixture
-def client(store: FakeStore, settings: Settings) -> Iterator[Client]:
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+def client(live: LiveLedger, settings: Settings) -> Iterator[Client]:
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url, Client(url) as client:
         yield client
 
 
-def test_a_commit_reaches_a_client(client: Client, store: FakeStore) -> None:
+def test_a_commit_reaches_a_client(client: Client, live: LiveLedger) -> None:
     stream = client.events()
     hello = next(stream)
-    assert (hello.kind, hello.id) == ("hello", len(store.rows))
-    store.commit()
-    event = next(stream)
-    assert (event.kind, event.id) == ("ledger", len(store.rows))
-    assert event.data["event"] == "round.committed"
-    assert (event.data["run"], event.data["round"]) == ("run-3", 24)
+    assert (hello.kind, hello.id) == ("hello", live.rows)
+    live.commit()
+    _, event = islice(stream, 2)
+    assert (event.kind, event.id) == ("ledger", live.rows)
+    assert event.data["event"] == "round.commit"
+    assert (event.data["run"], event.data["round"]) == ("run-3", 6)
 
 
-def test_a_client_that_reconnects_misses_nothing_and_gets_nothing_twice(client: Client, store: FakeStore) -> None:
-    head = len(store.rows)
+def test_a_client_that_reconnects_misses_nothing_and_gets_nothing_twice(client: Client, live: LiveLedger) -> None:
+    head = live.rows
     first = client.events(head - 5)
     got = [event.id for event in islice(first, 4)]
     assert got == [head - 5, head - 4, head - 3, head - 2]
     first.close()  # type: ignore[attr-defined]
-    for _ in range(7):
-        store.commit()
-    seen = [event.id for event in islice(client.events(got[-1]), 1 + 2 + 7)]
-    assert seen == list(range(got[-1], head + 8))
+    for _ in range(3):
+        live.commit()
+    seen = [event.id for event in islice(client.events(got[-1]), 1 + 2 + 6)]
+    assert seen == list(range(got[-1], head + 7))
 
 
 def test_commits_in_a_ledger_reach_a_client_and_a_reconnecting_one_misses_none(ledger_url: str) -> None:
     settings = Settings(event_poll_seconds=0.02)
     with ledger_data.new_ledger(ledger_url) as ledger:
         run = ledger_data.start(ledger, "run-1")
-        with beside(config(create_app(ledger_url, settings), port=0)) as url, Client(url) as client:
+        with serve_in_thread(config(create_app(ledger_url, settings), port=0)) as url, Client(url) as client:
             stream = client.events()
             hello = next(stream)
             assert (hello.kind, hello.id) == ("hello", ledger.head().count)
@@ -72,7 +73,7 @@ def test_streams_survive_a_database_that_is_started_anew(postgres: Cluster) -> N
     with ledger_data.new_ledger(address) as ledger:
         run = ledger_data.start(ledger, "run-1")
         app = create_app(address, Settings(event_poll_seconds=0.02))
-        with beside(config(app, port=0)) as url, Client(url) as client:
+        with serve_in_thread(config(app, port=0)) as url, Client(url) as client:
             stream = client.events()
             next(stream)
             postgres.stop()
@@ -87,16 +88,16 @@ def test_streams_survive_a_database_that_is_started_anew(postgres: Cluster) -> N
 
 
 @pytest.mark.parametrize("last", [10**6, 0])
-def test_too_far_behind_or_from_another_ledger_means_load_anew(store: FakeStore, last: int) -> None:
+def test_too_far_behind_or_from_another_ledger_means_load_anew(live: LiveLedger, last: int) -> None:
     settings = Settings(event_replay=10, event_poll_seconds=0.02)
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url, Client(url) as client:
         first = next(client.events(last))
-        assert (first.kind, first.id) == ("reset", len(store.rows))
+        assert (first.kind, first.id) == ("reset", live.rows)
 
 
-def test_no_more_streams_than_allowed(store: FakeStore) -> None:
+def test_no_more_streams_than_allowed(live: LiveLedger) -> None:
     settings = Settings(event_clients=1, event_poll_seconds=0.02)
-    with beside(config(build(store, settings), port=0)) as url, Client(url) as client:
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url, Client(url) as client:
         held = client.events()
         next(held)
         with pytest.raises(ServiceError) as refused:
@@ -111,23 +112,22 @@ def test_a_bad_last_event_id_is_refused(client: Client) -> None:
         assert refused.value.status == 422
 
 
-def test_streams_survive_a_ledger_that_is_away_for_a_moment(client: Client, store: FakeStore) -> None:
+def test_streams_survive_a_ledger_that_is_away_for_a_moment(client: Client, live: LiveLedger) -> None:
     stream = client.events()
     next(stream)
-    store.down = True
-    store.commit()
-    with pytest.raises(ServiceError):
+    with live.away(), pytest.raises(ServiceError):
         next(client.populations())
-    store.down = False
-    assert next(stream).id == len(store.rows)
+    live.commit()
+    assert [event.id for event in islice(stream, 2)] == [live.rows - 1, live.rows]
 
 
-def test_a_slow_client_is_cut_and_holds_up_nobody() -> None:
-    store = FakeStore(committed=0)
+def test_a_slow_client_is_cut_and_holds_up_nobody(live: LiveLedger) -> None:
+    live.token("read")
+    token = live.ledger.tokens()[0].id
     settings = Settings(event_queue=3, event_poll_seconds=0.01, event_ping_seconds=5)
 
     async def run() -> tuple[list[bytes], int]:
-        broker = Broker(store, settings)
+        broker = Broker(Answers(live.ledger), settings)
         await broker.start()
         slow, quick = await broker.stream(None), await broker.stream(None)
         for stream in (slow, quick):
@@ -135,7 +135,7 @@ def test_a_slow_client_is_cut_and_holds_up_nobody() -> None:
             await anext(stream)  # hello
         seen = 0
         for _ in range(20):
-            store.add("tick")
+            live.ledger.record_token_use(token, "read", actor="test")
             await anext(quick)
             seen += 1
         left = [part async for part in slow]
@@ -151,9 +151,9 @@ def test_a_slow_client_is_cut_and_holds_up_nobody() -> None:
     assert clients == 1
 
 
-def test_a_stream_never_begun_leaves_nothing_behind(store: FakeStore) -> None:
+def test_a_stream_never_begun_leaves_nothing_behind(live: LiveLedger) -> None:
     async def run() -> None:
-        broker = Broker(store, Settings(event_clients=1))
+        broker = Broker(Answers(live.ledger), Settings(event_clients=1))
         for _ in range(3):
             stream = await broker.stream(None)
             await stream.aclose()  # type: ignore[attr-defined]
@@ -166,9 +166,9 @@ def test_a_stream_never_begun_leaves_nothing_behind(store: FakeStore) -> None:
     asyncio.run(run())
 
 
-def test_silence_is_filled_with_pings(store: FakeStore) -> None:
+def test_silence_is_filled_with_pings(live: LiveLedger) -> None:
     async def run() -> list[bytes]:
-        broker = Broker(store, Settings(event_ping_seconds=0.01, event_poll_seconds=0.01))
+        broker = Broker(Answers(live.ledger), Settings(event_ping_seconds=0.01, event_poll_seconds=0.01))
         await broker.start()
         stream = await broker.stream(None)
         parts = [await anext(stream) for _ in range(4)]
@@ -179,28 +179,28 @@ def test_silence_is_filled_with_pings(store: FakeStore) -> None:
     assert asyncio.run(run())[2:] == [b": ping\n\n"] * 2
 
 
-def test_the_client_reads_everything(client: Client, store: FakeStore) -> None:
+def test_the_client_reads_everything(client: Client, live: LiveLedger) -> None:
     assert [p.name for p in client.populations()] == ["aircraft"]
-    assert client.population("aircraft").rounds_left == 40
+    assert client.population("aircraft").rounds_left == 10
     assert [r.id for r in client.runs()] == ["run-3", "run-2", "run-1"]
     assert client.run("run-3").guarantee.not_covered
-    assert len(list(client.rounds("run-3"))) == 24
-    assert client.series("run-3", 10).points[-1].round == 23
-    assert client.participation("run-3").users[1] == 1500
-    assert [row.id for row in client.audit()] == list(range(len(store.rows), 0, -1))
+    assert len(list(client.rounds("run-3"))) == 6
+    assert client.series("run-3", 10).points[-1].round == 5
+    assert client.participation("run-3").users == (0, 96, 96)
+    assert [row.id for row in client.audit()] == list(range(live.rows, 0, -1))
     assert client.verification().ok
     assert client.ready().status == "ok"
     assert client.me().anonymous
 
 
-def test_the_client_says_what_the_service_refused(client: Client, store: FakeStore) -> None:
-    with pytest.raises(ServiceError, match="there is none"):
+def test_the_client_says_what_the_service_refused(client: Client, live: LiveLedger) -> None:
+    with pytest.raises(ServiceError, match="the ledger has none"):
         client.population("trains")
     with pytest.raises(ServiceError) as refused:
         client.stop("run-3")
     assert refused.value.status == 401
-    store.down = True
-    assert client.ready().status == "unavailable"
+    with live.away():
+        assert client.ready().status == "unavailable"
 
 
 def test_a_token_is_not_sent_in_the_clear() -> None:
@@ -212,28 +212,29 @@ def test_a_token_is_not_sent_in_the_clear() -> None:
         Client("budget.example")
 
 
-def test_the_client_stops_a_run(store: FakeStore, settings: Settings) -> None:
-    with beside(config(build(store, settings), port=0)) as url, Client(url, token=store.add_token({"admin"})) as client:
+def test_the_client_stops_a_run(live: LiveLedger, settings: Settings) -> None:
+    admin = live.token("admin")
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url, Client(url, token=admin) as client:
         assert client.pause("run-3").request == "pause"
         assert client.resume("run-3").request == "resume"
-        assert client.stop("run-3").state == "running"
-        assert store.requests == {"run-3": "stop"}
+        assert client.stop("run-3").state == "stopping"
+        assert live.run.request() == "stop"
 
 
-def test_a_service_that_is_not_there(store: FakeStore) -> None:
+def test_a_service_that_is_not_there() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError):
         client.me()
 
 
-def test_a_port_that_is_taken_is_said(store: FakeStore, settings: Settings) -> None:
-    with beside(config(build(store, settings), port=0)) as url:
+def test_a_port_that_is_taken_is_said(live: LiveLedger, settings: Settings) -> None:
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(BadInput, match="taken"), beside(config(build(store, settings), port=port)):
+        with pytest.raises(BadInput, match="taken"), serve_in_thread(config(create_app(live.url, settings), port=port)):
             pass
 
 
-def test_the_network_needs_tls(store: FakeStore) -> None:
-    app = build(store, Settings())
+def test_the_network_needs_tls(live: LiveLedger) -> None:
+    app = create_app(live.url)
     with pytest.raises(BadInput, match="in the clear"):
         config(app, "0.0.0.0")
     with pytest.raises(BadInput, match="certificate and its key"):
@@ -241,9 +242,9 @@ def test_the_network_needs_tls(store: FakeStore) -> None:
     assert config(app, "0.0.0.0", plaintext_network=True).host == "0.0.0.0"
 
 
-def test_an_open_stream_does_not_hold_a_shutdown_up(store: FakeStore, settings: Settings) -> None:
+def test_an_open_stream_does_not_hold_a_shutdown_up(live: LiveLedger, settings: Settings) -> None:
     with contextlib.ExitStack() as stack:
-        with beside(config(build(store, settings), port=0)) as url:
+        with serve_in_thread(config(create_app(live.url, settings), port=0)) as url:
             stream = stack.enter_context(Client(url)).events()
             next(stream)
         # The service has ended the stream properly, not cut it: a cut raises `ServiceError`.

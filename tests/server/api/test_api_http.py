@@ -7,14 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 
+import ledger_data
 import pytest
-from fake_store import START, FakeStore
 from fastapi.testclient import TestClient
 
-from fieldfare_server.api import Settings, build
+from conftest import LiveLedger, client_at
+from fieldfare_server.api import Settings
 from fieldfare_server.api import schemas as answers
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.guard import Buckets
-from fieldfare_server.api.schemas import Verification
+from fieldfare_server.ledger import watch
 
 
 def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:
@@ -22,7 +24,7 @@ def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> No
     assert page["next"] is None
     one = local.get("/v1/populations/aircraft").json()
     assert page["items"] == [one]
-    assert (one["epsilon"], one["rounds_left"], one["active_run"]) == (2.0, 40, "run-3")
+    assert (one["epsilon"], one["rounds_left"], one["active_run"]) == (8.0, 10, "run-3")
 
 
 def test_pages_follow_the_cursor_to_the_end(local: TestClient) -> None:
@@ -37,13 +39,13 @@ def test_pages_follow_the_cursor_to_the_end(local: TestClient) -> None:
     assert seen == ["run-3", "run-2", "run-1"]
 
 
-def test_unchanged_answers_are_304(local: TestClient, store: FakeStore) -> None:
+def test_unchanged_answers_are_304(local: TestClient, live: LiveLedger) -> None:
     first = local.get("/v1/populations/aircraft")
     tag = first.headers["etag"]
     for condition in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         again = local.get("/v1/populations/aircraft", headers={"If-None-Match": condition})
         assert (again.status_code, again.content) == (304, b"")
-    store.commit()
+    live.commit()
     changed = local.get("/v1/populations/aircraft", headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.headers["etag"] != tag
@@ -77,66 +79,72 @@ def test_other_methods_are_refused(local: TestClient) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_stopping_an_ended_run_is_a_conflict(local: TestClient, store: FakeStore) -> None:
-    headers = {"Authorization": f"Bearer {store.add_token({'admin'})}"}
+def test_stopping_an_ended_run_is_a_conflict(local: TestClient, live: LiveLedger) -> None:
+    headers = {"Authorization": f"Bearer {live.token('admin')}"}
     answer = local.post("/v1/runs/run-1/stop", headers=headers)
-    assert (answer.status_code, answer.json()["type"]) == (409, "urn:fieldfare:problem:run-has-ended")
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:fieldfare:problem:request-refused")
 
 
-def test_a_lost_ledger_is_503_and_not_ready_but_healthy(local: TestClient, store: FakeStore) -> None:
+def test_a_lost_ledger_is_503_and_not_ready_but_healthy(local: TestClient, live: LiveLedger) -> None:
     assert local.get("/readyz").json()["status"] == "ok"
-    store.down = True
-    assert local.get("/v1/runs").status_code == 503
-    assert local.get("/healthz").status_code == 200
-    ready = local.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
-    assert "fieldfare_ledger_up 0.0" in local.get("/metrics").text
-    store.down = False
+    with live.away():
+        assert local.get("/v1/runs").status_code == 503
+        assert local.get("/healthz").status_code == 200
+        ready = local.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
+        assert "fieldfare_ledger_up 0.0" in local.get("/metrics").text
     assert local.get("/readyz").status_code == 200
 
 
-def test_a_broken_chain_is_not_ready_and_says_where(local: TestClient, store: FakeStore) -> None:
-    store.broken = True
-    ready = local.get("/readyz")
-    assert ready.status_code == 503
-    assert "row 3" in ready.json()["checks"]["chain"]
-    store.broken = False
-    assert local.get("/readyz").status_code == 503, "a broken chain does not heal by itself"
+def test_a_broken_chain_is_not_ready_and_says_where(live: LiveLedger, settings: Settings) -> None:
+    ledger_data.forge(live.ledger, "UPDATE audit SET actor = actor || '!' WHERE id = 3")
+    with client_at("127.0.0.1", live.url, settings) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 503
+        assert "row 3" in ready.json()["checks"]["chain"]
+        ledger_data.forge(live.ledger, "UPDATE audit SET actor = rtrim(actor, '!') WHERE id = 3")
+        assert client.get("/readyz").status_code == 503, "a broken chain does not heal by itself"
 
 
-class LongLog(FakeStore):
-    """A log whose check takes as many steps as the test allows."""
+class LongChain:
+    """Stands in for `ChainWatch`: a chain of 3 rows whose check takes as many steps as the test allows."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = threading.Semaphore(0)
-        self.seen = 0
+    steps = threading.Semaphore(0)
 
-    def verify(self, restart: bool = False) -> Verification:
+    def __init__(self, _: object) -> None:
+        self.rows = 0
+
+    def advance(self, _: int) -> watch.Checked:
         self.steps.acquire(timeout=20)
-        self.seen = 1 if restart else min(self.seen + 1, 3)
-        whole, message = self.seen == 3, f"{self.seen} of 3 rows are checked so far"
-        return Verification(ok=whole, complete=whole, rows=self.seen, message=None if whole else message, at=START)
+        self.rows = min(self.rows + 1, 3)
+        return watch.Checked(self.rows, "hash", end=3)
+
+    def restart(self) -> None:
+        self.rows = 0
 
 
-def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(settings: Settings) -> None:
-    store = LongLog()
-    admin = {"Authorization": f"Bearer {store.add_token({'admin'})}"}
-    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(
+    live: LiveLedger, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ChainWatch", LongChain)
+    monkeypatch.setattr(LongChain, "steps", threading.Semaphore(0))
+    steps = LongChain.steps
+    admin = {"Authorization": f"Bearer {live.token('admin')}"}
+    with client_at("127.0.0.1", live.url, settings) as client:
 
-        def until(said: Callable[[], bool]) -> None:
+        def until(condition: Callable[[], bool]) -> None:
             end = time.monotonic() + 20
-            while not said():
+            while not condition():
                 assert time.monotonic() < end, "it never came"
 
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/audit/verification").json()["complete"] is False
-        store.steps.release()
+        steps.release()
         assert "fieldfare_ledger_chain_ok 0.0" not in client.get("/metrics").text, "not known is not broken"
         until(lambda: "1 of 3 rows" in client.get("/readyz").json()["checks"]["chain"])
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/runs").status_code == 200
-        store.steps.release(2)
+        steps.release(2)
         until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/readyz").json()["checks"]["chain"] == "3 rows verified"
         assert "fieldfare_ledger_chain_ok 1.0" in client.get("/metrics").text
@@ -144,15 +152,15 @@ def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(setti
         again = client.post("/v1/audit/verification", headers=admin).json()
         assert (again["ok"], again["complete"]) == (False, False)
         assert client.get("/readyz").status_code == 200
-        store.steps.release(1000)
+        steps.release(1000)
         until(lambda: client.get("/v1/audit/verification").json()["ok"])
 
 
-def test_an_unforeseen_error_shows_nothing_of_itself(local: TestClient, store: FakeStore) -> None:
+def test_an_unforeseen_error_shows_nothing_of_itself(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: object) -> None:
         raise RuntimeError("password=hunter2")
 
-    store.population = explode  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(Answers, "population", explode)
     answer = local.get("/v1/populations/aircraft")
     assert answer.status_code == 500
     assert "hunter2" not in answer.text
@@ -180,18 +188,18 @@ def test_known_hosts_are_answered(local: TestClient, host: str) -> None:
     assert local.get("/healthz", headers={"Host": host}).status_code == 200
 
 
-def test_large_requests_are_refused(store: FakeStore) -> None:
+def test_large_requests_are_refused(live: LiveLedger) -> None:
     settings = Settings(max_body_bytes=100, max_target_bytes=200)
-    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+    with client_at("127.0.0.1", live.url, settings) as client:
         assert client.post("/v1/runs/run-3/stop", content=b"x" * 101).status_code == 413
         assert client.post("/v1/runs/run-3/stop", content=iter([b"x" * 60, b"x" * 60])).status_code == 413
         assert client.post("/v1/runs/run-3/stop", content=b"x" * 100).status_code == 401
         assert client.get("/v1/runs?cursor=" + "a" * 300).status_code == 414
 
 
-def test_a_client_that_asks_too_often_waits(store: FakeStore) -> None:
+def test_a_client_that_asks_too_often_waits(live: LiveLedger) -> None:
     settings = Settings(requests_per_minute=1, burst=3)
-    with TestClient(build(store, settings), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+    with client_at("127.0.0.1", live.url, settings) as client:
         codes = [client.get("/healthz").status_code for _ in range(4)]
         assert codes == [200, 200, 200, 429]
         assert int(client.get("/healthz").headers["retry-after"]) > 30
@@ -212,8 +220,8 @@ def test_metrics_have_base_units_and_no_names_of_users_or_nodes(local: TestClien
     local.get("/v1/runs/run-3")
     local.get("/secret/path/of/a/client")
     text = local.get("/metrics").text
-    assert 'fieldfare_privacy_epsilon_limit{population="aircraft"} 2.0' in text
-    assert 'fieldfare_rounds_total{state="committed"} 152.0' in text
+    assert 'fieldfare_privacy_epsilon_limit{population="aircraft"} 8.0' in text
+    assert 'fieldfare_rounds_total{state="committed"} 10.0' in text
     assert 'fieldfare_http_requests_total{method="GET",route="/v1/runs/{run_id}",status="200"} 1.0' in text
     assert 'route="unmatched"' in text
     assert "secret" not in text
@@ -225,9 +233,9 @@ def _labels(line: str) -> list[str]:
     return re.findall(r'([a-z_]+="[^"]*")', line[line.index("{") :])
 
 
-def test_the_export_has_every_row_in_order(local: TestClient, store: FakeStore) -> None:
+def test_the_export_has_every_row_in_order(local: TestClient, live: LiveLedger) -> None:
     rows = [json.loads(line) for line in local.get("/v1/audit/export").text.splitlines()]
-    assert [row["id"] for row in rows] == list(range(1, len(store.rows) + 1))
+    assert [row["id"] for row in rows] == list(range(1, live.rows + 1))
     assert all(b["previous"] == a["hash"] for a, b in itertools.pairwise(rows))
 
 

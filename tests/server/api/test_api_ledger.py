@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger import Ledger, NewRun, watch
 from support.postgres import Cluster
 
 
@@ -61,7 +61,7 @@ def test_a_run_is_shown_as_committed_and_not_otherwise(client: TestClient, ledge
     ledger_data.void(run)
     one = client.get("/v1/populations/aircraft").json()
     assert one["spent"]["epsilon"] == pytest.approx(run.spent.epsilon(1e-5))
-    assert one["committed"]["epsilon"] == pytest.approx(run.planned.epsilon(1e-5))
+    assert one["committed"]["epsilon"] == pytest.approx(ledger.run("run-1").planned.epsilon(1e-5))
     assert one["committed"]["mu"] == pytest.approx(2 / ledger_data.SIGMA)
     assert (one["rounds_left"], one["active_run"], one["users"]) == (11, "run-1", ledger_data.USERS)
     assert one["projected_end"] is not None
@@ -140,14 +140,14 @@ def test_tokens_are_the_ledgers(client: TestClient, ledger: Ledger) -> None:
 
 
 def test_the_guarantee_says_what_was_charged(client: TestClient, ledger: Ledger) -> None:
-    run = ledger_data.start(ledger, "run-1")
+    ledger_data.start(ledger, "run-1")
     card = client.get("/v1/runs/run-1").json()["guarantee"]
     facts = {fact["name"]: fact["value"] for fact in card["facts"]}
     assert facts["Noise multiplier"] == "4"
     assert "at most 4 of 16 rounds, at least 4 rounds apart" in facts["Participation"]
     assert facts["Sampling assumption"].startswith("none")
     epsilon = float(card["statement"].split("(")[1].split(",")[0])
-    assert run.planned.epsilon(1e-5) <= epsilon <= run.planned.epsilon(1e-5) + 0.01
+    assert ledger.run("run-1").planned.epsilon(1e-5) <= epsilon <= ledger.run("run-1").planned.epsilon(1e-5) + 0.01
     assert any("server" in line for line in card["not_covered"])
 
 
@@ -155,16 +155,18 @@ def test_a_plan_of_another_version_still_has_a_card(client: TestClient, ledger: 
     described = ledger_data.plan()
     text = described.to_json().replace('"independent"', '"retired-kind"')
     ledger.start_run(
-        text,
-        "00" * 32,
-        "aircraft",
-        16,
-        ledger_data.PrivacyLoss(mu_squared=0.1),
-        noise_source="secure",
-        key_commitment="k",
-        trust_node_ids=True,
+        NewRun(
+            text,
+            "00" * 32,
+            "aircraft",
+            16,
+            ledger_data.PrivacyLoss(mu_squared=0.1),
+            noise_source="secure",
+            key_commitment="k",
+            trust_node_ids=True,
+            id="old",
+        ),
         holder="test",
-        run_id="old",
     )
     detail = client.get("/v1/runs/old").json()
     assert any("another version" in fact["value"] for fact in detail["guarantee"]["facts"])
@@ -251,10 +253,10 @@ def test_metrics_know_a_lost_lease_a_failed_self_test_and_a_broken_chain(
 ) -> None:
     run = ledger_data.start(ledger, "run-1")
     ledger_data.start(ledger, "run-2")
-    ledger.note_audit("run-1", {"passed": False}, actor="test")
-    ledger.note_audit("run-2", {"passed": False}, actor="test")
-    ledger.note_audit("run-2", {"passed": True}, actor="test")
-    run.release("gone")
+    ledger.record_residual_test("run-1", {"passed": False}, actor="test")
+    ledger.record_residual_test("run-2", {"passed": False}, actor="test")
+    ledger.record_residual_test("run-2", {"passed": True}, actor="test")
+    run.hand_back("gone")
     with ledger.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE leases SET renewed_at = renewed_at - 1000, holder = 'elsewhere'")
     lines = client.get("/metrics").text.splitlines()
@@ -277,20 +279,20 @@ def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
     run = ledger_data.start(ledger, "run-1")
     ledger_data.commit(run)
     _, token = ledger.create_token("dashboard", ("read",), actor="test")
-    ledger.note_token_use(token.id, "read", actor="token dashboard")
-    ledger.note_audit("run-1", {"passed": True, "scale": 1.0, "message": "whole"}, actor="test")
+    ledger.record_token_use(token.id, "read", actor="token dashboard")
+    ledger.record_residual_test("run-1", {"passed": True, "scale": 1.0, "message": "whole"}, actor="test")
     ledger.revoke_token(token.id, actor="test")
-    ledger.note_token_use(token.id, "read", actor="a request that was under way")
+    ledger.record_token_use(token.id, "read", actor="a request that was under way")
     report = verify(ledger)
     assert report.ok, report.fault
     with pytest.raises(BadInput):
-        ledger.note_audit("none", {"passed": True}, actor="test")
+        ledger.record_residual_test("none", {"passed": True}, actor="test")
 
 
 def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     assert client.get("/v1/runs/run-1").json()["audit"] is None
-    result = audit_run(ledger, "run-1", actor="test", numbers=2**19)
+    result = run_residual_test(ledger, "run-1", actor="test", numbers=2**19)
     assert result.residual.passed
     assert result.canaries is not None
     shown = client.get("/v1/runs/run-1").json()["audit"]
@@ -298,4 +300,4 @@ def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> Non
     assert shown["scale"] == result.residual.scale
     assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["claimed"]
     with pytest.raises(BadInput):
-        audit_run(ledger, "none", actor="test")
+        run_residual_test(ledger, "none", actor="test")

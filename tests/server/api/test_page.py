@@ -13,7 +13,7 @@ import pytest
 from chromium import WAIT, chromium, headline, new_page, sign_in
 
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger, RunHandle
 
 
@@ -43,7 +43,7 @@ def run(ledger: Ledger) -> RunHandle:
 
 @pytest.fixture
 def url(ledger: Ledger, tmp_path: Path) -> Iterator[str]:
-    with beside(config(create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", Settings()), port=0)) as address:
+    with serve_in_thread(config(create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", Settings()), port=0)) as address:
         yield address
 
 
@@ -123,7 +123,7 @@ def test_pausing_and_resuming(page: Any, url: str, ledger: Ledger, run: RunHandl
 def test_a_caller_elsewhere_signs_in(browser: Any, ledger: Ledger, run: RunHandle, tmp_path: Path) -> None:
     app = create_app(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", Settings(anonymous_read=False))
     secret, token = ledger.create_token("officer", ("read",), actor="test")
-    with beside(config(app, port=0)) as url:
+    with serve_in_thread(config(app, port=0)) as url:
         context = browser.new_context()
         page = context.new_page()
         page.set_default_timeout(WAIT)
@@ -154,14 +154,14 @@ def test_losing_the_service_is_said_and_coming_back_is_noticed(
     page: Any, ledger: Ledger, run: RunHandle, tmp_path: Path
 ) -> None:
     address = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
-    with beside(config(create_app(address), port=0)) as url:
+    with serve_in_thread(config(create_app(address), port=0)) as url:
         page.goto(url)
         page.locator("#connection", has_text="Live").wait_for()
         headline(page, "round 6 of 16")
     page.locator("#connection", has_text="Reconnecting").wait_for()
     page.locator("#notice", has_text="Connection lost").wait_for()
     ledger_data.commit(run)
-    with beside(config(create_app(address), port=int(url.rpartition(":")[2]))):
+    with serve_in_thread(config(create_app(address), port=int(url.rpartition(":")[2]))):
         headline(page, "round 7 of 16")
         page.locator("#connection", has_text="Live").wait_for()
         assert page.locator("#notice").is_hidden()

@@ -146,5 +146,5 @@ def test_a_training_is_seen_lost_found_again_and_stopped(browser: Any, tmp_path:
     with Ledger.open(where.ledger) as ledger:
         run = ledger.run("live")
         assert (run.state, run.next_round, run.message) == ("stopped", 3, "stopped on request")
-        uses = [row for row in ledger.audit_log(limit=1000).items if row.action == "token.use"]
+        uses = [row for row in ledger.journal_rows(limit=1000).items if row.action == "token.use"]
         assert [row.actor for row in uses] == ["token officer"]

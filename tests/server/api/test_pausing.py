@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fieldfare_server.api import create_app
 from fieldfare_server.api.http_client import Client
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -52,7 +52,7 @@ def test_pause_resume_and_stop_reach_a_running_session(tmp_path: Path) -> None:
     with Ledger.open(where.ledger) as ledger:
         secret, _ = ledger.create_token("officer", ("read", "admin"), actor="test")
     runner = threading.Thread(target=train, daemon=True)
-    with beside(config(create_app(where.ledger), port=0)) as url, Client(url, secret) as client:
+    with serve_in_thread(config(create_app(where.ledger), port=0)) as url, Client(url, secret) as client:
         runner.start()
         assert asked.wait(PATIENCE)
         assert not failures

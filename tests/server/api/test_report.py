@@ -14,9 +14,9 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.api import create_app
 from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
-from fieldfare_server.evidence.residual_test import audit_run
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, NewRun
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 
 def test_the_statement_has_every_item_of_the_guidelines(ledger: Ledger) -> None:
-    audit_run(ledger, "final", actor="test", numbers=2**19)
+    run_residual_test(ledger, "final", actor="test", numbers=2**19)
     text = privacy_statement(ledger, "final").to_markdown()
     for item in (
         "Unit of privacy",
@@ -90,16 +90,18 @@ def test_names_from_a_plan_cannot_become_markup(ledger_url: str) -> None:
         plan = json.loads(ledger_data.plan().to_json())
         plan["run"]["task"] = evil
         ledger.start_run(
-            json.dumps(plan),
-            "ab" * 32,
-            "aircraft",
-            16,
-            PrivacyLoss(mu_squared=0.1),
-            noise_source="secure",
-            key_commitment="k",
-            trust_node_ids=False,
+            NewRun(
+                json.dumps(plan),
+                "ab" * 32,
+                "aircraft",
+                16,
+                PrivacyLoss(mu_squared=0.1),
+                noise_source="secure",
+                key_commitment="k",
+                trust_node_ids=False,
+                id="evil",
+            ),
             holder="test",
-            run_id="evil",
         )
         statement = privacy_statement(ledger, "evil")
         assert "<script" not in statement.to_html()

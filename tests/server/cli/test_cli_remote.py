@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import beside, config
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
 from support.ledgers import commit, start
@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def url(ledger: Ledger) -> Iterator[str]:
-    with beside(config(create_app(ledger.url, Settings(anonymous_read=False)), port=0)) as address:
+    with serve_in_thread(config(create_app(ledger.url, Settings(anonymous_read=False)), port=0)) as address:
         yield address
 
 

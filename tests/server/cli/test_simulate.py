@@ -19,8 +19,7 @@ from typer.testing import CliRunner, Result
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import COLUMNS, RoundExport
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
@@ -199,7 +198,7 @@ def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
     assert held.exit_code == 2
     assert "held by" in held.output
     with session:
-        session.account.release("the machine went away")
+        session.account.hand_back("the machine went away")
     shutil.rmtree(where.root / run)
     ended = simulate(abandon)
     assert ended.exit_code == 0, ended.output

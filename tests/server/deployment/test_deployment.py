@@ -1,4 +1,4 @@
-"""Secrets of each party, orphans that are resumed, and starting after what is needed."""
+"""The secrets of each party, orphaned runs, and the start of services in any order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_server_certificate_is_signed_for_its_hosts(tmp_path: Path) -> None:
     assert isinstance(key, ec.EllipticCurvePublicKey)
 
 
-def test_the_gate_has_a_key_and_names_of_its_own(tmp_path: Path) -> None:
+def test_the_gate_has_its_own_key_and_names(tmp_path: Path) -> None:
     make_server(tmp_path / "s", tmp_path / "x", ["superlink"], ["fl.example.org"])
     gate = x509.load_pem_x509_certificate((tmp_path / "s/gate/server.crt").read_bytes())
     gate.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "x/ca.crt").read_bytes()))
@@ -159,7 +159,7 @@ def test_only_orphans_are_resumed_and_not_twice_at_once() -> None:
     assert len(resumed) == 2
 
 
-def test_a_run_that_never_gets_on_is_left_to_people_and_one_that_does_is_not() -> None:
+def test_a_run_without_progress_is_left_to_the_operator_and_one_with_progress_is_not() -> None:
     clock, resumed = Clock(), []
     supervisor = Supervisor(resumed.append, clock)
     for _ in range(50):
@@ -169,7 +169,7 @@ def test_a_run_that_never_gets_on_is_left_to_people_and_one_that_does_is_not() -
     assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
 
 
-def test_a_federation_that_is_away_is_asked_less_and_less_often_and_for_ever() -> None:
+def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever() -> None:
     clock, asked, away = Clock(), [], True
 
     def hand_over(_: object) -> None:

@@ -19,8 +19,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
 from fieldfare_server.evidence.verify import verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
-from fieldfare_server.ledger import Head, Ledger, models
-from fieldfare_server.ledger.ledger import new_run_id
+from fieldfare_server.ledger import Head, Ledger, models, new_run_id
 from support.fill import fill
 from support.ledgers import PLAN, commit, gaussian, start
 
@@ -261,7 +260,7 @@ def test_many_flipped_bytes_in_the_file_are_noticed(filled: Path, tmp_path: Path
 def test_changed_and_missing_checkpoints_are_named(tmp_path: Path) -> None:
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
-        run = start(ledger, rounds=2, run_id=new_run_id())
+        run = start(ledger, rounds=2, id=new_run_id())
         store = RunFiles(tmp_path / "runs", run.id)
         store.create(bytes(32))
         names = []

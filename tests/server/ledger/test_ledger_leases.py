@@ -10,7 +10,7 @@ import pytest
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, leases, this_process
+from fieldfare_server.ledger import Ledger, holders, leases, this_process
 from support.ledgers import commit, digest, gaussian, start
 
 
@@ -61,7 +61,7 @@ def test_a_silent_holder_is_replaced_and_can_write_nothing_more(ledger: Ledger, 
         lambda: run.commit_round(opened, [], gaussian(0.1), digest("x")),
         lambda: run.void_round(opened, "late"),
         lambda: run.finish("failed"),
-        lambda: run.release(),
+        lambda: run.hand_back(),
         lambda: run.register_users([1]),
     ):
         with pytest.raises(LedgerError, match="no longer holds it"):
@@ -116,7 +116,7 @@ def test_a_beating_holder_is_not_replaced_however_long_one_waits(ledger_url: str
 
 def test_only_one_of_two_takes_a_free_lease(ledger: Ledger) -> None:
     run = start(ledger, key_commitment=KEY)
-    run.release("ctrl-c")
+    run.hand_back("ctrl-c")
     ledger.resume_run(run.id, key_commitment=KEY, holder="one")
     with pytest.raises(LedgerError, match="held by one"):
         ledger.resume_run(run.id, key_commitment=KEY, holder="two")
@@ -151,10 +151,10 @@ def test_a_dead_process_of_this_machine_holds_nothing(ledger: Ledger) -> None:
     line = "from fieldfare_server.ledger import this_process; print(this_process())"
     dead = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout.strip()
     assert dead.count("/") == 4
-    assert leases.process_is_gone(dead)
-    assert not leases.process_is_gone(this_process())
-    assert not leases.process_is_gone("another/machine")
-    assert not leases.process_is_gone("/".join(["elsewhere", *dead.split("/")[1:]]))
+    assert holders.process_is_gone(dead)
+    assert not holders.process_is_gone(this_process())
+    assert not holders.process_is_gone("another/machine")
+    assert not holders.process_is_gone("/".join(["elsewhere", *dead.split("/")[1:]]))
     run = start(ledger, key_commitment=KEY, holder=dead)
     ledger.resume_run(run.id, key_commitment=KEY, holder=this_process())
     with pytest.raises(LedgerError, match="held by"):

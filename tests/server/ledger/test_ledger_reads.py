@@ -13,7 +13,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, budget
+from fieldfare_server.ledger import Ledger, budget, watch
 from support.fill import fill
 from support.ledgers import commit, digest, gaussian, start
 
@@ -46,11 +46,11 @@ def test_pages_hold_everything_once_and_in_order(ledger: Ledger) -> None:
     order = [(row.index, row.attempt, row.state) for row in (*first.items, *rest.items)]
     assert order == [(i, a, s) for i in range(3) for a, s in ((0, "void"), (1, "committed"))]
     assert rest.next is None
-    log = ledger.audit_log(limit=3)
+    log = ledger.journal_rows(limit=3)
     assert [row.id for row in log.items] == [ledger.head().count - n for n in range(3)]
-    assert [row.id for row in ledger.audit_log(log.next, limit=2).items] == [ledger.head().count - n for n in (3, 4)]
-    assert {row.run for row in ledger.audit_log(run=run.id).items} == {run.id}
-    assert len(ledger.audit_log(population="people", limit=2).items) == 2
+    assert [row.id for row in ledger.journal_rows(log.next, limit=2).items] == [ledger.head().count - n for n in (3, 4)]
+    assert {row.run for row in ledger.journal_rows(run=run.id).items} == {run.id}
+    assert len(ledger.journal_rows(population="people", limit=2).items) == 2
 
 
 def test_series_are_thinned_and_keep_the_newest(ledger: Ledger) -> None:
@@ -99,7 +99,7 @@ def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> No
         assert (row.cohort_size, row.reports, row.participants, row.rejects, row.reason) == (None, None, None, {}, "")
     (point,) = ledger.round_series(run.id)
     assert (point.cohort_size, point.reports, point.participants) == (None, None, None)
-    bodies = [event.body for event in (*ledger.events(), *ledger.audit_log().items) if event.run == run.id]
+    bodies = [event.body for event in (*ledger.events(), *ledger.journal_rows().items) if event.run == run.id]
     shown = {name for body in bodies for name in body}
     assert {"spent", "checkpoint"} <= shown
     assert not {"cohort_size", "cohort", "participants", "participant_count", "reports", "rejects", "count"} & shown
@@ -116,7 +116,7 @@ def test_a_budget_is_raised_only_with_a_reason_and_never_lowered(ledger: Ledger)
         ledger.raise_population("people", epsilon=6.0, reason=" ", actor="officer")
     with pytest.raises(BadInput, match="finite"):
         ledger.raise_population("people", epsilon=math.inf, reason="agreed", actor="officer")
-    (row,) = [row for row in ledger.audit_log().items if row.action == "population.raise"]
+    (row,) = [row for row in ledger.journal_rows().items if row.action == "population.raise"]
     assert (row.actor, row.body["reason"]) == ("officer", "agreed")
     assert verify(ledger).ok
 
@@ -229,3 +229,20 @@ def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
         assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)
         assert ledger.participation_histogram(newest.id) == {1: 1}
         assert [token.revoked_at is None for token in ledger.tokens()] == [False, True]
+
+
+def test_a_snapshot_answers_from_one_transaction(ledger: Ledger) -> None:
+    run = start(ledger)
+    run.register_users(np.arange(3, dtype=np.uint64))
+    counts = watch.RoundCounts(ledger)
+    with ledger.snapshot() as before:
+        assert before.run(run.id).next_round == 0
+        commit(run, [0, 1], 0.1)
+        run.void_round(run.open_round([0]), "too few")
+        assert counts.of(run.id) == (1, {})
+        assert counts.of(run.id, before) == (0, {})
+        assert (before.run(run.id).next_round, watch.latest_rounds(before, [run.id])) == (0, {})
+        with before.snapshot() as nested:
+            assert nested.rounds(run.id).items == ()
+    assert ledger.run(run.id).next_round == 1
+    assert counts.of(run.id) == (1, {})

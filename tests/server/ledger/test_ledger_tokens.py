@@ -55,7 +55,7 @@ def test_a_token_expires(ledger: Ledger, clock: Clock) -> None:
 def test_the_secret_is_not_kept_and_its_changes_are_audited(ledger: Ledger) -> None:
     secret, view = ledger.create_token("page", ("read",), actor="officer")
     ledger.revoke_token(view.id, actor="chief")
-    log = ledger.audit_log().items
+    log = ledger.journal_rows().items
     assert [(row.action, row.actor) for row in log] == [("token.revoke", "chief"), ("token.create", "officer")]
     assert secret.rpartition("_")[2] not in str([*log, *ledger.tokens()])
     assert len(secret.rpartition("_")[2]) == 64

@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import StepInfo, build, parse
-from fieldfare_server.optimizers.ftrl import dual_bound, gradient_of_conjugate, gradient_of_mirror, project_radially
+from fieldfare_server.optimizers.ftrl import dual_bound, gradient_of_conjugate, project_radially
 
 DOUBLE = torch.float64
+
+
+def gradient_of_mirror(primal: torch.Tensor, p: float) -> torch.Tensor:
+    """grad Psi(w)_i = ||w||_p^(2 - p) sgn(w_i) |w_i|^(p - 1) / (p - 1): the inverse of `gradient_of_conjugate`."""
+    norm = primal.abs().pow(p).sum().pow(1.0 / p)
+    if p == 2.0 or not bool(norm > 0):
+        return primal
+    return torch.sign(primal) * (primal.abs() / norm).pow(p - 1.0) * norm / (p - 1.0)
 
 
 def vector(seed: int, size: int = 7) -> torch.Tensor:

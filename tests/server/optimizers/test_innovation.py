@@ -40,7 +40,7 @@ def scalar_model(q: float, lags: tuple[float, ...], seed: int, **spec: Any) -> t
         info = StepInfo(t, ROUNDS, 0.5, lags)
         gains.append(optimizer.gain(state, info))  # type: ignore[attr-defined]
         params, state = optimizer.step(state, params, observed[t], info)
-        known.append(Innovation.of(state["innovation"]))
+        known.append(Innovation.from_tensor(state["innovation"]))
     return known, np.array(gains)
 
 
@@ -89,14 +89,14 @@ def test_the_noise_in_the_filter_is_followed_exactly() -> None:
     for t, gain in enumerate(gains):
         assert known.smoothed == pytest.approx(weights @ matrix @ weights, abs=1e-12)
         assert known.covariance(lags) == pytest.approx(matrix[t] @ weights, abs=1e-12)
-        known = known.after(gain, 1.0, 10, lags)
+        known = known.observe(gain, 1.0, 10, lags)
         weights = weights * (1 - gain)
         weights[t] = gain
 
 
 def test_survives_as_a_tensor() -> None:
     known = Innovation(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, np.linspace(0, 1, LAGS))
-    again = Innovation.of(known.tensor())
+    again = Innovation.from_tensor(known.to_tensor())
     assert again[:6] == known[:6]
     np.testing.assert_array_equal(again.weights, known.weights)
 
@@ -120,5 +120,5 @@ def test_looking_ahead_over_curvature_errs_towards_less_smoothing() -> None:
             found.append(float((state["filtered"] - gradient).square().mean()))
         errors[kappa] = np.mean(found[20:])
         if kappa == "auto":
-            assert Innovation.of(state["innovation"]).value > 0.01
+            assert Innovation.from_tensor(state["innovation"]).value > 0.01
     assert errors["auto"] < 0.6 * errors[0.7]

@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare_server.optimizers.kalman import (
-    Belief,
-    best_gain,
-    full_kalman,
-    gains,
-    smoothed_variance,
-    stationary,
-)
+from fieldfare.mechanisms import build
+from fieldfare_server.optimizers.kalman import best_gain, gains, smoothed_variance
+from oracles.kalman import Belief, full_kalman, stationary
 
 
 @pytest.mark.parametrize(
@@ -165,3 +160,10 @@ def test_full_filter_tracks_a_quadratic_better_than_its_observations() -> None:
         total, claimed = total + error / trials, float(np.trace(belief.covariance)) / d
     assert claimed == pytest.approx(1 / 12, rel=0.02), "twelve looks at one thing"
     assert total == pytest.approx(claimed, rel=0.15)
+
+
+@pytest.mark.parametrize(("kappa", "ratio"), [(0.3, 0.0870), (0.5, 0.2263), (0.7, 0.4449), (0.9, 0.7752)])
+def test_tree_noise_behind_the_filter_is_forecast_from_its_profile(kappa: float, ratio: float) -> None:
+    """disk.md section 5, T = 1024."""
+    found = build({"kind": "tree", "estimator": "plain"}, 1024).autocovariance()
+    assert smoothed_variance(kappa, found) == pytest.approx(ratio, abs=2e-3)

@@ -251,16 +251,16 @@ def moved(lies: dict[int, Any], rounds: int, nodes: int = 1) -> tuple[torch.Tens
     rejected: dict[str, int] = {}
     a_plan = three(run__min_reports=1)
     with Session(a_plan, None, Rehearsal(), None, seeded_key(1)) as session:
-        keep = session.release
+        commit_round = session.rounds.commit_round
 
-        def release(opened: Any, total: Any, reported: Any) -> None:
+        def commit_and_note(opened: Any, total: Any, reported: Any) -> None:
             rejected.update(total.rejects)
-            keep(opened, total, reported)
+            commit_round(opened, total, reported)
 
-        session.release = release  # type: ignore[method-assign]
+        session.rounds.commit_round = commit_and_note  # type: ignore[method-assign]
         strategy, grid = FieldfareStrategy(session), LyingGrid(nodes, lies)
         for _ in range(rounds):
-            strategy._round(grid)
+            strategy.run_round(grid)
         return session.params.clone(), rejected
 
 

@@ -13,7 +13,9 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression
 from fieldfare_server.optimizers import parse as parse_optimizer
-from fieldfare_server.planning.forecast import Assumed, _nu, forecast
+from fieldfare_server.planning.forecast import forecast
+from fieldfare_server.planning.search import Assumed
+from fieldfare_server.planning.suggestions import best_nu
 
 
 def planned(mechanism: dict[str, Any], rounds: int = 128, epsilon: float = 2.0, **more: Any) -> Cost:
@@ -79,7 +81,7 @@ def test_nu_is_the_least_of_the_exact_theory() -> None:
     spectrum = [1.0 / k for k in range(1, 129)]
     mean = sum(spectrum) / 128
     problem = ClippedRegression(0.1, eigenvalues=tuple(value / mean for value in spectrum))
-    assert 3e-4 < _nu(problem, 0.02 * mean) < 9e-4
+    assert 3e-4 < best_nu(problem, 0.02 * mean) < 9e-4
 
 
 def test_cohorts_are_compared_at_equal_visits_and_epsilon() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import flwr.app
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,7 @@ from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import HEADER, REPORT, UPDATE, Occasion, TrainReply
 from fieldfare_server.run.aggregation import Aggregate, squared_norm
+from fieldfare_server.run.round import unstack_queries
 
 SCHEMA = Schema(("weight", "bias"), ((2, 3), (2,)))
 OCCASION = Occasion("run-1", 3, 1)
@@ -29,7 +29,7 @@ def update(value: float = 0.1) -> dict[str, np.ndarray]:
 
 
 def honest(value: float = 0.1, users: int = 1, **changes: object) -> RecordDict:
-    return dataclasses.replace(TrainReply(OCCASION, update(value), users), **changes).write(flwr.app)
+    return dataclasses.replace(TrainReply(OCCASION, update(value), users), **changes).write()
 
 
 def total(aggregate: Aggregate) -> float:
@@ -71,7 +71,7 @@ def test_a_non_finite_coordinate_drops_the_whole_reply(value: float, where: str)
     poisoned = update()
     poisoned[where].reshape(-1)[-1] = value
     aggregate = fresh()
-    assert not aggregate.add(TrainReply(OCCASION, poisoned, 1).write(flwr.app), sent=1)
+    assert not aggregate.add(TrainReply(OCCASION, poisoned, 1).write(), sent=1)
     assert total(aggregate) == 0
     assert aggregate.users == 0
     assert aggregate.rejects == {"non-finite": 1}
@@ -90,12 +90,12 @@ def test_one_user_moves_the_stack_of_all_queries_by_at_most_the_clip_norm(values
     aggregate = Aggregate(SCHEMA, OCCASION, 0.5, shares=shares)
     stacked = SCHEMA.stacked(len(shares))
     sent = stacked.arrays(torch.tensor(values[: stacked.numel]))
-    assert aggregate.add(TrainReply(OCCASION, sent, 1).write(flwr.app), sent=1)
+    assert aggregate.add(TrainReply(OCCASION, sent, 1).write(), sent=1)
     found = aggregate.sum()
     assert float(found.double().norm()) <= 0.5 * (1 + 1e-6)
     blocks = found.view(len(shares), -1).double().norm(dim=1)
     assert all(float(norm) <= 0.5 * math.sqrt(share) * (1 + 1e-6) for norm, share in zip(blocks, shares, strict=True))
-    back = aggregate.unstacked(found).view(len(shares), -1).double()
+    back = unstack_queries(found, shares).view(len(shares), -1).double()
     kept = aggregate.total.reshape(len(shares), -1)
     for share, row, expected in zip(shares, back, kept, strict=True):
         np.testing.assert_allclose(row.numpy(), expected / math.sqrt(share) if share else 0.0, rtol=1e-12)
@@ -114,7 +114,7 @@ def test_the_joint_sensitivity_by_brute_force(kind: str) -> None:
     def stack(vectors: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
         aggregate = Aggregate(SCHEMA, OCCASION, clip, shares=shares)
         sent = SCHEMA.stacked(3).arrays(torch.from_numpy(vectors.astype(np.float32).reshape(-1)))
-        assert aggregate.add(TrainReply(OCCASION, sent, 1).write(flwr.app), sent=1)
+        assert aggregate.add(TrainReply(OCCASION, sent, 1).write(), sent=1)
         return aggregate.sum().double().numpy()
 
     for trial in range(300):
@@ -183,7 +183,7 @@ def test_permuted_names_are_summed_by_name_not_by_position() -> None:
     square = Schema(("a", "b"), ((2,), (2,)))
     aggregate = Aggregate(square, OCCASION, 10.0)
     reply = TrainReply(OCCASION, {"b": np.full(2, 2, np.float32), "a": np.full(2, 1, np.float32)}, 1)
-    assert aggregate.add(reply.write(flwr.app), sent=1)
+    assert aggregate.add(reply.write(), sent=1)
     np.testing.assert_array_equal(aggregate.total, [1, 1, 2, 2])
 
 
@@ -279,7 +279,7 @@ def test_on_a_grid_sums_are_exact_whatever_the_order(seed: int, exponent: int) -
         aggregate = Aggregate(SCHEMA, OCCASION, 1.0, 1, count_weight=0.3, grid=grid)
         for i in order:
             before = aggregate.total.copy()
-            assert aggregate.add(replies[i].write(flwr.app), sent=1)
+            assert aggregate.add(replies[i].write(), sent=1)
             moved = float(np.linalg.norm(aggregate.total - before))
             assert moved <= grid.charged_clip(math.hypot(1.0, 0.3), 9)
         np.testing.assert_array_equal(np.remainder(aggregate.total, grid.spacing), 0.0)
@@ -308,7 +308,7 @@ def test_whatever_arrives_the_sum_moves_by_at_most_the_users_share(
     reply = TrainReply(OCCASION, {"weight": flat[:6].reshape(2, 3), "bias": flat[6:]}, users)
     aggregate = fresh(clip)
     before = aggregate.total.copy()
-    used = aggregate.add(reply.write(flwr.app), sent=2)
+    used = aggregate.add(reply.write(), sent=2)
     moved = float(np.linalg.norm(aggregate.total - before))
     assert moved <= (users if used else 0) * clip * (1 + 1e-15)
     assert used == (users <= 2 and bool(np.isfinite(flat).all()))

@@ -62,20 +62,22 @@ def name(case: dict[str, Any]) -> str:
     return "-".join(str(v["kind"] if isinstance(v, dict) else v) for v in case.values())
 
 
-def charges(where: StateDirectory, a_plan: Plan) -> tuple[str, ...]:
+def charges(state_dir: StateDirectory, a_plan: Plan) -> tuple[str, ...]:
     """The PrivacyLoss after every round and of the whole run, as the ledger keeps them."""
     after_each: list[str] = []
-    session = Session.begin(where, a_plan, identity_is_stable=True)
+    session = Session.begin(state_dir, a_plan, identity_is_stable=True)
     with session:
-        FieldfareStrategy(session, lambda report: after_each.append(session.spent.to_json())).start(LyingGrid(2))
-    with Ledger.open(where.ledger) as ledger:
-        told = ledger.run(session.account.id)
-    assert (told.state, told.next_round) == ("done", a_plan.run.rounds)
-    return (*after_each, told.spent.to_json(), told.planned.to_json())
+        FieldfareStrategy(session, lambda report: after_each.append(session.released.spent.to_json())).start(
+            LyingGrid(2)
+        )
+    with Ledger.open(state_dir.ledger) as ledger:
+        row = ledger.run(session.account.id)
+    assert (row.state, row.next_round) == ("done", a_plan.run.rounds)
+    return (*after_each, row.spent.to_json(), row.planned.to_json())
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> StateDirectory:
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> StateDirectory:
     return home(tmp_path_factory.mktemp("charges"), epsilon=500.0)
 
 
@@ -86,8 +88,8 @@ def mechanism(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def reference(where: StateDirectory, mechanism: dict[str, Any]) -> tuple[str, ...]:
-    found = charges(where, plan(mechanism=mechanism, server_optimizer=SGD))
+def reference(state_dir: StateDirectory, mechanism: dict[str, Any]) -> tuple[str, ...]:
+    found = charges(state_dir, plan(mechanism=mechanism, server_optimizer=SGD))
     assert len(set(found)) > 1  # it grows, and what was planned is more than the first round's
     return found
 
@@ -99,33 +101,33 @@ def test_no_kind_is_left_out() -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=name)
 def test_the_charge_with_every_optimizer(
-    optimizer: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], where: StateDirectory
+    optimizer: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], state_dir: StateDirectory
 ) -> None:
-    assert charges(where, plan(mechanism=mechanism, server_optimizer=optimizer)) == reference
+    assert charges(state_dir, plan(mechanism=mechanism, server_optimizer=optimizer)) == reference
 
 
 @pytest.mark.parametrize("clipping", FOR_DIFFERENCES, ids=name)
 def test_the_charge_of_three_queries_is_that_of_one(
-    clipping: dict[str, Any], mechanism: dict[str, Any], where: StateDirectory
+    clipping: dict[str, Any], mechanism: dict[str, Any], state_dir: StateDirectory
 ) -> None:
     """Three clipped vectors a user and round, in the place of one: neither their clipping nor their shares matter."""
-    one = charges(where, plan(mechanism=mechanism, server_optimizer=SGD, **IN_ORDER))
+    one = charges(state_dir, plan(mechanism=mechanism, server_optimizer=SGD, **IN_ORDER))
     for optimizer in QUERIES:
         three = plan(mechanism=mechanism, server_optimizer=optimizer, clipping=clipping, **IN_ORDER)
-        assert charges(where, three) == one
+        assert charges(state_dir, three) == one
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=name)
 def test_the_charge_with_every_clipping(
-    clipping: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], where: StateDirectory
+    clipping: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], state_dir: StateDirectory
 ) -> None:
-    assert charges(where, plan(mechanism=mechanism, server_optimizer=SGD, clipping=clipping)) == reference
+    assert charges(state_dir, plan(mechanism=mechanism, server_optimizer=SGD, clipping=clipping)) == reference
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=name)
 def test_two_points_are_clipped_as_one(
-    clipping: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], where: StateDirectory
+    clipping: dict[str, Any], mechanism: dict[str, Any], reference: tuple[str, ...], state_dir: StateDirectory
 ) -> None:
     """The mode that asks most of clipping: weights far outside of [0, 1], by every rule."""
     storm = {"kind": "disk", "mode": "storm", "kappa": 0.3}
-    assert charges(where, plan(mechanism=mechanism, server_optimizer=storm, clipping=clipping)) == reference
+    assert charges(state_dir, plan(mechanism=mechanism, server_optimizer=storm, clipping=clipping)) == reference

@@ -62,10 +62,10 @@ def test_8_the_optimizer_sees_only_what_was_noised(tmp_path: Path) -> None:
         server_optimizer={"kind": "fedadam", "learning_rate": 0.1},
     )
     plain, _ = run(tmp_path / "plain", LyingGrid(2), server_optimizer={"kind": "fedadam", "learning_rate": 0.1})
-    assert tiny.spent == plain.spent
+    assert tiny.released.spent == plain.released.spent
 
 
-def test_10_nobody_claims_a_weaker_relation_than_the_sampler_has() -> None:
+def test_10_no_plan_claims_a_weaker_relation_than_the_sampler_has() -> None:
     mechanism = build({"kind": "independent"}, 8)
     with pytest.raises(BadInput, match="add_remove"):
         charge_for(mechanism, Single(), 1.0, 8, "add_remove")
@@ -136,12 +136,12 @@ def test_19_noise_is_correlated_where_the_plan_says_so(tmp_path: Path) -> None:
 
 
 def test_21_an_unstable_identity_is_refused_or_shown(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     with pytest.raises(BadInput, match="trust_node_ids"):
-        Session.begin(where, plan(participation={}), identity_is_stable=False)
-    with Session.begin(where, plan(run__trust_node_ids=True), identity_is_stable=False) as session:
+        Session.begin(state_dir, plan(participation={}), identity_is_stable=False)
+    with Session.begin(state_dir, plan(run__trust_node_ids=True), identity_is_stable=False) as session:
         run_id = session.account.id
-    with Ledger.open(where.ledger) as ledger:
+    with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.run(run_id).trust_node_ids
 
 

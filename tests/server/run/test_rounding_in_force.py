@@ -14,9 +14,8 @@ from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, guarantee
-from fieldfare_server.evidence.recharge import recharge
 from fieldfare_server.evidence.statement import privacy_statement
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -34,28 +33,28 @@ def rounded(rounding: str, **changes: object) -> Plan:
 def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     rounding: str, clipping: dict[str, object], tmp_path: Path
 ) -> None:
-    where, a_plan = home(tmp_path), rounded(rounding, clipping=clipping)
+    state_dir, a_plan = home(tmp_path), rounded(rounding, clipping=clipping)
 
     def stop(report: RoundReport) -> None:
         if report.round == 2:
             raise KeyboardInterrupt
 
-    whole = Session.begin(where, a_plan, identity_is_stable=True)
+    whole = Session.begin(state_dir, a_plan, identity_is_stable=True)
     with whole:
         FieldfareStrategy(whole).start(LyingGrid(3))
-    broken = Session.begin(where, a_plan, identity_is_stable=True)
+    broken = Session.begin(state_dir, a_plan, identity_is_stable=True)
     with pytest.raises(Interrupted), broken:
         FieldfareStrategy(broken, stop).start(LyingGrid(3))
-    resumed = Session.resume(where, broken.account.id, identity_is_stable=True)
+    resumed = Session.resume(state_dir, broken.account.id, identity_is_stable=True)
     with resumed:
         FieldfareStrategy(resumed).start(LyingGrid(3))
     assert torch.equal(resumed.params, whole.params)
-    assert resumed.clip == whole.clip
-    with Ledger.open(where.ledger) as ledger:
+    assert resumed.released.clip == whole.released.clip
+    with Ledger.open(state_dir.ledger) as ledger:
         run = ledger.run(resumed.account.id)
         facts = {fact.name: fact.value for fact in guarantee(run, ledger.population("people")).facts}
         statement = privacy_statement(ledger, run.id).to_markdown()
-        assert verify(ledger, where.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state_dir.root, recompute=recharge, held=ledger.head()).ok
     assert facts["Rounding"] == ROUNDING[rounding]  # type: ignore[index]
     assert FLOATING_POINT[rounding][:20] in statement  # type: ignore[index]
     assert float(facts["Noise multiplier"]) == 2.0
@@ -68,12 +67,12 @@ def test_the_grid_costs_noise_and_no_privacy(tmp_path: Path) -> None:
     assert with_grid.loss == without.loss
     assert with_grid.noise_multiplier == without.noise_multiplier
     noisy, plain = (Session.rehearse(cost.plan, noise=True) for cost in (with_grid, without))
-    assert 1 < noisy._info().noise_std / plain._info().noise_std < 1.001
+    assert 1 < noisy.rounds.step_info().noise_std / plain.rounds.step_info().noise_std < 1.001
 
 
 def test_one_user_among_ten_thousand_in_a_reply_is_paid_for() -> None:
     made = Session.rehearse(plan(run__cohort=10_000, run__min_reports=1), noise=True)
-    assert made._release.std > 2.0 * (1 + 10_000 * 2.0**-23)
+    assert made.rounds.running_noise.privatiser.std > 2.0 * (1 + 10_000 * 2.0**-23)
 
 
 def test_discrete_noise_is_charged_by_zcdp() -> None:
@@ -127,7 +126,7 @@ def test_a_plan_from_before_there_was_a_grid_is_what_it_was() -> None:
         plan(privacy__rounding="cells")
 
 
-def test_beside_discrete_noise_everything_is_counted_as_zcdp() -> None:
+def test_with_discrete_noise_everything_is_counted_as_zcdp() -> None:
     gaussian, discrete = cost_of(plan()).loss, cost_of(rounded("discrete")).loss
     both = gaussian + discrete
     assert both.rho == gaussian.rho + discrete.rho

@@ -226,17 +226,6 @@ def test_the_same_key_selects_the_same_cohort() -> None:
     assert np.array_equal(*picks)
 
 
-def test_an_availability_model_restricts_the_pool() -> None:
-    class Even:
-        def __call__(self, round: int, users: np.ndarray) -> np.ndarray:
-            return users % 2 == round % 2
-
-    taken, rng = ParticipationRecord(40), np.random.default_rng(1)
-    for scheme in (Single(), Poisson(0.5)):
-        chooser = Selector(scheme, 5, 5, availability=Even())
-        assert np.all(chooser.select(3, np.arange(40), taken.last_and_count, rng, rng.random) % 2 == 1)
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [

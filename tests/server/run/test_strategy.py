@@ -10,15 +10,14 @@ import flwr.app
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from safetensors.torch import load_file
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import REPORT, UPDATE
-from fieldfare_server.evidence.recharge import recharge
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run import strategy as strategy_module
@@ -27,45 +26,47 @@ from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, TinyTask, home, plan
 
 
-def run(where: StateDirectory, a_plan: Plan, grid: LyingGrid) -> tuple[Session, list[RoundReport]]:
+def run(state_dir: StateDirectory, a_plan: Plan, grid: LyingGrid) -> tuple[Session, list[RoundReport]]:
     reports: list[RoundReport] = []
-    session = Session.begin(where, a_plan, identity_is_stable=True)
+    session = Session.begin(state_dir, a_plan, identity_is_stable=True)
     with session:
         FieldfareStrategy(session, reports.append).start(grid)
     return session, reports
 
 
-def whole(where: StateDirectory) -> None:
-    with Ledger.open(where.ledger) as ledger:
-        report = verify(ledger, where.root, recompute=recharge, held=ledger.head())
+def whole(state_dir: StateDirectory) -> None:
+    with Ledger.open(state_dir.ledger) as ledger:
+        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
     assert report.ok, str(report.fault)
 
 
-def final(where: StateDirectory, session: Session) -> torch.Tensor:
-    return torch.cat([t.reshape(-1) for t in load_file(where.root / session.account.id / "model.safetensors").values()])
+def final(state_dir: StateDirectory, session: Session) -> torch.Tensor:
+    return torch.cat(
+        [t.reshape(-1) for t in load_file(state_dir.root / session.account.id / "model.safetensors").values()]
+    )
 
 
 def test_a_run_releases_charges_and_ends(tmp_path: Path) -> None:
-    where = home(tmp_path)
-    session, reports = run(where, plan(), LyingGrid(3))
+    state_dir = home(tmp_path)
+    session, reports = run(state_dir, plan(), LyingGrid(3))
     assert [report.round for report in reports] == list(range(6))
     assert [r.epsilon for r in reports] == sorted(r.epsilon for r in reports)
     assert session.cost is not None
     assert reports[-1].epsilon <= session.cost.epsilon * (1 + 1e-12)
-    with Ledger.open(where.ledger) as ledger:
-        told = ledger.run(session.account.id)
+    with Ledger.open(state_dir.ledger) as ledger:
+        row = ledger.run(session.account.id)
         population = ledger.population("people")
-    assert (told.state, told.next_round) == ("done", 6)
-    assert told.spent_epsilon == pytest.approx(reports[-1].epsilon)
+    assert (row.state, row.next_round) == ("done", 6)
+    assert row.spent_epsilon == pytest.approx(reports[-1].epsilon)
     assert population.reserved_epsilon == 0
-    whole(where)
+    whole(state_dir)
 
 
 def test_the_released_sum_is_what_the_mechanism_says(tmp_path: Path) -> None:
     """Undo the noise from the key: what is left is the clipped sum over the fixed denominator."""
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     a_plan = plan(run__rounds=1, participation={}, client__learning_rate=1.0)
-    session = Session.begin(where, a_plan, identity_is_stable=True)
+    session = Session.begin(state_dir, a_plan, identity_is_stable=True)
     before = session.params.clone()
     grid = LyingGrid(2)
     with session:
@@ -83,6 +84,23 @@ def test_the_released_sum_is_what_the_mechanism_says(tmp_path: Path) -> None:
     assert release.grid is not None
     torch.testing.assert_close(scaled, total.double(), rtol=1e-4, atol=2 * release.grid.spacing)
     assert float(torch.linalg.vector_norm(total)) <= a_plan.run.cohort
+
+
+def test_flowers_two_calls_make_the_same_round(tmp_path: Path) -> None:
+    """`configure_train` and `aggregate_train` one after the other, as Flower's own loop calls them."""
+    state_dir, a_plan = home(tmp_path), plan(run__rounds=1, participation={})
+    reference, _ = run(state_dir, a_plan, LyingGrid(3))
+    session, grid = Session.begin(state_dir, a_plan, identity_is_stable=True), LyingGrid(3)
+    with session:
+        strategy = FieldfareStrategy(session)
+        messages = strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)
+        arrays, metrics = strategy.aggregate_train(1, grid.send_and_receive(messages))
+        with pytest.raises(RuntimeError, match="without configure_train"):
+            strategy.aggregate_train(2, [])
+    assert arrays is not None
+    assert metrics is None
+    for name, value in reference.model_arrays().items():
+        np.testing.assert_array_equal(arrays[name].numpy(), value)
 
 
 def with_update(reply: Message, value: float, users: int | None = None) -> Message:
@@ -136,17 +154,17 @@ LIES = [lie_nan, lie_inf, lie_huge, lie_many_users, lie_metrics, lie_stale, lie_
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
 def test_one_lying_node_is_counted_and_the_run_goes_on(lie: Any, tmp_path: Path) -> None:
     """Each is a way in which Flower 1.41's own wrapper loses the run, the model or the bound (its defects 1-12)."""
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     a_plan = plan(run__cohort=6, run__min_reports=1, run__rounds=3, participation={})
-    session, reports = run(where, a_plan, LyingGrid(3, {3: lie}))
+    session, reports = run(state_dir, a_plan, LyingGrid(3, {3: lie}))
     assert len(reports) == 3
     assert bool(torch.isfinite(session.params).all())
-    with Ledger.open(where.ledger) as ledger:
+    with Ledger.open(state_dir.ledger) as ledger:
         rejects = [row.rejects for row in ledger.rounds(session.account.id).items if row.state == "committed"]
     asked_the_liar = any(rejects)
     assert asked_the_liar
     assert all(sum(row.values()) <= 1 for row in rejects)
-    whole(where)
+    whole(state_dir)
 
 
 def test_a_duplicate_reply_is_not_summed_twice(tmp_path: Path) -> None:
@@ -156,71 +174,71 @@ def test_a_duplicate_reply_is_not_summed_twice(tmp_path: Path) -> None:
                 yield reply
                 yield reply
 
-    where = home(tmp_path)
-    honest, _ = run(where, plan(), LyingGrid(3))
-    doubled, _ = run(where, plan(), Twice(3))
-    torch.testing.assert_close(final(where, doubled), final(where, honest), rtol=0, atol=0)
-    with Ledger.open(where.ledger) as ledger:
+    state_dir = home(tmp_path)
+    honest, _ = run(state_dir, plan(), LyingGrid(3))
+    doubled, _ = run(state_dir, plan(), Twice(3))
+    torch.testing.assert_close(final(state_dir, doubled), final(state_dir, honest), rtol=0, atol=0)
+    with Ledger.open(state_dir.ledger) as ledger:
         rejects = [row.rejects for row in ledger.rounds(doubled.account.id).items]
     assert any("duplicate or stray reply" in row for row in rejects)
 
 
 def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     grid = LyingGrid(2, {2: lie_error, 3: lie_error})
-    session = Session.begin(where, plan(), identity_is_stable=True)
+    session = Session.begin(state_dir, plan(), identity_is_stable=True)
     initial = session.params.clone()
     with pytest.raises(Interrupted, match="3 rounds in a row"), session:
         FieldfareStrategy(session).start(grid)
     torch.testing.assert_close(session.params, initial, rtol=0, atol=0)
-    with Ledger.open(where.ledger) as ledger:
-        told = ledger.run(session.account.id)
+    with Ledger.open(state_dir.ledger) as ledger:
+        row = ledger.run(session.account.id)
         states = [row.state for row in ledger.rounds(session.account.id).items]
         assert ledger.participation_histogram(session.account.id) == {}
     assert states == ["void"] * 3
-    assert (told.state, told.next_round, told.spent.mu_squared) == ("interrupted", 0, 0.0)
+    assert (row.state, row.next_round, row.spent.mu_squared) == ("interrupted", 0, 0.0)
     # The nodes come back: the same noise row is used for the first sum that is released.
-    resumed = Session.resume(where, session.account.id, identity_is_stable=True)
+    resumed = Session.resume(state_dir, session.account.id, identity_is_stable=True)
     with resumed:
         FieldfareStrategy(resumed).start(LyingGrid(2))
     assert resumed.next_round == 6
-    whole(where)
+    whole(state_dir)
 
 
-def test_a_round_that_nobody_can_be_asked_for_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_without_enough_available_users_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategy_module, "MOST_VOIDS", 2)
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     few = plan(run__min_available=25, run__round_timeout=0.2)  # there are 24
     with pytest.raises(Interrupted, match="2 rounds in a row"):
-        run(where, few, LyingGrid(2))
-    whole(where)
+        run(state_dir, few, LyingGrid(2))
+    whole(state_dir)
 
 
 def test_dropouts_do_not_change_the_noise_or_the_denominator(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     a_plan = plan(run__rounds=1, participation={}, run__min_reports=1)
-    full, _ = run(where, a_plan, LyingGrid(3))
-    less, _ = run(where, a_plan, LyingGrid(3, {2: lie_error}))
-    assert full.noise_std == less.noise_std > 0
+    full, _ = run(state_dir, a_plan, LyingGrid(3))
+    less, _ = run(state_dir, a_plan, LyingGrid(3, {2: lie_error}))
+    assert full.released.noise_std == less.released.noise_std > 0
 
 
 def test_the_budget_refuses_before_anything_is_written(tmp_path: Path) -> None:
-    where = home(tmp_path, epsilon=0.5)
-    before = sorted(path.name for path in where.root.iterdir() if not path.name.startswith("ledger"))
+    state_dir = home(tmp_path, epsilon=0.5)
+    before = sorted(path.name for path in state_dir.root.iterdir() if not path.name.startswith("ledger"))
     with pytest.raises(BudgetRefused) as refusal:
-        Session.begin(where, plan(), identity_is_stable=True)
+        Session.begin(state_dir, plan(), identity_is_stable=True)
     assert refusal.value.nearest
-    after = sorted(path.name for path in where.root.iterdir() if not path.name.startswith("ledger"))
+    after = sorted(path.name for path in state_dir.root.iterdir() if not path.name.startswith("ledger"))
     assert after == before
-    with Ledger.open(where.ledger) as ledger:
+    with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.runs().items == ()
 
 
 def test_an_unknown_population_and_a_missing_ledger_are_refused(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     with pytest.raises(BadInput, match="nobody"):
-        Session.begin(where, plan(privacy__population="nobody"), identity_is_stable=True)
+        Session.begin(state_dir, plan(privacy__population="nobody"), identity_is_stable=True)
     elsewhere = StateDirectory(tmp_path / "empty", f"sqlite:///{tmp_path / 'empty' / 'ledger.sqlite3'}")
     with pytest.raises(Exception, match="there is none") as missing:
         Session.begin(elsewhere, plan(), identity_is_stable=True)
@@ -228,56 +246,56 @@ def test_an_unknown_population_and_a_missing_ledger_are_refused(tmp_path: Path) 
 
 
 def test_a_fixed_noise_seed_cannot_be_charged_to_people(tmp_path: Path) -> None:
-    where = home(tmp_path, simulated=False)
+    state_dir = home(tmp_path, simulated=False)
     with pytest.raises(BadInput, match="seed"):
-        Session.begin(where, plan(), identity_is_stable=True)
+        Session.begin(state_dir, plan(), identity_is_stable=True)
 
 
 def test_unauthenticated_nodes_need_a_word_from_the_plan(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     with pytest.raises(BadInput, match="trust_node_ids"):
-        Session.begin(where, plan(), identity_is_stable=False)
-    session = Session.begin(where, plan(run__trust_node_ids=True), identity_is_stable=False)
-    with session, Ledger.open(where.ledger) as ledger:
+        Session.begin(state_dir, plan(), identity_is_stable=False)
+    session = Session.begin(state_dir, plan(run__trust_node_ids=True), identity_is_stable=False)
+    with session, Ledger.open(state_dir.ledger) as ledger:
         assert ledger.run(session.account.id).trust_node_ids
 
 
 def test_a_stop_request_is_obeyed_at_the_round_boundary(tmp_path: Path) -> None:
-    where = home(tmp_path)
-    session = Session.begin(where, plan(), identity_is_stable=True)
+    state_dir = home(tmp_path)
+    session = Session.begin(state_dir, plan(), identity_is_stable=True)
 
     def stop_after_two(report: RoundReport) -> None:
         if report.round == 1:
-            with Ledger.open(where.ledger) as ledger:
+            with Ledger.open(state_dir.ledger) as ledger:
                 ledger.request(session.account.id, "stop", "officer")
 
     with session:
         FieldfareStrategy(session, stop_after_two).start(LyingGrid(2))
-    with Ledger.open(where.ledger) as ledger:
-        told, population = ledger.run(session.account.id), ledger.population("people")
-    assert (told.state, told.next_round) == ("stopped", 2)
+    with Ledger.open(state_dir.ledger) as ledger:
+        row, population = ledger.run(session.account.id), ledger.population("people")
+    assert (row.state, row.next_round) == ("stopped", 2)
     assert population.reserved_epsilon == 0
-    assert 0 < told.spent_epsilon < told.planned_epsilon
-    assert (where.root / session.account.id / "model.safetensors").exists()
+    assert 0 < row.spent_epsilon < row.planned_epsilon
+    assert (state_dir.root / session.account.id / "model.safetensors").exists()
 
 
 def test_nothing_is_seen_before_its_charge_is_durable(tmp_path: Path) -> None:
     """I1: whenever a round is reported, and whenever a node gets a model, the ledger already holds the charge."""
-    where = home(tmp_path)
-    session = Session.begin(where, plan(), identity_is_stable=True)
+    state_dir = home(tmp_path)
+    session = Session.begin(state_dir, plan(), identity_is_stable=True)
 
     class Watching(LyingGrid):
         def answer(self, message: Message) -> Message:
             if message.metadata.message_type == "train":
-                with Ledger.open(where.ledger) as ledger:
+                with Ledger.open(state_dir.ledger) as ledger:
                     assert ledger.run(session.account.id).next_round == message.content["fieldfare"]["round"]
             return super().answer(message)
 
     def charged(report: RoundReport) -> None:
-        with Ledger.open(where.ledger) as ledger:
-            told = ledger.run(session.account.id)
-        assert told.next_round == report.round + 1
-        assert told.spent_epsilon >= report.epsilon * (1 - 1e-12)
+        with Ledger.open(state_dir.ledger) as ledger:
+            row = ledger.run(session.account.id)
+        assert row.next_round == report.round + 1
+        assert row.spent_epsilon >= report.epsilon * (1 - 1e-12)
 
     with session:
         FieldfareStrategy(session, charged).start(Watching(2))
@@ -296,7 +314,7 @@ def test_replies_carry_nothing_but_a_sum_and_a_count() -> None:
     settings = {"client": plan().client.model_dump(mode="json"), "clipping": {"kind": "flat", "norm": 1.0}, "seed": 0}
     names = task.users().pseudonyms[:4]
     instruction = TrainInstruction(Occasion("r", 0, 0), (point,), (1.0,), names, settings)
-    message = Message(instruction.write(flwr.app), 2, "train")
+    message = Message(instruction.write(), 2, "train")
     reply = grid.answer(message)
     assert set(reply.content) == {"fieldfare", UPDATE, REPORT}
     assert set(reply.content[REPORT]) == {"users", "counts"}
@@ -305,18 +323,20 @@ def test_replies_carry_nothing_but_a_sum_and_a_count() -> None:
 
 @pytest.mark.parametrize("kind", ["flat", "automatic", "normalised", "per-layer", "adaptive-quantile"])
 def test_the_charge_does_not_depend_on_clipping_or_optimizer(kind: str, tmp_path: Path) -> None:
-    where = home(tmp_path)
-    session, _ = run(where, plan(clipping={"kind": kind, "norm": 0.5}), LyingGrid(2))
-    reference, _ = run(where, plan(server_optimizer={"kind": "fedadam", "learning_rate": 0.01}), LyingGrid(2))
-    assert session.spent.to_json() == reference.spent.to_json()
+    state_dir = home(tmp_path)
+    session, _ = run(state_dir, plan(clipping={"kind": kind, "norm": 0.5}), LyingGrid(2))
+    reference, _ = run(state_dir, plan(server_optimizer={"kind": "fedadam", "learning_rate": 0.01}), LyingGrid(2))
+    assert session.released.spent.to_json() == reference.released.spent.to_json()
     assert bool(torch.isfinite(session.params).all())
 
 
-@pytest.mark.parametrize("rate", [0.25, 1e-4], ids=["some users", "mostly nobody"])
+@pytest.mark.parametrize("rate", [0.25, 1e-4], ids=["some users", "mostly no user"])
 def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path, rate: float) -> None:
-    where = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
-    where.prepare()
-    with Ledger.open(where.ledger, create=True) as ledger:
+    state_dir = StateDirectory(
+        tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}", lease_patience=5.0
+    )
+    state_dir.prepare()
+    with Ledger.open(state_dir.ledger, create=True) as ledger:
         ledger.create_population("people", 50.0, 1e-5, adjacency="add_remove", simulated=True, actor="test")
     a_plan = Plan.parse(
         {
@@ -327,29 +347,28 @@ def test_add_remove_never_voids_and_charges_the_sampler(tmp_path: Path, rate: fl
             "mechanism": {"kind": "independent"},
         }
     )
-    session, reports = run(where, a_plan, LyingGrid(2))
+    session, reports = run(state_dir, a_plan, LyingGrid(2))
     assert len(reports) == 6
-    assert session.spent.sampled
-    session.next_round = 3
+    assert session.released.spent.sampled
     secret = session.noise.uniform(40, row=3, stream="select")
-    assert session.select(np.arange(40)).tolist() == np.flatnonzero(secret < rate).tolist()
-    unamplified = session.spent.without_amplification().epsilon(1e-5)
+    assert session.cohorts.select(3, np.arange(40)).tolist() == np.flatnonzero(secret < rate).tolist()
+    unamplified = session.released.spent.without_amplification().epsilon(1e-5)
     assert reports[-1].epsilon < unamplified
-    whole(where)
+    whole(state_dir)
 
 
 def test_a_model_that_diverges_ends_the_run_after_its_charge(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     session = Session.begin(
-        where, plan(server_optimizer={"kind": "sgd", "learning_rate": 1e40}), identity_is_stable=True
+        state_dir, plan(server_optimizer={"kind": "sgd", "learning_rate": 1e40}), identity_is_stable=True
     )
     with pytest.raises(BadInput, match="diverged"), session:
         FieldfareStrategy(session).start(LyingGrid(2))
-    with Ledger.open(where.ledger) as ledger:
-        told = ledger.run(session.account.id)
-    assert told.state == "failed"
-    assert told.next_round >= 1
-    assert told.spent_epsilon > 0
+    with Ledger.open(state_dir.ledger) as ledger:
+        row = ledger.run(session.account.id)
+    assert row.state == "failed"
+    assert row.next_round >= 1
+    assert row.spent_epsilon > 0
 
 
 class BufferedTask(TinyTask):
@@ -360,10 +379,10 @@ class BufferedTask(TinyTask):
 
 
 def test_a_model_with_buffers_is_refused_and_reserves_nothing(tmp_path: Path) -> None:
-    where = home(tmp_path)
+    state_dir = home(tmp_path)
     with pytest.raises(BadInput, match="GroupNorm"):
-        Session.begin(where, plan(run__task="test_strategy:BufferedTask"), identity_is_stable=True)
-    with Ledger.open(where.ledger) as ledger:
+        Session.begin(state_dir, plan(run__task="test_strategy:BufferedTask"), identity_is_stable=True)
+    with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0
 
 

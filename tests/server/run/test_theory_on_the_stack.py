@@ -18,13 +18,14 @@ from fieldfare.cost import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.participation import Single
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
-from fieldfare.theory.linear_regression import Regression
+from fieldfare.theory.clipped_regression import clipping_factors
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.session import Session, seeded_key
 from fieldfare_server.run.strategy import FieldfareStrategy
+from oracles.clipped_regression import ClippedRegression
+from oracles.linear_regression import Regression
 from support.regressions import FOUR, one_pass, risks, spectrum, weighted, within
 
 Floats = NDArray[np.float64]
@@ -185,7 +186,7 @@ def test_the_adaptive_norm_finds_the_quantile_that_theory_knows() -> None:
     plan = Plan.parse({**fixed.model_dump(mode="json"), "clipping": adaptive})
     norms: list[float] = []
     with Session(plan, cost_of(plan), Rehearsal(), None, seeded_key(3)) as session:
-        FieldfareStrategy(session, lambda report: norms.append(session.clip)).start(
+        FieldfareStrategy(session, lambda report: norms.append(session.released.clip)).start(
             LocalGrid(app, 1, {"task": plan.run.task})
         )
     expected = math.sqrt(2.0) * float(erfinv(quantile)) * math.sqrt(1.09 * size)

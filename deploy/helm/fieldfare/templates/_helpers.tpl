@@ -6,8 +6,8 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- /* A pod that can do nothing but its work. The group change happens once, on an empty volume: noise keys are 0600,
-and a coordinator refuses a key that a group can read. */ -}}
+{{- /* A pod with the least rights. Its group is set once, on an empty volume: noise keys have mode 0600, and a
+coordinator refuses a key that a group can read. */ -}}
 {{- define "fieldfare.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -31,7 +31,7 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
-{{- /* For services that keep nothing. */ -}}
+{{- /* For services without state. */ -}}
 {{- define "fieldfare.scratch" -}}
 - { name: FLWR_HOME, value: /tmp/flwr }
 - { name: FIELDFARE_HOME, value: /tmp/runs }

@@ -1,1 +1,1 @@
-"""One router a resource."""
+"""One router for each resource."""

@@ -1,4 +1,4 @@
-"""What the routers share: the store of the application, page parameters, names in paths."""
+"""Parameters that the routers share: the application's answers, pages, names in paths."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from fieldfare.names import LONGEST_NAME, NAME
-from fieldfare_server.api.store import Store
+from fieldfare_server.api.answers import Answers
 
 
-def _store(request: Request) -> Store:
-    store: Store = request.app.state.store
-    return store
+def _answers(request: Request) -> Answers:
+    answers: Answers = request.app.state.answers
+    return answers
 
 
-TheStore = Annotated[Store, Depends(_store)]
+AnswersOf = Annotated[Answers, Depends(_answers)]
 PopulationName = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["aircraft"])]
-RunId = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["r-7f3a"])]
-Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+RunId = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["7f3a90c1d2e4"])]
+Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]

@@ -26,7 +26,7 @@ async def events(
         int | None, Header(ge=0, le=2**63 - 1, description="resume after this id; without it, from now")
     ] = None,
 ) -> StreamingResponse:
-    """Ledger rows as they are committed. `reset` means: too much was missed, load everything anew."""
+    """Ledger rows as they are committed. `reset` means that the client missed too much: load everything again."""
     broker: Broker = request.app.state.broker
     try:
         stream = await broker.stream(last_event_id)

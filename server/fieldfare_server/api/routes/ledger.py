@@ -13,7 +13,7 @@ from fieldfare_server.api.auth import Admin, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import Cursor, Limit, TheStore
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit
 from fieldfare_server.api.schemas import AuditRow, Page, Verification
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -24,18 +24,18 @@ _BATCH = 1000
 def audit(
     request: Request,
     _: Reader,
-    store: TheStore,
+    answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
     run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
 ) -> Response:
-    """Append-only rows, newest first, each covering the one before by its hash."""
-    return conditional(request, store.audit(cursor, limit, run))
+    """Append-only rows, newest first. The hash of a row covers the row before it."""
+    return conditional(request, answers.audit(cursor, limit, run))
 
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))
 def verification(request: Request, _: Reader) -> Verification:
-    """Whether the chain is whole; rows that are new since the last look are checked now.
+    """Whether the chain is whole. Rows that are new since the last check are checked now.
 
     A check that takes long is answered as it stands, with `complete` false: ask again.
     """
@@ -45,7 +45,7 @@ def verification(request: Request, _: Reader) -> Verification:
 
 @router.post("/verification", responses=responses(401, 403, 422, 429, 503))
 def verify(request: Request, _: Admin) -> Verification:
-    """Check every row again, from the first; GET tells how far it is."""
+    """Check every row again, from the first. GET shows the progress."""
     readiness: Readiness = request.app.state.readiness
     return readiness.verification(restart=True)
 
@@ -55,15 +55,17 @@ def verify(request: Request, _: Admin) -> Verification:
     response_class=StreamingResponse,
     responses=responses(401, 403, 429, 503, body="application/x-ndjson"),
 )
-def export(_: Reader, store: TheStore) -> StreamingResponse:
+def export(_: Reader, answers: AnswersOf) -> StreamingResponse:
     """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere.
 
-    Under add_remove, counts of users are left out of the rows, and such a row's hash can only be checked here.
+    Under add_remove the rows omit counts of users, and the hash of such a row can only be checked on the server.
     """
 
     def lines() -> Iterator[bytes]:
+        # One transaction for each batch, because a slow download must not hold a snapshot open. Rows are append-only,
+        # so batches of different snapshots still make one log.
         after = 0
-        while rows := store.events(after, _BATCH):
+        while rows := answers.events(after, _BATCH):
             yield b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
             after = rows[-1].id
 

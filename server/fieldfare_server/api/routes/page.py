@@ -1,4 +1,4 @@
-"""The page: static files that hold no data, so they need no token. What they show they fetch like any client."""
+"""The page: static files. They hold no data and need no token; the page fetches its figures like any client."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _load() -> dict[str, tuple[bytes, str, str]]:
     return files
 
 
+# A closed table, read at start: no path of a request ever reaches the file system.
 _FILES = _load()
-# A closed table read at start: no path of a request ever reaches the file system.
 
 
 def _file(request: Request, name: str) -> Response:
@@ -53,13 +53,13 @@ async def page(request: Request) -> Response:
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
-    """The API's reference, drawn from its OpenAPI document; nothing is fetched from elsewhere."""
+    """The API reference, drawn from the OpenAPI document. It fetches nothing from other servers."""
     return _file(request, "docs.html")
 
 
 @router.get("/favicon.ico")
 async def favicon(request: Request) -> Response:
-    """The icon that browsers ask for unasked."""
+    """The icon, which browsers request by themselves."""
     return _file(request, "icon.svg")
 
 

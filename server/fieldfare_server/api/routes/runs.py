@@ -1,4 +1,4 @@
-"""Runs and their rounds, and the three requests that a coordinator obeys."""
+"""Runs, their rounds, and the three requests that a coordinator obeys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import Cursor, Limit, RunId, TheStore
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit, RunId
 from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
-from fieldfare_server.api.store import Request as Asked
-from fieldfare_server.api.store import Store
+from fieldfare_server.api.schemas import Request as RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -25,45 +25,45 @@ _ONE = responses(304, 401, 403, 404, 422, 429, 503)
 def runs(
     request: Request,
     _: Reader,
-    store: TheStore,
+    answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
     population: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
 ) -> Response:
     """Runs, newest first."""
-    return conditional(request, store.runs(cursor, limit, population))
+    return conditional(request, answers.runs(cursor, limit, population))
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=_ONE)
-def run(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response:
+def run(request: Request, _: Reader, answers: AnswersOf, run_id: RunId) -> Response:
     """One run with its plan and its guarantee."""
-    return conditional(request, store.run(run_id))
+    return conditional(request, answers.run(run_id))
 
 
 @router.get("/{run_id}/rounds", response_model=Page[Round], responses=_ONE | responses(400))
 def rounds(
-    request: Request, _: Reader, store: TheStore, run_id: RunId, cursor: Cursor = None, limit: Limit = 100
+    request: Request, _: Reader, answers: AnswersOf, run_id: RunId, cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """Every attempt at a round, oldest first: committed, void, and the one that is open."""
-    return conditional(request, store.rounds(run_id, cursor, limit))
+    return conditional(request, answers.rounds(run_id, cursor, limit))
 
 
 @router.get("/{run_id}/series", response_model=Series, responses=_ONE)
 def series(
     request: Request,
     _: Reader,
-    store: TheStore,
+    answers: AnswersOf,
     run_id: RunId,
     points: Annotated[int, Query(ge=2, le=2000, description="most points; the last round is always one")] = 400,
 ) -> Response:
     """Committed rounds, down-sampled for a chart."""
-    return conditional(request, store.series(run_id, points))
+    return conditional(request, answers.series(run_id, points))
 
 
 @router.get("/{run_id}/participation", response_model=Histogram, responses=_ONE)
-def participation(request: Request, _: Reader, store: TheStore, run_id: RunId) -> Response:
+def participation(request: Request, _: Reader, answers: AnswersOf, run_id: RunId) -> Response:
     """How many users took part how often: aggregate counts only."""
-    return conditional(request, store.participation(run_id))
+    return conditional(request, answers.participation(run_id))
 
 
 @router.get(
@@ -75,16 +75,16 @@ def participation(request: Request, _: Reader, store: TheStore, run_id: RunId) -
 )
 def report(
     _: Reader,
-    store: TheStore,
+    answers: AnswersOf,
     run_id: RunId,
     as_: Annotated[Literal["json", "markdown", "html"], Query(alias="format")] = "json",
 ) -> Response:
     """The privacy statement of a run: every number in it comes from the ledger."""
-    statement = store.statement(run_id)
+    statement = answers.statement(run_id)
     if as_ == "json":
         return JSONResponse(statement.to_json())
     text = statement.to_html() if as_ == "html" else statement.to_markdown()
-    # An HTML statement carries its own style; nothing in it may run or be fetched.
+    # An HTML statement contains its style; it may run nothing and fetch nothing.
     headers = (
         {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"} if as_ == "html" else {}
     )
@@ -92,31 +92,31 @@ def report(
 
 
 @router.get("/{run_id}/registry-entry", responses=_ONE)
-def registry(_: Reader, store: TheStore, run_id: RunId) -> dict[str, Any]:
+def registry(_: Reader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
     """The run as a tier 3 entry of the DP Deployments Registry; `missing` lists what only its curator knows."""
-    return store.registry_entry(run_id)
+    return answers.registry_entry(run_id)
 
 
-def _ask(store: Store, run_id: str, what: Asked, caller: Caller) -> Accepted:
-    return Accepted(run=run_id, request=what, state=store.request(run_id, what, f"token {caller.name}"))
+def _accept(answers: Answers, run_id: str, request: RunRequest, caller: Caller) -> Accepted:
+    return Accepted(run=run_id, request=request, state=answers.request(run_id, request, f"token {caller.name}"))
 
 
-_ASK = responses(401, 403, 404, 409, 422, 429, 503)
+_REQUEST = responses(401, 403, 404, 409, 422, 429, 503)
 
 
-@router.post("/{run_id}/stop", status_code=202, responses=_ASK)
-def stop(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
-    """Stop at the next round boundary. What was spent stays spent; what was reserved is released. Final."""
-    return _ask(store, run_id, "stop", caller)
+@router.post("/{run_id}/stop", status_code=202, responses=_REQUEST)
+def stop(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
+    """Stop at the next round boundary. What was spent stays spent, what was reserved is free again. Final."""
+    return _accept(answers, run_id, "stop", caller)
 
 
-@router.post("/{run_id}/pause", status_code=202, responses=_ASK)
-def pause(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
+@router.post("/{run_id}/pause", status_code=202, responses=_REQUEST)
+def pause(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Pause at the next round boundary; the reservation is kept."""
-    return _ask(store, run_id, "pause", caller)
+    return _accept(answers, run_id, "pause", caller)
 
 
-@router.post("/{run_id}/resume", status_code=202, responses=_ASK)
-def resume(caller: Admin, store: TheStore, run_id: RunId) -> Accepted:
-    """Take a pause back."""
-    return _ask(store, run_id, "resume", caller)
+@router.post("/{run_id}/resume", status_code=202, responses=_REQUEST)
+def resume(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
+    """Cancel a pause."""
+    return _accept(answers, run_id, "resume", caller)

@@ -1,4 +1,4 @@
-"""Probes, metrics, and who-am-I."""
+"""Probes, metrics, and the caller's own rights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["service"])
 
 @router.get("/healthz")
 async def healthz(request: Request) -> Health:
-    """The process is alive; says nothing about the ledger."""
+    """The process is alive. The probe does not look at the ledger."""
     return Health(status="ok", version=request.app.version)
 
 
@@ -37,12 +37,12 @@ def readyz(request: Request) -> Response:
 )
 def metrics(request: Request, _: Reader) -> Response:
     """Prometheus text."""
-    collected: Metrics = request.app.state.metrics
-    return Response(collected.render(), media_type=CONTENT_TYPE)
+    figures: Metrics = request.app.state.metrics
+    return Response(figures.render(), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/me", responses=responses(401, 403, 429, 503))
 def me(caller: Reader) -> Me:
-    """Who the service takes the caller for, and what they may."""
+    """The caller's name and scopes, as the service sees them."""
     scopes = tuple(sorted(caller.scopes))
     return Me(name=caller.name, scopes=scopes, anonymous=caller.anonymous, expires_at=caller.expires_at)

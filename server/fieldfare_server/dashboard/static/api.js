@@ -1,9 +1,9 @@
-// The client: token, conditional requests, live events. The token stays in this tab (sessionStorage) and is only ever
-// sent as an Authorization header to this origin.
+// The client: token, conditional requests, live events. The token stays in this tab (sessionStorage) and is sent only
+// as an Authorization header, only to this origin.
 const KEY = "fieldfare.token";
 const cache = new Map();
 let token = "";
-try { token = sessionStorage.getItem(KEY) || ""; } catch { /* storage may be off: the token then lives as long as the page */ }
+try { token = sessionStorage.getItem(KEY) || ""; } catch { /* storage may be off; the token then lives as long as the page */ }
 
 export class Problem extends Error {
   constructor(status, body) {
@@ -20,18 +20,18 @@ export function setToken(value) {
   try {
     if (value) sessionStorage.setItem(KEY, value);
     else sessionStorage.removeItem(KEY);
-  } catch { /* see above */ }
+  } catch { /* storage is off, see above */ }
 }
 
 const headers = (more) => (token ? { ...more, Authorization: `Bearer ${token}` } : more);
 
 async function fail(response) {
   let body = null;
-  try { body = await response.json(); } catch { /* not ours: the status must do */ }
+  try { body = await response.json(); } catch { /* the answer is no problem document: show the status */ }
   throw new Problem(response.status, body);
 }
 
-// The same object as before when nothing changed, so that callers can skip drawing.
+// Returns the same object as before if nothing changed, so that callers can skip drawing.
 export async function get(path) {
   const known = cache.get(path);
   const response = await fetch(path, { headers: headers(known ? { "If-None-Match": known.tag } : {}), cache: "no-store" });
@@ -62,7 +62,7 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-// Events by fetch and not by EventSource, which cannot send a token. Reconnects and resumes by itself until `stop`.
+// Reads events with fetch, because EventSource cannot send a token. Reconnects and resumes until the caller stops it.
 export function listen({ onEvent, onState }) {
   let stopped = false;
   let last = "";
@@ -71,7 +71,7 @@ export function listen({ onEvent, onState }) {
   let silence = 0;
   const restartTimer = () => {
     clearTimeout(silence);
-    // The service sends a comment at least every 15 s; a line that is silent for longer is dead.
+    // The service sends a comment at least every 15 s, so a connection that is silent for 40 s is dead.
     silence = setTimeout(() => abort.abort(), 40000);
   };
   (async () => {

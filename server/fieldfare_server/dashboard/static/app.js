@@ -1,4 +1,4 @@
-// The page: what is shown, when it is fetched, and what follows from an event.
+// The page: what it shows, when it fetches it, and what it does on an event.
 import { $, empty, failed, h, show, skeleton } from "./dom.js";
 import { epsilon, time } from "./format.js";
 import { get, listen, post, setToken, signedIn } from "./api.js";
@@ -17,14 +17,16 @@ import { drawUtility } from "./utility.js";
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
 const POINTS = 300;
 const ROWS = 50; // runs on a page of the table
-const PAUSE = 700; // at least this long between two loads, however many events come
+const PAUSE = 700; // least time between two loads in ms, however many events arrive
 
-const state = { me: null, run: new URLSearchParams(location.hash.slice(1)).get("run"), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
+const linkedRun = () => new URLSearchParams(location.hash.slice(1)).get("run");
+// back, cursor: the earlier pages of the runs table, and the one shown. drawn: the values that each panel shows.
+const state = { me: null, run: linkedRun(), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
 const pause = () => new Promise((resume) => setTimeout(resume));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
 
-// Draws only what changed: the client hands back the same object for an unchanged answer.
+// Draws only what changed: the client returns the same object for an unchanged answer.
 function draw(id, values, how) {
   const before = state.drawn.get(id);
   if (before && before.length === values.length && before.every((value, i) => value === values[i])) return;
@@ -64,12 +66,12 @@ async function loadRun(populations, runs) {
     [run, series, histogram] = await Promise.all([get(path(id)), get(`${path(id)}/series?points=${POINTS}`), get(`${path(id)}/participation`)]);
   } catch (error) {
     if (error.status !== 404 || !state.run) throw error;
-    pick(null); // a link to a run of another ledger: show what there is instead
+    pick(null); // the link names a run of another ledger: show the newest run instead
     return;
   }
   const population = populations.find((one) => one.name === run.population);
   const view = { run, runs: runs.items, population: population?.active_run === run.id ? population : null, canAct: canAct(), onPick: pick, onAsk: (what) => ask(run, what) };
-  // A pause after each panel: whoever presses a key meanwhile is answered between two of them.
+  // A pause after each panel lets the browser answer a key press between two of them.
   for (const [panel, values, how] of [
     ["banner", [run, runs, population, canAct()], (parent) => drawBanner(parent, view)],
     ["curve", [series], (parent) => drawCurve(parent, series)],
@@ -85,17 +87,17 @@ async function loadRun(populations, runs) {
   await loadRuns(runs, id);
 }
 
-// The first page tells which run is under way; the table may show an older one.
+// The first page names the run under way; the table may show an older page.
 async function loadRuns(first, current) {
   const { cursor } = state;
   const runs = cursor ? await get(`/v1/runs?limit=${ROWS}&cursor=${encodeURIComponent(cursor)}`) : first;
-  if (cursor !== state.cursor) return; // turned on meanwhile: whoever turned it draws
+  if (cursor !== state.cursor) return; // the user turned the page meanwhile, and that load draws it
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
   const compared = await Promise.all([...state.compared.keys()].map((one) => get(`${path(one)}/series?points=${POINTS}`)));
   draw("compare", compared, (parent) => drawComparison(parent, compared));
   draw("runs", [runs, current, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
     current, compared: state.compared, page: state.back.length, onPick: pick,
-    onCompare: (id, yes) => turned(() => { if (yes) state.compared.set(id, true); else state.compared.delete(id); })(),
+    onCompare: (id, chosen) => turned(() => { if (chosen) state.compared.set(id, true); else state.compared.delete(id); })(),
     onOlder: turned(() => { state.back.push(state.cursor); state.cursor = runs.next; }),
     onNewer: turned(() => { state.cursor = state.back.pop(); }),
   }));
@@ -110,9 +112,9 @@ function pick(id) {
 
 async function ask(run, what) {
   const texts = {
-    stop: ["Stop this run?", `The run stops at the next round boundary, after ${run.committed_rounds} or ${run.committed_rounds + 1} of ${run.rounds} rounds. What it has spent, ε ${epsilon(run.spent.epsilon)} so far, stays spent; what is reserved for the other rounds is released.`, "Stop the run"],
-    pause: ["Pause this run?", "The run pauses at the next round boundary. Its reservation is kept, so nobody else can spend it meanwhile.", "Pause the run"],
-    resume: ["Resume this run?", "The run goes on with its next round.", "Resume the run"],
+    stop: ["Stop this run?", `The run stops at the next round boundary, after ${run.committed_rounds} or ${run.committed_rounds + 1} of ${run.rounds} rounds. What it has spent, ε ${epsilon(run.spent.epsilon)} so far, stays spent; what is reserved for the other rounds is free again.`, "Stop the run"],
+    pause: ["Pause this run?", "The run pauses at the next round boundary. It keeps its reservation, so that no other run can spend it.", "Pause the run"],
+    resume: ["Resume this run?", "The run continues with its next round.", "Resume the run"],
   };
   const [title, text, action] = texts[what];
   const lines = what === "stop" ? [text, "A stopped run cannot be continued."] : [text];
@@ -121,7 +123,7 @@ async function ask(run, what) {
   refresh();
 }
 
-// One load at a time; events during a load cause exactly one more.
+// One load at a time. Events during a load cause exactly one more.
 let loading = false;
 let again = false;
 let finished = 0;
@@ -133,7 +135,11 @@ async function refresh() {
     if (refused) { refused = false; notice(""); connect(); }
   } catch (error) {
     if (error.status === 401 || error.status === 403) refuse(error);
-    else if (state.at === null) { notice(`The service cannot be read: ${error.message}`); for (const id of ["banner", "budgets"]) problem(id, error); } else notice(`The newest figures could not be read: ${error.message}`);
+    else if (state.at !== null) notice(`The newest figures could not be read: ${error.message}`);
+    else {
+      notice(`The service cannot be read: ${error.message}`);
+      for (const id of ["banner", "budgets"]) problem(id, error);
+    }
   }
   finished = performance.now();
   loading = false;
@@ -205,19 +211,19 @@ function theme() {
   const order = ["system", "light", "dark"];
   const button = $("theme");
   const now = () => document.documentElement.dataset.theme || "system";
-  const say = () => { button.textContent = `Theme: ${now()}`; };
+  const showChoice = () => { button.textContent = `Theme: ${now()}`; };
   button.addEventListener("click", () => {
     const next = order[(order.indexOf(now()) + 1) % order.length];
     if (next === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = next;
-    try { localStorage.setItem("fieldfare.theme", next); } catch { /* the choice then lasts as long as the page */ }
-    say();
+    try { localStorage.setItem("fieldfare.theme", next); } catch { /* storage is off: the choice lasts as long as the page */ }
+    showChoice();
   });
-  say();
+  showChoice();
 }
 
 for (const id of ["banner", "budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), skeleton());
-window.addEventListener("hashchange", () => { state.run = new URLSearchParams(location.hash.slice(1)).get("run"); refresh(); });
+window.addEventListener("hashchange", () => { state.run = linkedRun(); refresh(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) later(); });
 theme();
 account();

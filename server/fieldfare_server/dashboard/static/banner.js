@@ -1,4 +1,4 @@
-// Panel 1: one look tells whether training runs, and why not.
+// Panel 1: whether training runs, and if not, why.
 import { empty, h, show } from "./dom.js";
 import { duration, epsilon, moment } from "./format.js";
 import { bar } from "./chart.js";
@@ -7,6 +7,9 @@ const STATES = {
   running: ["good", "Running"], paused: ["warn", "Paused"], stopping: ["warn", "Stopping"], interrupted: ["warn", "Interrupted"],
   done: ["", "Done"], stopped: ["", "Stopped"], exhausted: ["bad", "Stopped: budget exhausted"], failed: ["bad", "Failed"],
 };
+// The server's ACTIVE states: the run has rounds to come.
+const ACTIVE = new Set(["running", "paused", "stopping", "interrupted"]);
+const active = (run) => ACTIVE.has(run.state);
 export const stateTag = (state) => {
   const [kind, name] = STATES[state] || ["", state];
   return h("span", { class: `tag ${kind === "good" ? "accent" : kind}` }, name);
@@ -16,9 +19,9 @@ function headline(run) {
   const name = (STATES[run.state] || ["", run.state])[1];
   const asked = run.request === "stop" && run.state !== "stopped" ? " — stops at the next round boundary"
     : run.request === "pause" && run.state === "running" ? " — pauses at the next round boundary" : "";
-  const where = ["running", "paused", "stopping", "interrupted"].includes(run.state)
+  const progress = active(run)
     ? `, round ${Math.min(run.committed_rounds + 1, run.rounds)} of ${run.rounds}` : ` after ${run.committed_rounds} of ${run.rounds} rounds`;
-  return `${name}${where}${asked}`;
+  return `${name}${progress}${asked}`;
 }
 
 export function drawBanner(parent, { run, runs, population, canAct, onPick, onAsk }) {
@@ -29,13 +32,12 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
     return;
   }
   parent.dataset.kind = (STATES[run.state] || [""])[0];
-  const active = ["running", "paused", "stopping", "interrupted"].includes(run.state);
   const left = population?.projected_end ? (new Date(population.projected_end) - Date.now()) / 1000 : null;
   const known = runs.some((one) => one.id === run.id) ? runs : [run, ...runs];
   const pick = h("select", { "aria-label": "Run shown", "data-key": "pick", onchange: (event) => onPick(event.target.value) },
     known.slice(0, 100).map((one) => h("option", { value: one.id, selected: one.id === run.id }, `${one.id} · ${one.mechanism} · ${one.task}`)));
   const tools = [pick];
-  if (active && canAct) {
+  if (active(run) && canAct) {
     if (run.state === "paused" || run.request === "pause") tools.push(h("button", { type: "button", "data-key": "resume", onclick: () => onAsk("resume") }, "Resume"));
     else tools.push(h("button", { type: "button", "data-key": "pause", disabled: Boolean(run.request), onclick: () => onAsk("pause") }, "Pause"));
     tools.push(h("button", { type: "button", class: "danger", "data-key": "stop", disabled: run.request === "stop", onclick: () => onAsk("stop") }, "Stop…"));
@@ -47,7 +49,7 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
         h("span", {}, `ε ${epsilon(run.spent.epsilon)} spent of ${epsilon(run.planned.epsilon)} planned`),
         h("span", {}, `population ${run.population}`),
         h("span", {}, run.ended_at ? `ended ${moment(run.ended_at)}` : `started ${moment(run.started_at)}`),
-        active && left > 0 ? h("span", {}, `about ${duration(left)} left`) : null,
+        active(run) && left > 0 ? h("span", {}, `about ${duration(left)} left`) : null,
         run.message ? h("span", {}, run.message) : null)),
     h("div", { class: "banner-tools" }, tools),
     bar(run.committed_rounds / run.rounds));

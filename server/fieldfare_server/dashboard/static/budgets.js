@@ -1,4 +1,4 @@
-// Panel 2: each population's budget as one bar: spent, reserved, free; the limit is the bar's end.
+// Panel 2: each population's budget as one bar of spent, reserved and free epsilon; the bar ends at the limit.
 import { empty, facts, h, s, show } from "./dom.js";
 import { HIDDEN, count, epsilon, hides, moment, number, percent } from "./format.js";
 

@@ -1,4 +1,4 @@
-// Line charts as SVG: axes, rules, a cross-hair for pointer and keyboard, and the same numbers as a table.
+// Line charts as SVG: axes, rules, a cross-hair for pointer and keyboard, and a table of the same numbers.
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
 
@@ -20,22 +20,22 @@ export function lineChart(parent, options) {
   const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280 } = options;
   const root = h("div", { class: "chart" });
   const tip = h("div", { class: "tip", hidden: true });
-  const said = h("div", { class: "sr", role: "status" });
+  const spoken = h("div", { class: "sr", role: "status" });
   let drawn = 0;
   const draw = () => {
     const width = Math.max(260, Math.round(root.clientWidth || parent.clientWidth || 600));
     if (width === drawn) return;
     drawn = width;
     root.querySelector("svg")?.remove();
-    root.prepend(picture(width, height, options, { tip, said, root, format, lines, rules, xLabel, yLabel, label }));
+    root.prepend(picture(width, height, options, { tip, spoken, root, format, lines, rules, xLabel, yLabel, label }));
   };
-  root.append(tip, said, table(lines, xLabel, format));
+  root.append(tip, spoken, table(lines, xLabel, format));
   new ResizeObserver(draw).observe(root);
   parent.replaceChildren(root);
   draw();
 }
 
-function picture(width, height, options, { tip, said, root, format, lines, rules, xLabel, yLabel, label }) {
+function picture(width, height, options, { tip, spoken, root, format, lines, rules, xLabel, yLabel, label }) {
   const [x0, x1] = options.x;
   const [y0, y1] = options.y;
   const X = (v) => PAD.left + ((v - x0) / (x1 - x0 || 1)) * (width - PAD.left - PAD.right);
@@ -97,7 +97,7 @@ function picture(width, height, options, { tip, said, root, format, lines, rules
     const place = X(x) / width;
     tip.style.left = place < 0.6 ? `${100 * place + 2}%` : "auto";
     tip.style.right = place < 0.6 ? "auto" : `${100 * (1 - place) + 2}%`;
-    if (speak) said.textContent = `${title}: ${rows.join(", ")}`;
+    if (speak) spoken.textContent = `${title}: ${rows.join(", ")}`;
   };
   if (grid.length) {
     svg.addEventListener("pointermove", (event) => {

@@ -1,4 +1,4 @@
-// Panel 5: how many users were asked, how many were counted, and why replies were refused.
+// Panel 5: how many users each round asked and counted, and why replies were refused.
 import { empty, facts, h, show } from "./dom.js";
 import { HIDDEN, count, hides } from "./format.js";
 import { bars, lineChart } from "./chart.js";
@@ -6,7 +6,7 @@ import { bars, lineChart } from "./chart.js";
 export function drawCohort(parent, run, series) {
   if (hides(run.adjacency)) {
     show(parent, facts([["Expected a round", count(run.cohort)], ["Asked last round", HIDDEN], ["Counted last round", HIDDEN], ["Refused replies", HIDDEN]]),
-      h("p", { class: "hint" }, "Each user is drawn by a coin of its own. How many were drawn, replied or were refused would tell who is there, so it is neither shown nor acted on."));
+      h("p", { class: "hint" }, "Each round draws each user independently. How many were drawn, replied or were refused would reveal who is there, so these counts are neither shown nor acted on."));
     return;
   }
   const last = series.points.at(-1);

@@ -1,5 +1,5 @@
-// Panel 3: what stopping now would have cost, the committed plan, and the limit. Correlated noise is a promise about the
-// whole plan, so the three are shown apart.
+// Panel 3: the epsilon if the run stopped now, that of the committed plan, and the limit. With correlated noise the
+// promise is about the whole plan, so the three are shown separately.
 import { empty, h, show } from "./dom.js";
 import { epsilon, number } from "./format.js";
 import { lineChart } from "./chart.js";
@@ -13,7 +13,7 @@ export function drawCurve(parent, series) {
   const planned = series.planned_epsilon;
   const limit = series.limit_epsilon;
   const last = points.at(-1)[1];
-  // A limit far above everything else would flatten the curve; it is then told in words.
+  // A limit far above everything else would flatten the curve, so the legend states it instead.
   const top = Math.max(last, planned ?? 0);
   const far = limit > 6 * top;
   const rules = [];

@@ -1,4 +1,4 @@
-// Signing in, and asking before something that cannot be taken back.
+// The dialogs: sign in, and confirm what cannot be undone.
 import { $, h } from "./dom.js";
 
 function open(content, onClose) {

@@ -1,4 +1,4 @@
-// The API reference, drawn from the OpenAPI document that the service itself gives.
+// The API reference, drawn from the service's own OpenAPI document.
 import { $, empty, h, show } from "./dom.js";
 
 const name = (schema) => {

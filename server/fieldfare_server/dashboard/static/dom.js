@@ -1,4 +1,4 @@
-// Elements from values. Text is always set as text: nothing on this page is ever parsed as HTML.
+// Builds elements from values. Text is always set as text: the page parses no string as HTML.
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, properties, children) {
@@ -17,7 +17,7 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 export const $ = (id) => document.getElementById(id);
 
-// Replaces what `parent` shows, and keeps the keyboard where it was: a live page must not steal the focus.
+// Replaces the children of `parent` and keeps the keyboard's focus: a live page must not steal it.
 export function show(parent, ...children) {
   const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   parent.replaceChildren(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));

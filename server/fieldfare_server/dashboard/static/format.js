@@ -1,9 +1,9 @@
-// Numbers and times as people read them. An epsilon is rounded up, never down: a page must not flatter the spend.
+// Formats numbers and times. An epsilon is rounded up, never down: the page must not understate what was spent.
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export const count = (n) => (n === null || n === undefined ? "—" : n.toLocaleString());
-// What stands where a count of users would: under this adjacency, who is there is the secret.
+// Shown instead of a count of users: under this adjacency the presence of a user is the secret.
 export const HIDDEN = "not shown under add-remove";
 export const hides = (adjacency) => adjacency === "add_remove";
 export const time = (at) => clock.format(new Date(at));

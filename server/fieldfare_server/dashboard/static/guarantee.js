@@ -1,4 +1,4 @@
-// Panel 4: what is promised, on which assumptions, and what is not.
+// Panel 4: the guarantee, its assumptions, and what it does not cover.
 import { facts, h, show } from "./dom.js";
 import { download } from "./api.js";
 
@@ -9,11 +9,11 @@ export function drawGuarantee(parent, run) {
     h("div", { class: "tools gap" }, save("Privacy statement", `report?format=html`, "html"), save("Registry entry", "registry-entry", "json")));
 
   function save(name, part, kind) {
-    const said = h("span", { class: "small error", role: "alert" });
+    const failure = h("span", { class: "small error", role: "alert" });
     const button = h("button", {
       type: "button", "data-key": part,
-      onclick: () => download(`/v1/runs/${encodeURIComponent(run.id)}/${part}`, `${run.id}-${name.toLowerCase().replace(" ", "-")}.${kind}`).catch((error) => { said.textContent = error.message; }),
+      onclick: () => download(`/v1/runs/${encodeURIComponent(run.id)}/${part}`, `${run.id}-${name.toLowerCase().replace(" ", "-")}.${kind}`).catch((error) => { failure.textContent = error.message; }),
     }, name);
-    return [button, said];
+    return [button, failure];
   }
 }

@@ -1,4 +1,4 @@
-// Panel 9: the hash-chained ledger, with a check of the chain and an export.
+// Panel 9: the hash-chained audit log, with a check of the chain and an export.
 import { empty, failed, h, show } from "./dom.js";
 import { count, moment } from "./format.js";
 import { download, get, post } from "./api.js";
@@ -16,7 +16,7 @@ function row(entry) {
 }
 
 function outcome() {
-  if (!verdict) return "Each row covers the one before it by its hash.";
+  if (!verdict) return "The hash of each row covers the row before it.";
   if (verdict.error) return failed(verdict.error);
   if (!verdict.ok) return h("span", { class: "tag bad" }, `Chain broken: ${verdict.message}`);
   return [h("span", { class: "tag good" }, "Chain whole"), ` ${count(verdict.rows)} rows checked, head `, verdict.head ? short(verdict.head) : "—"];
@@ -25,25 +25,25 @@ function outcome() {
 export function drawLedger(parent, page, { canAct }) {
   const seen = new Set(page.items.map((entry) => entry.id));
   const rows = page.items.concat(older.filter((entry) => !seen.has(entry.id)));
-  const said = h("p", { class: "grow small", role: "status" }, outcome());
+  const status = h("p", { class: "grow small", role: "status" }, outcome());
   const verify = h("button", {
     type: "button", "data-key": "verify",
     onclick: async () => {
       verify.disabled = true;
-      show(said, document.createTextNode("Checking…"));
+      show(status, document.createTextNode("Checking…"));
       try {
         verdict = canAct ? await post("/v1/audit/verification") : await get("/v1/audit/verification");
         while (!verdict.complete) {
-          said.textContent = `Checking: ${verdict.message}…`;
+          status.textContent = `Checking: ${verdict.message}…`;
           await new Promise((resume) => setTimeout(resume, 2000));
           verdict = await get("/v1/audit/verification");
         }
       } catch (error) { verdict = { error }; }
       verify.disabled = false;
-      said.replaceChildren(...[outcome()].flat().map((part) => (part instanceof Node ? part : document.createTextNode(part))));
+      status.replaceChildren(...[outcome()].flat().map((part) => (part instanceof Node ? part : document.createTextNode(part))));
     },
   }, canAct ? "Verify every row" : "Verify");
-  const save = h("button", { type: "button", "data-key": "export", onclick: () => download("/v1/audit/export", "fieldfare-audit.ndjson").catch((error) => { verdict = { error }; show(said, outcome()); }) }, "Export");
+  const save = h("button", { type: "button", "data-key": "export", onclick: () => download("/v1/audit/export", "fieldfare-audit.ndjson").catch((error) => { verdict = { error }; show(status, outcome()); }) }, "Export");
   const oldest = rows.at(-1);
   const more = oldest && oldest.id > 1 ? h("button", {
     type: "button", "data-key": "older",
@@ -55,7 +55,7 @@ export function drawLedger(parent, page, { canAct }) {
       drawLedger(parent, page, { canAct });
     },
   }, "Older rows") : null;
-  show(parent, h("div", { class: "tools" }, said, verify, save),
+  show(parent, h("div", { class: "tools" }, status, verify, save),
     rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ledger rows", "data-key": "rows" }, h("table", {},
       h("thead", {}, h("tr", {}, ["#", "Time", "Event", "Run", "Round", "By", "Previous", "Hash"].map((name, i) => h("th", { scope: "col", class: i === 0 || i === 4 ? "num" : "" }, name)))),
       h("tbody", {}, rows.map(row)))) : empty("The ledger has no rows."),

@@ -1,4 +1,4 @@
-// Panel 6: public quantities of the noise only. Norms of real updates are not among them: they would be a release.
+// Panel 6: public quantities of the noise. It shows no norm of an update: that would reveal users' data uncharged.
 import { empty, facts, h, show } from "./dom.js";
 import { number } from "./format.js";
 import { lineChart } from "./chart.js";
@@ -9,15 +9,15 @@ export function drawNoise(parent, run, series) {
   const pairs = [["Noise multiplier", known.get("Noise multiplier") || "—"], ["Clip norm", known.get("Clip norm") || "—"]];
   if (Number.isFinite(last.noise_std)) pairs.push(["Std a coordinate, last round", number(last.noise_std)]);
   if (Number.isFinite(last.noise_norm) && Number.isFinite(last.released_norm)) {
-    // Both are public or released already, so their ratio is too.
+    // Both norms are public or privatised, and so is their ratio.
     pairs.push(["Norm of the noise", number(last.noise_norm)], ["Norm of the released update", number(last.released_norm)]);
     pairs.push(["Signal to noise, estimated", number(Math.sqrt(Math.max(0, last.released_norm ** 2 - last.noise_norm ** 2)) / last.noise_norm, 2)]);
   }
-  pairs.push(["Residual self-test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
+  pairs.push(["Residual test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
   if (run.audit?.canaries) pairs.push(["Canaries: ε at least", `${number(run.audit.canaries.clopper_pearson_lower_bound, 3)} of ${number(run.audit.canaries.claimed, 3)} claimed`]);
   const figure = h("div", { class: "gap" });
   show(parent, facts(pairs), figure,
-    h("p", { class: "hint" }, run.audit ? run.audit.message : ["Run ", h("code", {}, `fieldfare audit ${run.id}`), " to test the noise that this mechanism really adds."]));
+    h("p", { class: "hint" }, run.audit ? run.audit.message : ["Run ", h("code", {}, `fieldfare audit ${run.id}`), " to test the noise that this mechanism adds."]));
   const points = series.points.filter((p) => Number.isFinite(p.statistics.noise_std)).map((p) => [p.round + 1, p.statistics.noise_std]);
   if (!points.length) {
     show(figure, empty("No noise statistics have been released."));

@@ -1,4 +1,4 @@
-// Panel 8: how often users took part, against what the plan allows. Counts of users only; nobody can be told apart.
+// Panel 8: how often users took part, and what the plan allows. It shows counts of users, never a single user.
 import { empty, facts, h, show } from "./dom.js";
 import { HIDDEN, count, hides } from "./format.js";
 import { bars } from "./chart.js";
@@ -11,7 +11,7 @@ export function drawParticipation(parent, run, histogram) {
   const rows = histogram.users.map((users, times) => [times, users]).filter(([times, users]) => times > 0 || users > 0);
   const most = Math.max(0, ...rows.filter(([, users]) => users > 0).map(([times]) => times));
   if (most === 0) {
-    show(parent, empty("Nobody has taken part yet."));
+    show(parent, empty("No user has taken part yet."));
     return;
   }
   const shown = rows.length > 14 ? rows.slice(0, 13).concat([[`${rows[13][0]} or more`, rows.slice(13).reduce((sum, [, users]) => sum + users, 0)]]) : rows;

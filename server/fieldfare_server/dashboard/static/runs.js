@@ -1,4 +1,4 @@
-// Panel 10: every run, a page at a time, and up to four of them side by side.
+// Panel 10: every run, page by page, and a comparison of up to four.
 import { empty, h, show } from "./dom.js";
 import { epsilon, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
@@ -10,38 +10,38 @@ export const MOST = 4;
 const HEAD = ["Compare", "Run", "State", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score", "Started"];
 const NUMBERS = new Set(["Rounds", "ε spent", "ε planned", "Score"]);
 
-// A row is made once and then only told what changed: a commit touches one row, not the whole table.
+// Makes the elements of a row once. Later only changed cells are drawn: a commit touches one row, not the whole table.
 function makeRow(id, latest) {
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${id}`, "data-key": `compare-${id}`, onchange: (event) => latest.view.onCompare(id, event.target.checked) });
   const link = h("button", { type: "button", class: "link", "data-key": `open-${id}`, onclick: () => latest.view.onPick(id) }, id);
   const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "" }));
-  return { box, link, cells, said: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link), cells) };
+  return { box, link, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link), cells) };
 }
 
-function tellRow(row, run, view) {
+function updateRow(row, run, view) {
   row.box.checked = view.compared.has(run.id);
   row.box.disabled = !row.box.checked && view.compared.size >= MOST;
   const current = run.id === view.current;
   row.element.classList.toggle("current", current);
   if (current) row.link.setAttribute("aria-current", "true"); else row.link.removeAttribute("aria-current");
-  const values = [run.state, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
+  const texts = [run.state, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
     run.score === null ? "—" : number(run.score), moment(run.started_at)];
-  values.forEach((value, i) => {
-    if (row.said[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : value);
+  texts.forEach((value, i) => {
+    if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : value);
   });
-  row.said = values;
+  row.values = texts;
 }
 
-// The table of one parent: made at the first draw, kept as long as there are runs to show.
+// The table of one parent. It is made at the first draw and kept while there are runs to show.
 function makeTable(parent) {
   const latest = { view: null };
   const body = h("tbody");
   const turn = (name, what) => h("button", { type: "button", "data-key": what, onclick: (event) => { if (event.target.getAttribute("aria-disabled") === "false") latest.view[what](); } }, name);
-  const [newer, older, where] = [turn("Newer runs", "onNewer"), turn("Older runs", "onOlder"), h("span", { class: "small", role: "status" })];
-  const pages = h("nav", { class: "tools gap", "aria-label": "Pages of runs" }, newer, older, where);
+  const [newer, older, position] = [turn("Newer runs", "onNewer"), turn("Older runs", "onOlder"), h("span", { class: "small", role: "status" })];
+  const pages = h("nav", { class: "tools gap", "aria-label": "Pages of runs" }, newer, older, position);
   show(parent, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs", "data-key": "runs" }, h("table", {},
     h("thead", {}, h("tr", {}, HEAD.map((name) => h("th", { scope: "col", class: NUMBERS.has(name) ? "num" : "" }, name)))), body)), pages);
-  return { latest, body, newer, older, where, pages, rows: new Map() };
+  return { latest, body, newer, older, position, pages, rows: new Map() };
 }
 
 const tables = new WeakMap();
@@ -57,20 +57,20 @@ export function drawRuns(parent, page, view) {
   table.latest.view = view;
   const focused = table.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const rows = new Map(page.items.map((run) => [run.id, table.rows.get(run.id) || makeRow(run.id, table.latest)]));
-  for (const run of page.items) tellRow(rows.get(run.id), run, view);
+  for (const run of page.items) updateRow(rows.get(run.id), run, view);
   for (const [id, row] of table.rows) if (!rows.has(id)) row.element.remove();
   [...rows.values()].forEach((row, i) => { if (table.body.children[i] !== row.element) table.body.insertBefore(row.element, table.body.children[i] || null); });
   table.rows = rows;
   if (focused && document.activeElement === document.body) table.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-  // Not `disabled`: a button that turned itself off would drop the keyboard's focus.
+  // Not `disabled`: a button that disables itself loses the keyboard's focus.
   table.newer.setAttribute("aria-disabled", String(view.page === 0));
   table.older.setAttribute("aria-disabled", String(!page.next));
   table.pages.hidden = view.page === 0 && !page.next;
   const text = `Page ${view.page + 1}`;
-  if (table.where.textContent !== text) table.where.textContent = text;
+  if (table.position.textContent !== text) table.position.textContent = text;
 }
 
-// Apart from the table, which may be long: choosing a run must not draw it anew.
+// Separate from the table, which may be long: choosing a run must not draw it again.
 export function drawComparison(figure, every) {
   if (!every.length) {
     show(figure, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores.`));

@@ -1,4 +1,4 @@
-// Panel 7: the held-out score. Public data or a released statistic; never something a node reported about its users.
+// Panel 7: the held-out score, on public data or from a privatised statistic; never a node's report about its users.
 import { empty, facts, h, show } from "./dom.js";
 import { number } from "./format.js";
 import { lineChart } from "./chart.js";

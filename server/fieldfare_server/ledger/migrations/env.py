@@ -1,4 +1,4 @@
-"""Run by Alembic: migrate on the connection that `fieldfare_server.ledger.migrate` hands over, in its transaction."""
+"""Alembic runs this file: it migrates on the connection that `migrate.upgrade` opened, in its transaction."""
 
 from __future__ import annotations
 

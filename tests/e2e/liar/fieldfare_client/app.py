@@ -25,7 +25,7 @@ sys.modules["honest_app"] = honest  # where dataclasses look for it
 spec.loader.exec_module(honest)
 LIES = Path("/state/lies")
 app = ClientApp()
-user_count = honest.user_count  # what a warm parent asks for
+preload = honest.preload  # what a warm parent calls
 
 
 @app.query("users")

@@ -1,0 +1,370 @@
+"""The service's answers: a view of the ledger, then the response schema, and nothing in between.
+
+Every answer is built in one read transaction. Two would tear it: a round committed between them gives an answer with
+four committed rounds and the score of the fifth. Nothing about privacy is computed here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
+from fieldfare_server.api.problems import ProblemError
+from fieldfare_server.api.schemas import (
+    AuditRow,
+    Histogram,
+    Loss,
+    Page,
+    Point,
+    Population,
+    Request,
+    ResidualTestResult,
+    Round,
+    Run,
+    RunDetail,
+    Series,
+    Verification,
+)
+from fieldfare_server.evidence.deployments_registry import registry_entry
+from fieldfare_server.evidence.document import Statement
+from fieldfare_server.evidence.guarantee import guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.ledger import Ledger, runs, views, watch
+from fieldfare_server.ledger.reads import Reader
+
+_ROWS_A_CHECK = 20_000
+"""Audit rows that one step of a chain check reads: some tenths of a second."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What /metrics shows of the ledger: every population, and counts over all runs by state or reason."""
+
+    populations: tuple[Population, ...]
+    rounds: dict[str, int]
+    rejects: dict[str, int]
+    runs: dict[str, int]
+    failed_self_tests: int
+
+
+class Answers:
+    """Builds each answer from one snapshot of `ledger`. Thread-safe.
+
+    An unknown name raises `ProblemError` 404, a cursor that this service did not give `ProblemError` 400.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._counts = watch.RoundCounts(ledger)
+        self._chain = watch.ChainWatch(ledger.database)
+
+    def ping(self) -> None:
+        """Raise `LedgerError` unless the ledger answers and has this version's tables."""
+        watch.require_current(self._ledger.database)
+
+    def head(self) -> int:
+        """The id of the newest audit row; 0 for an empty ledger."""
+        return self._ledger.head().count
+
+    def populations(self, cursor: str | None, limit: int) -> Page[Population]:
+        """Populations by name; the cursor is the last name of the previous page."""
+        with self._ledger.snapshot() as snapshot:
+            views_ = [view for view in snapshot.populations() if cursor is None or view.name > cursor]
+            items = tuple(_population(snapshot, view) for view in views_[:limit])
+        return Page[Population](items=items, next=items[-1].name if len(views_) > limit else None)
+
+    def population(self, name: str) -> Population:
+        """One population."""
+        with self._ledger.snapshot() as snapshot:
+            return _population(snapshot, _population_view(snapshot, name))
+
+    def runs(self, cursor: str | None, limit: int, population: str | None) -> Page[Run]:
+        """Runs, newest first; of one population if given."""
+        with self._ledger.snapshot() as snapshot:
+            if population is not None:
+                _population_view(snapshot, population)
+            page = snapshot.runs(_parse_cursor(cursor), limit, population)
+            latest = watch.latest_rounds(snapshot, [view.id for view in page.items])
+        items = tuple(Run(**_run_fields(view, latest.get(view.id))) for view in page.items)
+        return Page[Run](items=items, next=_format_cursor(page.next))
+
+    def run(self, run_id: str) -> RunDetail:
+        """One run with its plan, its guarantee and its newest residual test."""
+        with self._ledger.snapshot() as snapshot:
+            view = _run_view(snapshot, run_id)
+            population = snapshot.population(view.population)
+            latest = watch.latest_rounds(snapshot, [run_id]).get(run_id)
+            void, rejects = self._counts.of(run_id, snapshot)
+            test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
+        # None for a plan of another version; the ledger's own columns are shown all the same.
+        facts = plan_facts(view)
+        settings = view.plan.get("run", {})
+        return RunDetail(
+            **_run_fields(view, latest),
+            plan=view.plan,
+            plan_digest=view.plan_digest,
+            guarantee=guarantee(view, population),
+            rejects=rejects,
+            void_rounds=None if view.adjacency == "add_remove" else void,
+            cohort=int(settings.get("cohort", 0)),
+            min_reports=facts.plan.report_goal if facts else int(settings.get("min_reports") or 0),
+            noise_multiplier=facts.noise_multiplier if facts else None,
+            audit=None if test is None else _residual_test(test),
+        )
+
+    def rounds(self, run_id: str, cursor: str | None, limit: int) -> Page[Round]:
+        """Attempts at rounds of a run, oldest first."""
+        with self._ledger.snapshot() as snapshot:
+            _run_view(snapshot, run_id)
+            page = snapshot.rounds(run_id, _parse_cursor(cursor), limit)
+        return Page[Round](items=tuple(map(_round, page.items)), next=_format_cursor(page.next))
+
+    def series(self, run_id: str, points: int) -> Series:
+        """Committed rounds of a run, down-sampled to at most `points`."""
+        with self._ledger.snapshot() as snapshot:
+            view = _run_view(snapshot, run_id)
+            limit = snapshot.population(view.population).epsilon
+            rounds = snapshot.round_series(run_id, points)
+        return Series(
+            run=run_id,
+            rounds=view.rounds,
+            committed_rounds=view.next_round,
+            planned_epsilon=view.planned_epsilon,
+            limit_epsilon=limit,
+            delta=view.delta,
+            points=tuple(map(_point, rounds)),
+        )
+
+    def participation(self, run_id: str) -> Histogram:
+        """How many users took part in how many rounds of a run."""
+        with self._ledger.snapshot() as snapshot:
+            view = _run_view(snapshot, run_id)
+            counts = snapshot.participation_histogram(run_id)
+        facts = plan_facts(view)
+        users = tuple(counts.get(times, 0) for times in range(max(counts, default=0) + 1))
+        return Histogram(
+            run=run_id,
+            users=() if view.adjacency == "add_remove" else users,
+            allowed=facts.max_participations if facts else None,
+            separation=facts.separation if facts else None,
+        )
+
+    def statement(self, run_id: str) -> Statement:
+        """The privacy statement of a run."""
+        with self._ledger.snapshot() as snapshot:
+            _run_view(snapshot, run_id)
+            return privacy_statement(snapshot, run_id)
+
+    def registry_entry(self, run_id: str) -> dict[str, Any]:
+        """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
+        with self._ledger.snapshot() as snapshot:
+            _run_view(snapshot, run_id)
+            return registry_entry(snapshot, run_id)
+
+    def request(self, run_id: str, request: Request, actor: str) -> str:
+        """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused."""
+        with self._ledger.snapshot() as snapshot:
+            _run_view(snapshot, run_id)
+        try:
+            return self._ledger.request(run_id, None if request == "resume" else request, actor).state
+        except BadInput as error:
+            raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
+
+    def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
+        """Audit rows, newest first; of one run if given."""
+        page = self._ledger.journal_rows(_parse_cursor(cursor), limit, run=run)
+        return Page[AuditRow](items=tuple(map(_audit_row, page.items)), next=_format_cursor(page.next))
+
+    def events(self, after: int, limit: int) -> Sequence[AuditRow]:
+        """Audit rows after row `after`, oldest first."""
+        return [_audit_row(view) for view in self._ledger.events(after, limit)]
+
+    def verify(self, restart: bool = False) -> Verification:
+        """Check the next rows of the chain, a bounded number. restart: begin with the first row again."""
+        if restart:
+            self._chain.restart()
+        checked = self._chain.advance(_ROWS_A_CHECK)
+        progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
+        return Verification(
+            ok=checked.whole,
+            complete=checked.whole or not checked.ok,
+            rows=checked.rows,
+            head=checked.hash if checked.rows else None,
+            message=checked.fault or progress,
+            at=datetime.now(UTC),
+        )
+
+    def figures(self) -> Figures:
+        """The ledger's figures for /metrics."""
+        with self._ledger.snapshot() as snapshot:
+            populations = tuple(_population(snapshot, view) for view in snapshot.populations())
+            states, committed = watch.run_states(snapshot, time.time())
+            void, rejects = self._counts.of(None, snapshot)
+            failed = watch.failed_residual_tests(snapshot)
+        return Figures(populations, {"committed": committed, "void": void}, rejects, states, failed)
+
+
+def utc(seconds: float) -> datetime:
+    """Seconds since 1970 as a UTC time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _population_view(snapshot: Reader, name: str) -> views.PopulationView:
+    try:
+        return snapshot.population(name)
+    except BadInput as error:
+        raise _not_found(error) from None
+
+
+def _run_view(snapshot: Reader, run_id: str) -> views.RunView:
+    try:
+        return snapshot.run(run_id)
+    except BadInput as error:
+        raise _not_found(error) from None
+
+
+def _not_found(error: BadInput) -> ProblemError:
+    return ProblemError(404, "not-found", f"{error.what}: {error.why}", nearest=error.nearest)
+
+
+def _parse_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise ProblemError(400, "bad-cursor", "this cursor is not one that this service gave.", nearest="no cursor")
+    return int(cursor)
+
+
+def _format_cursor(cursor: int | None) -> str | None:
+    return None if cursor is None else str(cursor)
+
+
+def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
+    if loss.sampled:
+        return Loss(epsilon=epsilon, delta=delta)
+    return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
+
+
+def _population(snapshot: Reader, view: views.PopulationView) -> Population:
+    activity = watch.activity(snapshot, view.name) if view.runs_active else None
+    end = None
+    if activity is not None and activity.seconds_per_round is not None and activity.last_closed_at is not None:
+        end = utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * activity.rounds_left)
+    return Population(
+        name=view.name,
+        state=view.state,
+        simulated=view.simulated,
+        unit=view.unit,
+        adjacency=view.adjacency,
+        epsilon=view.epsilon,
+        delta=view.delta,
+        spent=_loss(view.spent, view.spent_epsilon, view.delta),
+        reserved_epsilon=view.reserved_epsilon,
+        committed=_loss(view.committed, view.committed_epsilon, view.delta),
+        remaining_epsilon=view.remaining_epsilon,
+        users=view.users,
+        runs=view.runs_total,
+        active_run=activity.run if activity else None,
+        rounds_left=view.rounds_left if view.runs_active else None,
+        projected_end=end,
+        created_at=utc(view.created_at),
+    )
+
+
+def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:
+    """The fields that a `Run` and a `RunDetail` share. latest: the newest committed round, None before the first."""
+    statistics = latest.statistics if latest else {}
+    score = statistics.get("score")
+    name = statistics.get("score_name")
+    return {
+        "id": view.id,
+        "population": view.population,
+        "state": view.state,
+        "request": view.request,
+        "task": _plan_value(view, "run", "task"),
+        "mechanism": _plan_value(view, "mechanism", "kind"),
+        "adjacency": view.adjacency,
+        "rounds": view.rounds,
+        "committed_rounds": view.next_round,
+        "planned": _loss(view.planned, view.planned_epsilon, view.delta),
+        "spent": _loss(view.spent, view.spent_epsilon, view.delta),
+        "score": score if isinstance(score, float) else None,
+        "score_name": name if isinstance(name, str) else None,
+        "started_at": utc(view.started_at),
+        "updated_at": utc(max(view.ended_at or 0.0, latest.closed_at if latest else 0.0, view.started_at)),
+        "ended_at": None if view.ended_at is None else utc(view.ended_at),
+        "message": view.message or None,
+    }
+
+
+def _plan_value(view: views.RunView, table: str, name: str) -> str:
+    # The plan may be of another version, in which the table has another shape.
+    values = view.plan.get(table)
+    return str(values.get(name, "unknown")) if isinstance(values, dict) else "unknown"
+
+
+def _residual_test(row: views.JournalView) -> ResidualTestResult:
+    return ResidualTestResult(
+        passed=bool(row.body.get("passed")),
+        scale=float(row.body.get("scale", 0.0)),
+        message=str(row.body.get("message", "")),
+        canaries=row.body.get("canaries"),
+        at=utc(row.at),
+    )
+
+
+def _round(view: views.RoundView) -> Round:
+    # The users in the sum of a committed round; the replies that came in for a void one; not yet known while open.
+    reports = {"open": None, "committed": view.participants, "void": view.reports}[view.state]
+    return Round(
+        index=view.index,
+        attempt=view.attempt,
+        state=view.state,
+        opened_at=utc(view.opened_at),
+        closed_at=None if view.closed_at is None else utc(view.closed_at),
+        cohort=view.cohort_size,
+        reports=reports,
+        rejects=view.rejects,
+        reason=view.reason or None,
+        epsilon=view.epsilon,
+        checkpoint=view.checkpoint,
+        statistics=view.statistics,
+    )
+
+
+def _point(point: views.SeriesPoint) -> Point:
+    # A chart shows numbers only; in Python a bool is an int too.
+    numbers = {
+        name: float(value)
+        for name, value in point.statistics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return Point(
+        round=point.index,
+        at=utc(point.closed_at),
+        epsilon=point.epsilon,
+        cohort=point.cohort_size,
+        reports=point.participants,
+        statistics=numbers,
+    )
+
+
+def _audit_row(view: views.JournalView) -> AuditRow:
+    return AuditRow(
+        id=view.id,
+        at=utc(view.at),
+        actor=view.actor,
+        event=view.action,
+        population=view.population,
+        run=view.run,
+        round=view.round,
+        details=view.body,
+        previous=view.previous,
+        hash=view.hash,
+    )

@@ -1,0 +1,136 @@
+"""Hand a run to a Flower federation with Flower's own command line, and ask the ledger how it ended.
+
+Flower's programs are found next to the interpreter, run without a shell, and are told not to contact anybody outside. A
+plan travels as text in the run configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from fieldfare.errors import BadInput, FieldfareError, Interrupted
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Without these Flower and Ray contact their makers."""
+
+
+class FlowerError(FieldfareError):
+    """One of Flower's programs failed; the message quotes the end of its output."""
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs. Raises `FlowerError` where it is not installed."""
+    sibling = Path(sys.executable).parent / name
+    path = str(sibling) if sibling.exists() else shutil.which(name)
+    if path is None:
+        raise FlowerError(f"{name} is not installed: pip install 'fieldfare[simulation]'")
+    return path
+
+
+def environment(flwr_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables for a process of Flower: quiet, with its own home, and with its sibling programs on the PATH."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, **QUIET, "FLWR_HOME": str(flwr_home), "PATH": path, **(extra or {})}
+
+
+def tail(text: str, lines: int = 15) -> str:
+    """The last lines of a program's output, for an error message."""
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
+    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted."""
+    flwr_home.mkdir(parents=True, exist_ok=True)
+    trust = "insecure = true" if root_certificates is None else f"root-certificates = {_toml(str(root_certificates))}"
+    (flwr_home / "config.toml").write_text(
+        f"[superlink]\ndefault = {_toml(name)}\n[superlink.{name}]\naddress = {_toml(address)}\n{trust}\n"
+    )
+
+
+def _toml(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{quoted}"'
+
+
+def submit(
+    work: Path,
+    address: str,
+    *,
+    plan: str = "",
+    task: str = "",
+    run_id: str = "",
+    resume: str = "",
+    root_certificates: Path | None = None,
+    federation_config: str = "",
+    stream: bool = True,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> str:
+    """Start a run with `flwr run` on the SuperLink at `address` (host:port); returns the command's output.
+
+    Args:
+        work: a directory for the app, the connection and Flower's own state.
+        plan, run_id: TOML text and id of a new run; or `resume`: the id of the run to continue.
+        task: what nodes train whose own configuration does not say.
+        root_certificates: the federation's CA; without it the connection is not encrypted.
+        federation_config: settings of Flower's simulation.
+        stream: follow the run to its end, else return as soon as it is submitted.
+        timeout: seconds that the command may take.
+
+    Raises `FlowerError` where the command fails or takes too long.
+    """
+    app, flwr_home = work / "app", work / "flwr"
+    app.mkdir(parents=True, exist_ok=True)
+    # The app that `flwr run` expects as a directory: no code, so that a federation runs what its image holds.
+    pyproject = resources.files("fieldfare_server").joinpath("deployment/flower_app/pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(pyproject)
+    write_connection(flwr_home, "federation", address, root_certificates)
+    values = {"plan": plan, "task": task, "run-id": run_id, "resume": resume}
+    config = work / "run-config.toml"
+    config.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in values.items()))
+    command = [program("flwr"), "run", str(app), "federation", "--run-config", str(config)]
+    if federation_config:
+        command += ["--federation-config", federation_config]
+    if stream:
+        command.append("--stream")
+    try:
+        done = subprocess.run(  # noqa: S603  (a fixed program, no shell)
+            command, env=environment(flwr_home, env), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FlowerError(f"flwr run did not end within {timeout} s: {tail(str(error.stdout))}") from None
+    output = done.stdout + done.stderr
+    if done.returncode != 0:
+        raise FlowerError(f"flwr run failed: {tail(output)}")
+    return output
+
+
+def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
+    """Ask the ledger whether a run that Flower reports as over has ended well: Flower's exit status does not tell.
+
+    output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or failed, and
+    `Interrupted` where it can be resumed.
+    """
+    with Ledger.open(home.ledger) as ledger:
+        try:
+            run = ledger.run(run_id)
+        except BadInput:
+            raise FlowerError(f"the run never started: {tail(output)}") from None
+    if run.ended_at is None:
+        hint = f"Continue it with --resume {run_id}. Flower said: {tail(output)}"
+        raise Interrupted(f"run {run_id} is {run.state}. {hint}")
+    if run.state == "failed":
+        raise FlowerError(f"run {run_id} failed: {tail(output)}")

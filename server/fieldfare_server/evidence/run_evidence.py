@@ -1,0 +1,129 @@
+"""The numbers of a privacy statement: what the ledger holds about a run now, as JSON values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fieldfare_server.evidence.guarantee import Guarantee, accountant, guarantee
+from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
+from fieldfare_server.ledger import Head, runs, views, watch
+from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.reads import Reader
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """A run, its population, and what else the statement rests on.
+
+    `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds to the
+    users who took part in as many. `test` is the newest residual test, if there is one.
+    """
+
+    run: views.RunView
+    population: views.PopulationView
+    facts: PlanFacts | None
+    card: Guarantee
+    counts: dict[int, int]
+    charged: list[views.RunView]
+    test: views.JournalView | None
+    head: Head
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise was secret."""
+        return self.run.noise_source != SEEDED
+
+    @property
+    def participation_hidden(self) -> bool:
+        """Whether the counts must not be shown: under add_remove, who took part is what is protected."""
+        return self.run.adjacency == "add_remove"
+
+    @property
+    def realised_most(self) -> int:
+        """The most rounds in which one user took part."""
+        return max((times for times, users in self.counts.items() if users), default=0)
+
+
+def gather(ledger: Reader, run_id: str) -> RunEvidence:
+    """What the ledger holds about a run. Raises `BadInput` if there is no such run."""
+    run = ledger.run(run_id)
+    population = ledger.population(run.population)
+    return RunEvidence(
+        run=run,
+        population=population,
+        facts=plan_facts(run),
+        card=guarantee(run, population),
+        counts=ledger.participation_histogram(run_id),
+        charged=_charged_runs(ledger, run),
+        test=watch.newest_row(ledger, run_id, runs.RESIDUAL_TEST),
+        head=ledger.head(),
+    )
+
+
+def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
+    charged: list[views.RunView] = []
+    cursor: int | None = None
+    while True:
+        page = ledger.runs(cursor, 500, run.population)
+        charged += [other for other in page.items if other.id != run.id and other.spent_epsilon > 0]
+        cursor = page.next
+        if cursor is None:
+            return charged
+
+
+def format_time(seconds: float | None) -> str:
+    """Seconds since 1970 as UTC; a dash for None."""
+    return "—" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def to_json(evidence: RunEvidence) -> dict[str, Any]:
+    """The statement's numbers. Epsilons are exact here; sentences round them up."""
+    run, population, facts = evidence.run, evidence.population, evidence.facts
+    hidden, test = evidence.participation_hidden, evidence.test
+    return {
+        "run": run.id,
+        "population": population.name,
+        "private": evidence.private,
+        "simulated": population.simulated,
+        "statement": evidence.card.statement,
+        "unit": population.unit,
+        "adjacency": run.adjacency,
+        "trust_model": "central",
+        "state": run.state,
+        "rounds": run.rounds,
+        "committed_rounds": run.next_round,
+        "delta": run.delta,
+        "epsilon_spent": run.spent_epsilon,
+        "epsilon_planned": run.planned_epsilon,
+        # Sampled rounds compose by privacy loss distributions, which rho and mu do not describe.
+        "rho_zcdp": None if run.spent.sampled else run.spent.rho,
+        "mu_gdp": run.spent.mu if run.spent.gaussian else None,
+        "population_epsilon": {
+            "spent": population.spent_epsilon,
+            "committed": population.committed_epsilon,
+            "limit": population.epsilon,
+            "delta": population.delta,
+        },
+        "accountant": accountant(),
+        "facts": {fact.name: fact.value for fact in evidence.card.facts},
+        "noise_multiplier": None if facts is None else facts.noise_multiplier,
+        "sensitivity": None if facts is None else facts.sensitivity,
+        "participation": {
+            "assumed_most": None if facts is None else facts.max_participations,
+            "assumed_separation": None if facts is None else facts.separation,
+            "realised_most": None if hidden else evidence.realised_most,
+            "realised_users_by_rounds": (
+                None if hidden else {str(times): users for times, users in evidence.counts.items()}
+            ),
+        },
+        "other_runs_charged": [
+            {"run": other.id, "epsilon_spent": other.spent_epsilon, "state": other.state} for other in evidence.charged
+        ],
+        "plan": run.plan,
+        "plan_digest": run.plan_digest,
+        "trust_node_ids": run.trust_node_ids,
+        "noise_audit": None if test is None else {"at": format_time(test.at), **test.body},
+        "not_covered": list(evidence.card.not_covered),
+    }

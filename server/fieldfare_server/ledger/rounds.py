@@ -1,0 +1,206 @@
+"""The writes of one round, each in its caller's transaction: open it, then commit or void it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare_server import faults
+from fieldfare_server.ledger import blobs, budget, chain, models
+from fieldfare_server.ledger.chain import sha256
+from fieldfare_server.ledger.hold import RunFacts
+from fieldfare_server.ledger.journal import Entry
+from fieldfare_server.ledger.rows import run_row
+from fieldfare_server.ledger.states import RoundState
+
+_HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRound:
+    """A round that is durable in the ledger and not closed yet."""
+
+    index: int
+    attempt: int
+    """0 at first; one more after every void attempt at the same round."""
+    noise_row: int
+    """The row of B z that this round's sum gets if the round is committed."""
+    cohort: NDArray[np.int64]
+    """Sorted user indices, shape (cohort size,)."""
+    id: int
+
+
+@dataclass(frozen=True, eq=False)
+class Commitment:
+    """What a commit records: checked and encoded by `prepare`, before its transaction begins."""
+
+    users: NDArray[np.int64]
+    """Sorted indices of the users whose updates are in the released sum."""
+    blob: bytes
+    """`users`, encoded."""
+    spent: PrivacyLoss
+    """The run's loss including this round."""
+    epsilon: float
+    """`spent` at the population's delta."""
+    checkpoint: str
+    statistics: str
+    """Canonical JSON."""
+    rejects: Mapping[str, int]
+    reports: int
+
+
+def prepare(
+    run: RunFacts,
+    round: OpenRound,
+    users: NDArray[np.int64],
+    spent: PrivacyLoss,
+    checkpoint: str,
+    statistics: Mapping[str, Any] | None,
+    rejects: Mapping[str, int] | None,
+    reports: int,
+) -> Commitment:
+    """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
+    users = np.sort(users)
+    blob = blobs.encode(users)
+    if not np.isin(users, round.cohort, assume_unique=True).all():
+        raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
+    if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
+        raise BadInput(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
+    try:
+        encoded = chain.canonical(dict(statistics or {}))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
+    # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
+    epsilon = budget.epsilon(spent, run.delta)
+    return Commitment(users, blob, spent, epsilon, checkpoint, encoded, dict(rejects or {}), reports)
+
+
+def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
+    """Insert an attempt at round `index` with the cohort `users` (sorted). Raises `LedgerError` if one is open."""
+    c, blob = models.rounds.c, blobs.encode(users)
+    earlier = select(func.count()).where(c.run_seq == run.seq, c.index == index)
+    attempt: int = connection.execute(earlier).scalar_one()
+    key = {"run_seq": run.seq, "index": index, "attempt": attempt}
+    opened = {"noise_row": index, "state": "open", "cohort": blob, "cohort_size": users.size, "opened_at": entry.now}
+    empty = {"reports": 0, "participants": 0, "statistics": "{}", "rejects": "{}", "reason": ""}
+    try:
+        id_: int = connection.execute(
+            insert(models.rounds).values({**key, **opened, **empty}).returning(c.id)
+        ).scalar_one()
+    except IntegrityError:
+        raise LedgerError(
+            f"round {index} of run {run.id}", "another round is open.", "commit or void that one first"
+        ) from None
+    body = {"attempt": attempt, "noise_row": index, "cohort_size": int(users.size), "cohort": sha256(blob)}
+    run.record(entry, "round.open", body, index)
+    faults.point("ledger.round.opening")
+    return OpenRound(index, attempt, index, users, id_)
+
+
+def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
+    """The open round of a run, if there is one."""
+    c = models.rounds.c
+    row = connection.execute(select(models.rounds).where(c.run_seq == run_seq, c.state == "open")).mappings().first()
+    if row is None:
+        return None
+    try:
+        cohort = blobs.decode(row["cohort"], row["cohort_size"])
+    except ValueError as error:
+        raise LedgerError(f"open round {row['index']}", f"its cohort is corrupt: {error}.") from None
+    return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"])
+
+
+def void(
+    connection: Connection,
+    entry: Entry,
+    run: RunFacts,
+    round: OpenRound,
+    reason: str,
+    reports: int,
+    rejects: Mapping[str, int],
+) -> None:
+    """Close `round` with nothing released; a round that is void already stays so."""
+    state, _ = _state(connection, run, round)
+    if state == "void":
+        return
+    _require_open(run, round, state)
+    _close(connection, round, "void", entry.now, reports, rejects, reason=reason)
+    body = {"attempt": round.attempt, "reason": reason, "reports": reports, "rejects": rejects}
+    run.record(entry, "round.void", body, round.index)
+    faults.point("ledger.round.voiding")
+
+
+def commit(connection: Connection, entry: Entry, run: RunFacts, round: OpenRound, made: Commitment) -> None:
+    """Charge `round` and close it; a round that is committed with the same checkpoint already stays so."""
+    state, checkpoint = _state(connection, run, round)
+    if state == "committed" and checkpoint == made.checkpoint:
+        return
+    _require_open(run, round, state)
+    _require_charge(connection, run, round, made.spent)
+    charge = {"spent": made.spent.to_json(), "epsilon": made.epsilon, "checkpoint": made.checkpoint}
+    columns = {**charge, "participants": made.users.size, "statistics": made.statistics}
+    _close(connection, round, "committed", entry.now, made.reports, made.rejects, **columns)
+    row = {"round_id": round.id, "run_seq": run.seq, "index": round.index, "count": made.users.size, "users": made.blob}
+    connection.execute(insert(models.participations).values(row))
+    run.update(connection, spent=charge["spent"], next_round=round.index + 1, checkpoint=made.checkpoint)
+    body = {
+        **charge,
+        "attempt": round.attempt,
+        "noise_row": round.noise_row,
+        "participants": sha256(made.blob),
+        "participant_count": int(made.users.size),
+        "statistics": sha256(made.statistics.encode()),
+        "reports": made.reports,
+        "rejects": made.rejects,
+    }
+    run.record(entry, "round.commit", body, round.index)
+    faults.point("ledger.round.committing")
+
+
+def _require_charge(connection: Connection, run: RunFacts, round: OpenRound, spent: PrivacyLoss) -> None:
+    before = PrivacyLoss.from_json(run_row(connection, run.id).spent)
+    charge = f"the charge of round {round.index} of run {run.id}"
+    if not budget.at_most(before, spent):
+        raise BudgetRefused(charge, f"a charge never shrinks: {spent} is less than {before}, which is spent already.")
+    if not budget.at_most(spent, run.planned):
+        raise BudgetRefused(
+            charge,
+            f"{spent} is more than {run.planned}, which the run reserved.",
+            "end the run with its last committed model",
+        )
+
+
+def _state(connection: Connection, run: RunFacts, round: OpenRound) -> tuple[RoundState | None, str | None]:
+    """(state, checkpoint) of a round's row; (None, None) if the run has no such round."""
+    c = models.rounds.c
+    row = connection.execute(select(c.state, c.checkpoint).where(c.id == round.id, c.run_seq == run.seq)).first()
+    return (None, None) if row is None else (row.state, row.checkpoint)
+
+
+def _require_open(run: RunFacts, round: OpenRound, state: RoundState | None) -> None:
+    if state != "open":
+        raise LedgerError(
+            f"round {round.index} (attempt {round.attempt}) of run {run.id}", f"it is {state or 'unknown'}."
+        )
+
+
+def _close(
+    connection: Connection,
+    round: OpenRound,
+    state: RoundState,
+    now: float,
+    reports: int,
+    rejects: Mapping[str, int],
+    **columns: Any,
+) -> None:
+    """Update the round's row; who was selected is forgotten, and only who took part is kept."""
+    columns |= {"state": state, "closed_at": now, "reports": reports, "rejects": chain.canonical(rejects)}
+    connection.execute(update(models.rounds).where(models.rounds.c.id == round.id).values({**columns, "cohort": None}))

@@ -1,0 +1,170 @@
+"""Rows of the ledger's tables: finding them, and turning them into views.
+
+Every function takes the connection of its caller's transaction. `row` arguments are rows of the table that the
+function's name says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from typing import Any
+
+from sqlalchemy import Connection, Row, RowMapping, Select, func, select
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
+from fieldfare.names import is_name
+from fieldfare.participation_record import ParticipationRecord
+from fieldfare_server.ledger import blobs, budget, models, views
+from fieldfare_server.ledger.states import ACTIVE, HELD
+
+
+def population_row(connection: Connection, name: str) -> Row[Any]:
+    """The row of a population. Raises `BadInput` that names the populations there are."""
+    query = select(models.populations).where(models.populations.c.name == name)
+    row = connection.execute(query).first() if is_name(name) else None
+    if row is None:
+        names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
+        known = ", ".join(names) or "create it: `fieldfare population create`"
+        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
+    return row
+
+
+def population_name(connection: Connection, population_id: int) -> str:
+    """The name of the population with this id."""
+    c = models.populations.c
+    name: str = connection.execute(select(c.name).where(c.id == population_id)).scalar_one()
+    return name
+
+
+def run_row(connection: Connection, run_id: str) -> Row[Any]:
+    """The row of a run. Raises `BadInput` if there is none."""
+    query = select(models.runs).where(models.runs.c.id == run_id)
+    row = connection.execute(query).first() if is_name(run_id) else None
+    if row is None:
+        raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
+    return row
+
+
+def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
+    """Realised participation of a run. Raises ValueError, naming the round, if a blob is corrupt."""
+    c = models.participations.c
+    record = ParticipationRecord(users)
+    query = select(c.index, c.count, c.users).where(c.run_seq == run_seq).order_by(c.index)
+    for index, count, blob in connection.execute(query):
+        record.add(index, blobs.decode(blob, count))
+    return record
+
+
+# -- what add_remove hides ------------------------------------------------------------------------------------------
+
+
+def hidden_names(connection: Connection) -> set[str]:
+    """Names of the populations where a user's presence is the secret, and with it every count of users."""
+    c = models.populations.c
+    return set(connection.execute(select(c.name).where(c.adjacency == "add_remove")).scalars())
+
+
+def hides_counts(connection: Connection, population_id: int) -> bool:
+    """Whether counts of this population's users are secret."""
+    c = models.populations.c
+    adjacency: str = connection.execute(select(c.adjacency).where(c.id == population_id)).scalar_one()
+    return adjacency == "add_remove"
+
+
+_COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}
+"""Members of a journal body that tell how many users there are."""
+_SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
+"""Those, and the members that would let a reader test a guess."""
+
+
+# -- views ----------------------------------------------------------------------------------------------------------
+
+
+def journal_values(row: RowMapping | Mapping[str, Any], hidden: Set[str]) -> dict[str, Any]:
+    """The fields of a journal row's view. hidden: populations whose counts are not shown (`hidden_names`)."""
+    body = json.loads(row["body"])
+    if row["population"] in hidden:
+        # The reason for a void round may count the replies.
+        secret = _SECRET | {"reason"} if row["action"] == "round.void" else _SECRET
+        body = {name: value for name, value in body.items() if name not in secret}
+    return {**row, "body": body}
+
+
+def population_view(connection: Connection, row: Row[Any]) -> views.PopulationView:
+    """A population with what its runs have spent and reserved."""
+    c = models.runs.c
+    active = connection.execute(
+        select(c.planned, c.spent, c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
+    ).all()
+    total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
+    settled = PrivacyLoss.from_json(row.settled)
+    spent = budget.compose([settled, *(PrivacyLoss.from_json(run.spent) for run in active)])
+    committed = budget.compose([settled, *(PrivacyLoss.from_json(run.planned) for run in active)])
+    spent_epsilon, committed_epsilon = (budget.epsilon(loss, row.delta) for loss in (spent, committed))
+    left = budget.room(committed, row.epsilon, row.delta) if row.state == "open" else budget.Room(0.0, 0.0)
+    values = {
+        "users": None if row.adjacency == "add_remove" else row.users,
+        "spent": spent,
+        "spent_epsilon": spent_epsilon,
+        "committed": committed,
+        "committed_epsilon": committed_epsilon,
+        "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
+        "remaining_epsilon": left.epsilon,
+        "remaining_mu": left.mu,
+        "rounds_left": sum(run.rounds - run.next_round for run in active),
+        "runs_active": len(active),
+        "runs_total": total,
+    }
+    return views.PopulationView(**{**row._mapping, **values})
+
+
+def select_runs() -> Select[Any]:
+    """All runs, each with its population's terms and its lease: the rows that `run_view` takes."""
+    return (
+        select(
+            models.runs,
+            models.populations.c.name.label("population"),
+            models.populations.c.adjacency,
+            models.populations.c.delta,
+            models.leases.c.holder,
+            models.leases.c.renewed_at,
+            models.leases.c.seconds,
+        )
+        .join(models.populations, models.runs.c.population_id == models.populations.c.id)
+        .join(models.leases, models.leases.c.run_seq == models.runs.c.seq)
+    )
+
+
+def run_view(row: Row[Any], now: float) -> views.RunView:
+    """A run as it stands at `now`: one whose holder fell silent is interrupted, whatever its row says."""
+    planned, spent = PrivacyLoss.from_json(row.planned), PrivacyLoss.from_json(row.spent)
+    silent = row.state in HELD and (not row.holder or now >= row.renewed_at + row.seconds)
+    values = {
+        "plan": json.loads(row.plan),
+        "planned": planned,
+        "planned_epsilon": budget.epsilon(planned, row.delta),
+        "spent": spent,
+        "spent_epsilon": budget.epsilon(spent, row.delta),
+        "state": "interrupted" if silent else row.state,
+    }
+    return views.RunView(**{**row._mapping, **values})
+
+
+def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
+    """One attempt at a round. hide: leave out every count of users."""
+    values = {
+        "run": run_id,
+        "spent": None if row["spent"] is None else PrivacyLoss.from_json(row["spent"]),
+        "statistics": json.loads(row["statistics"]),
+        "rejects": json.loads(row["rejects"]),
+    }
+    counts = ("cohort_size", "reports", "participants")
+    hidden: dict[str, Any] = {**dict.fromkeys(counts), "rejects": {}, "reason": ""}
+    return views.RoundView(**{**row, **values, **(hidden if hide else {})})
+
+
+def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:
+    """A token without its digest."""
+    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split())})

@@ -1,0 +1,199 @@
+"""Runs as the ledger admits, steers and settles them; `run_handle` is what their coordinator writes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import BadInput
+from fieldfare.names import is_name
+from fieldfare_server.ledger import budget, leases, models
+from fieldfare_server.ledger.chain import sha256
+from fieldfare_server.ledger.journal import Entry, Journal, clean
+from fieldfare_server.ledger.rows import population_name, population_row, run_row
+from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
+
+RESIDUAL_TEST = "run.audit"
+"""The journal's action for the result of a residual test."""
+
+
+def new_run_id() -> str:
+    """A fresh run id: 48 random bits in hex."""
+    return secrets.token_hex(6)
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """What a run is admitted by.
+
+    Args:
+        plan_json: a JSON object; where it has `privacy.adjacency`, that must be the population's.
+        plan_digest: the plan's digest, as `Plan.digest` computes it.
+        population: the population whose budget is charged.
+        rounds: at least 1.
+        planned: the loss that is reserved: what the run spends if it reaches its end.
+        noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
+        key_commitment: `files.key_commitment` of the noise key. A key serves one run.
+        trust_node_ids: whether participation limits rest on what nodes say of themselves.
+        id: the run's id, at most 40 characters.
+    """
+
+    plan_json: str
+    plan_digest: str
+    population: str
+    rounds: int
+    planned: PrivacyLoss
+    noise_source: str
+    key_commitment: str
+    trust_node_ids: bool
+    id: str = field(default_factory=new_run_id)
+
+
+def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
+    """Reserve `run.planned` and insert the run, in one transaction; returns the token of its first lease.
+
+    Of two runs that race for the last of a budget, one is refused.
+
+    Raises:
+        BudgetRefused: spent + reserved + planned exceeds the budget.
+        BadInput: an unknown or closed population, another adjacency, a taken id, a key that another run has used, or a
+            fixed seed on real people.
+    """
+    adjacency = _adjacency(run.plan_json)
+    if not is_name(run.id) or len(run.id) > 40:
+        raise BadInput(f"run id {run.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
+    if run.rounds < 1:
+        raise BadInput(f"rounds = {run.rounds}", "must be at least 1.", "1")
+    if not is_name(run.noise_source) or len(run.noise_source) > 40:
+        raise BadInput(f"noise source {run.noise_source!r}", "a source has a name of at most 40 letters and digits.")
+    described = {
+        "plan_digest": run.plan_digest,
+        "rounds": run.rounds,
+        "planned": run.planned.to_json(),
+        "noise_source": run.noise_source,
+        "key_commitment": run.key_commitment,
+        "trust_node_ids": run.trust_node_ids,
+    }
+
+    def work(connection: Connection, entry: Entry) -> int:
+        population = population_row(connection, run.population)
+        _require_open(population, run, adjacency)
+        _require_unused(connection, run)
+        budget.require(
+            run.population, _committed(connection, population), run.planned, population.epsilon, population.delta
+        )
+        values = {
+            **described,
+            "id": run.id,
+            "population_id": population.id,
+            "plan": run.plan_json,
+            "started_at": entry.now,
+            "started_by": clean(holder, 200),
+        }
+        begun = {"spent": budget.NOTHING.to_json(), "state": "running", "request": None, "message": "", "next_round": 0}
+        seq = connection.execute(
+            insert(models.runs).values({**values, **begun}).returning(models.runs.c.seq)
+        ).scalar_one()
+        token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
+        body = {**described, "plan": sha256(run.plan_json.encode())}
+        entry.append("run.start", holder, body, population=run.population, run=run.id)
+        return token
+
+    return journal.write(work)
+
+
+def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
+    """Record what a person asks of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
+    if wish not in STATE_AFTER:
+        raise BadInput(f"request {wish!r}", "there is no such request.", "stop, pause")
+
+    def work(connection: Connection, entry: Entry) -> None:
+        row = run_row(connection, run_id)
+        if row.state not in ACTIVE:
+            raise BadInput(f"request to run {run_id}", f"it has ended: {row.state}.")
+        if row.request == "stop" and wish != "stop":
+            raise BadInput(f"request to run {run_id}", "it was asked to stop, which is not taken back.")
+        # An interrupted run has no coordinator that could act: the request waits for the one that resumes it.
+        state = row.state if row.state == "interrupted" else STATE_AFTER[wish]
+        values = {"request": wish, "state": state}
+        connection.execute(update(models.runs).where(models.runs.c.seq == row.seq).values(values))
+        entry.append("run.request", actor, {"request": wish}, run=run_id)
+
+    journal.write(work)
+
+
+def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, message: str, actor: str) -> None:
+    """End a run in the caller's transaction: its spent loss joins the population's settled total."""
+    run = run_row(connection, run_id)
+    c, message = models.populations.c, clean(message, 2000)
+    population = connection.execute(select(models.populations).where(c.id == run.population_id)).one()
+    settled = PrivacyLoss.from_json(population.settled) + PrivacyLoss.from_json(run.spent)
+    connection.execute(update(models.populations).where(c.id == population.id).values(settled=settled.to_json()))
+    values = {"state": state, "message": message, "request": None, "ended_at": entry.now}
+    connection.execute(update(models.runs).where(models.runs.c.seq == run.seq).values(values))
+    leases.give_back(connection, run.seq)
+    body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
+    entry.append("run.finish", actor, body, population=population.name, run=run_id)
+
+
+def record_residual_test(journal: Journal, run_id: str, result: Mapping[str, Any], actor: str) -> None:
+    """Record the result of a residual test. Raises `BadInput` if there is no such run, ValueError on NaN."""
+
+    def work(connection: Connection, entry: Entry) -> None:
+        population = population_name(connection, run_row(connection, run_id).population_id)
+        entry.append(RESIDUAL_TEST, actor, result, population=population, run=run_id)
+
+    journal.write(work)
+
+
+def _require_open(population: Row[Any], run: NewRun, adjacency: object) -> None:
+    if population.state != "open":
+        raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")
+    if run.noise_source == models.SEEDED and not population.simulated:
+        raise BadInput(
+            f"a fixed noise seed on population {population.name!r}",
+            "who knows the seed can take the noise away, so the run would not be private.",
+            "no seed, or a population created as simulated",
+        )
+    if adjacency is not None and adjacency != population.adjacency:
+        raise BadInput(
+            f"privacy.adjacency = {adjacency!r}",
+            f"the budget of population {population.name!r} is for {population.adjacency!r}.",
+            repr(population.adjacency),
+        )
+
+
+def _require_unused(connection: Connection, run: NewRun) -> None:
+    c = models.runs.c
+    if connection.execute(select(c.id).where(c.id == run.id)).first():
+        raise BadInput(f"run id {run.id!r}", "there is a run of that id.", "leave the id out")
+    same_key = select(c.id).where(c.key_commitment == run.key_commitment)
+    if run.noise_source != models.SEEDED and connection.execute(same_key).first():
+        raise BadInput(
+            "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
+        )
+
+
+def _committed(connection: Connection, population: Row[Any]) -> PrivacyLoss:
+    """What ended runs have spent and runs under way have reserved."""
+    c = models.runs.c
+    active = connection.execute(select(c.planned).where(c.population_id == population.id, c.state.in_(ACTIVE)))
+    return budget.compose([PrivacyLoss.from_json(population.settled), *map(PrivacyLoss.from_json, active.scalars())])
+
+
+def _adjacency(plan_json: str) -> object:
+    """`privacy.adjacency` of a plan, None where it has none. Raises `BadInput` unless the plan is a JSON object."""
+    try:
+        plan = json.loads(plan_json)
+    except ValueError:
+        plan = None
+    if not isinstance(plan, dict):
+        raise BadInput("the plan", "it is not a JSON object.")
+    privacy = plan.get("privacy")
+    return privacy.get("adjacency") if isinstance(privacy, dict) else None

@@ -1,0 +1,63 @@
+"""Draw each round's cohort with randomness that follows from the run's key."""
+
+from __future__ import annotations
+
+from fieldfare.noise import SecureNoise
+from fieldfare.plan import Plan
+from fieldfare.schema import Schema
+from fieldfare_server.run.availability import SimulatedAvailability
+from fieldfare_server.run.rehearsal import Account
+from fieldfare_server.run.roster import Roster
+from fieldfare_server.run.selection import Selector, Users
+
+
+class Cohorts:
+    """The users of one run, who of them is asked in a round, and, in a simulation, who of those answers.
+
+    Raises `BadInput` as `Selector`.
+    """
+
+    def __init__(self, plan: Plan, schema: Schema, account: Account, noise: SecureNoise) -> None:
+        self._account, self._noise = account, noise
+        self.roster = Roster(schema, account.id, account.register_users)
+        self._availability = SimulatedAvailability.of(plan, self.roster.names)
+        self._selector = Selector(
+            plan.participation.build(),
+            plan.run.rounds,
+            plan.run.cohort,
+            plan.run.over_selection,
+            order=noise.generator("order", 0),
+            fewest=max(1, plan.report_goal),
+        )
+
+    def select(self, round: int, available: Users, voids: int = 0) -> Users:
+        """The cohort of `round` among `available` users, by randomness that only this attempt uses.
+
+        Args:
+            voids: attempts at this round, in this process, that too few users answered. They are drawn with other
+                randomness, because the same users might not answer again. A round that a crash voided is drawn as
+                before, so that the resumed run is the one that would have been without the crash.
+
+        Raises:
+            NotEnoughUsers: as `Selector.select`.
+        """
+        stream = f"select.{voids}" if voids else "select"
+        # One generator for all hours that a simulation may have to try.
+        generator = self._noise.generator(stream, round)
+
+        def select(candidates: Users) -> Users:
+            return self._selector.select(
+                round,
+                candidates,
+                self._account.participation,
+                generator,
+                lambda count: self._noise.uniform(count, row=round, stream=stream),
+            )
+
+        if self._availability is None:
+            return select(available)
+        return self._availability.wait(round, available, select)
+
+    def answering(self, round: int, cohort: Users) -> Users:
+        """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""
+        return cohort if self._availability is None else self._availability.answering(round, cohort)

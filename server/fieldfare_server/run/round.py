@@ -1,0 +1,333 @@
+"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash left open.
+
+Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels in the
+checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from those bytes: the
+noised sum is never computed a second time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from fieldfare import clipping
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.realised import RealisedCharge
+from fieldfare.cost import Cost
+from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.noise import SecureNoise
+from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
+from fieldfare_flower.messages import Occasion
+from fieldfare_server import faults, optimizers
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.optimizers import Points, State, StepInfo
+from fieldfare_server.run.aggregation import Aggregate
+from fieldfare_server.run.rehearsal import Account, Statistics
+from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
+from fieldfare_server.run.selection import Users, users_asked
+from fieldfare_server.run.task_model import TaskModel
+
+SAMPLED_COHORTS = 4
+"""The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
+NO_CHECKPOINT = "0" * 64
+"""The digest that a rehearsal, which stores nothing, gives to its account."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRecord:
+    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
+
+    round: int
+    attempt: int
+    plan: str
+    """The plan's digest."""
+    schema: str
+    """The digest of the model's schema."""
+    participants: Users
+    """Indices of the users whose updates are in the sum, shape (n,)."""
+    spent: PrivacyLoss
+    """Of the run, this round included."""
+    statistics: Statistics
+    rejects: dict[str, int]
+    """Replies that were dropped or cut, by reason."""
+    reports: int
+    """Users whose updates are in the sum."""
+    clip: float
+    """The clip norm of the next round."""
+    score: dict[str, float]
+    noise: StreamFacts
+    blind: str
+    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
+    could try cohorts against the digest."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Finite JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
+
+    @classmethod
+    def from_json(cls, meta: Mapping[str, Any]) -> Self:
+        """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
+        try:
+            fields = {name: meta[name] for name in cls.__dataclass_fields__}
+            participants = np.asarray(meta["participants"], np.int64)
+            return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The newest model whose charge is durable, and what the next round starts from."""
+
+    next_round: int
+    params: torch.Tensor
+    """Flat float32 (d,)."""
+    optimizer_state: State
+    clip: float
+    """The clip norm of the next round."""
+    spent: PrivacyLoss = field(default_factory=PrivacyLoss)
+    score: dict[str, float] = field(default_factory=dict)
+    noise_std: float = 0.0
+    """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
+
+
+class Rounds:
+    """The private side of one run, round after round."""
+
+    def __init__(
+        self, plan: Plan, cost: Cost | None, account: Account, files: RunFiles | None, noise: SecureNoise
+    ) -> None:
+        """The arguments are those of `Session`; `noise` draws from its key."""
+        self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
+        self.model = TaskModel(plan.run.task)
+        self.clipping = plan.clipping
+        self.optimizer = optimizers.build(plan.server_optimizer)
+        initial = self.model.initial
+        self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
+        asked = users_asked(plan.run.cohort, plan.run.over_selection)
+        self._most_users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else asked
+        self._charge: RealisedCharge | None = None
+        self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
+        if cost is not None:
+            self._charge = cost.realised()
+            numel = self.optimizer.queries * self.model.schema.numel + self.clipping.counts
+            self.running_noise = RunningNoise.of(
+                cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise
+            )
+
+    # -- what nodes are sent --------------------------------------------------------------------------------------
+
+    def points(self) -> Points:
+        """What clients train from in the next round."""
+        return self.optimizer.points(self.released.optimizer_state, self.released.params, self.step_info())
+
+    def settings(self) -> dict[str, Any]:
+        """What nodes are told with the model, as JSON. Public."""
+        current = self.clipping.at(self.released.clip)
+        return {
+            "client": self.plan.client.model_dump(mode="json"),
+            "clipping": current.model_dump(mode="json"),
+            "seed": self.plan.run.seed,
+            # Where it is secret who trains, no user's rounding may depend on who else does.
+            "isolated": self.plan.privacy.adjacency == "add_remove",
+        }
+
+    def empty_sum(self, occasion: Occasion, shares: tuple[float, ...]) -> Aggregate:
+        """The sum, still empty, for the replies to `occasion`. shares: one for each query."""
+        return Aggregate(
+            self.model.schema,
+            occasion,
+            self.clipping.bound,
+            self.clipping.counts,
+            shares,
+            self.clipping.indicator_weight,
+            self.running_noise.privatiser.grid,
+            self._most_users,
+        )
+
+    # -- from the sum to the released model -----------------------------------------------------------------------
+
+    def commit_round(self, opened: OpenRound, total: Aggregate, reported: Sequence[Users]) -> None:
+        """Turn the final sum of an open round into a released model, in the order of DESIGN section 3.
+
+        Args:
+            total: the raw sum; it is overwritten.
+            reported: indices of the users that it sums, one array for each node.
+
+        Raises:
+            LedgerError: the noise stands at another row than the one opened, or the run was taken over.
+            CheckpointError: the disk refuses the checkpoint. Nothing was released or charged then.
+            BudgetRefused: the charge exceeds what the run reserved.
+        """
+        current, info = self.released, self.step_info()
+
+        # Privatise. From here on, everything is post-processing of the noised sum.
+        self._require_noise_row(opened)
+        noised = self.running_noise.privatise(total.sum())
+        faults.point("strategy.privatised")
+
+        # Step. The denominator is the planned cohort: the number of replies depends on users.
+        numel = noised.numel() - self.clipping.counts
+        mean = unstack_queries(noised[:numel], total.shares) * (self._update_scale() / self.plan.run.cohort)
+        update = mean.float()
+        params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
+        faults.point("strategy.stepped")
+        clip = self._step_clip(noised[numel:], total.users)
+
+        # Checkpoint: the model with all that its commit needs, written before the charge, seen by no one yet.
+        participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
+        score = self._score(opened.index, params)
+        noise_std = info.noise_std * noise_spread(total.shares)
+        noise_tensors, noise_facts = self.running_noise.state()
+        record = RoundRecord(
+            round=opened.index,
+            attempt=opened.attempt,
+            plan=self.plan.digest(),
+            schema=self.model.schema.digest(),
+            participants=participants,
+            spent=self._charge_round(opened.index, participants),
+            statistics=self._statistics(total, update, score, noise_std),
+            rejects=dict(total.rejects),
+            reports=total.users,
+            clip=clip,
+            score={name: value for name, value in score.items() if math.isfinite(value)},
+            noise=noise_facts,
+            blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
+        )
+        digest = NO_CHECKPOINT
+        if self.files is not None:
+            tensors = {"params": params, **_prefixed("opt.", optimizer_state), **_prefixed("noise.", noise_tensors)}
+            digest = self.files.write(opened.index, tensors, record.to_json())
+
+        # Commit: the charge becomes durable.
+        self._commit(opened, digest, record)
+
+        # Release: only now may the model be seen.
+        self.released = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
+        faults.point("strategy.released")
+
+    def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
+        charge = (record.participants, record.spent, digest)
+        self.account.commit_round(opened, *charge, record.statistics, record.rejects, record.reports)
+        if self.files is not None:
+            self.files.promote(digest)
+
+    # -- after a crash --------------------------------------------------------------------------------------------
+
+    def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
+        """Close a round that a crash left open; returns whether it was committed.
+
+        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
+        nothing that was made of its sum exists any more: the round is void, and its noise row is free.
+        """
+        pending = files.pending()
+        if pending is not None:
+            record = RoundRecord.from_json(pending.meta)
+            if (record.round, record.attempt) == (opened.index, opened.attempt):
+                self._commit(opened, pending.digest, record)
+                return True
+        files.discard()
+        self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
+        return False
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
+        record = RoundRecord.from_json(meta)
+        expected = (next_round - 1, self.plan.digest(), self.model.schema.digest())
+        if (record.round, record.plan, record.schema) != expected:
+            raise CheckpointError(
+                f"checkpoint of round {record.round} of run {self.account.id}",
+                "it belongs to another round, plan or model.",
+                "the backup of this run's directory",
+            )
+        state = _without_prefix("opt.", tensors)
+        self.released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
+        self.running_noise.restore(_without_prefix("noise.", tensors), record.noise)
+        if self.cost is not None:
+            setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
+            patterns = self.account.patterns(np.arange(self.account.users))
+            self._charge = RealisedCharge.restored(*setting, self.plan.privacy.adjacency, patterns, next_round)
+
+    # -- the parts of a commit ------------------------------------------------------------------------------------
+
+    def step_info(self) -> StepInfo:
+        """What is public about the next step."""
+        row = self.released.next_round
+        std = self.running_noise.std(row) / self.plan.run.cohort * self._update_scale()
+        return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
+
+    def _update_scale(self) -> float:
+        """What multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
+        return self.clipping.mean_scale(self.released.clip)
+
+    def _require_noise_row(self, opened: OpenRound) -> None:
+        stream = self.running_noise.stream
+        if stream is not None and stream.round != opened.noise_row:
+            raise LedgerError(
+                f"round {opened.index} of run {self.account.id}",
+                f"its noise row is {opened.noise_row}, the noise stands at row {stream.round}.",
+                "resume the run",
+            )
+
+    def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:
+        """The next round's clip norm, from the noised indicators."""
+        if not isinstance(self.clipping, clipping.AdaptiveQuantile):
+            return self.released.clip
+        over = float(noised_counts[0]) / self.clipping.count_weight
+        # The number of reports is public, except where a user's very presence is the secret.
+        users = self.plan.run.cohort if self.plan.privacy.adjacency == "add_remove" else reports
+        return self.clipping.step(self.released.clip, over, max(users, 1))
+
+    def _score(self, index: int, params: torch.Tensor) -> dict[str, float]:
+        last = index + 1 == self.plan.run.rounds
+        return self.model.evaluate(params) if last or (index + 1) % self.plan.run.evaluate_every == 0 else {}
+
+    def _charge_round(self, index: int, participants: Users) -> PrivacyLoss:
+        if self._charge is None or self.cost is None:
+            return PrivacyLoss()
+        return self.cost.charged(self._charge.add(index, participants))
+
+    def _statistics(
+        self, total: Aggregate, update: torch.Tensor, score: Mapping[str, float], noise_std: float
+    ) -> Statistics:
+        coordinates = self.model.schema.numel * sum(share > 0 for share in total.shares)
+        numbers = {
+            "score": score.get(self.model.task.score_name),
+            "noise_std": noise_std,
+            "noise_norm": noise_std * math.sqrt(coordinates),
+            "released_norm": float(torch.linalg.vector_norm(update.double())),
+            "clip_norm": self.released.clip,
+        }
+        finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
+        return {**finite, "score_name": self.model.task.score_name}
+
+
+def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
+    """The noised sum of each query, one after another: the stack (queries x d,) divided by the roots of the shares.
+
+    A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
+    """
+    factors = [1.0 / math.sqrt(share) if share else 0.0 for share in shares]
+    return (noised.view(len(shares), -1) * noised.new_tensor(factors)[:, None]).view(-1)
+
+
+def noise_spread(shares: Sequence[float]) -> float:
+    """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
+    variances = [1.0 / share for share in shares if share]
+    return math.sqrt(math.fsum(variances) / len(variances))
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _without_prefix(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,61 @@
+"""The noise of one run: how a raw sum is privatised, and what is public about the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.cost import Cost
+from fieldfare.noise import SecureNoise
+from fieldfare.privatise import Privatiser, Rounding
+from fieldfare.streams.base import Stream
+
+StreamFacts = dict[str, int | str]
+"""What a stream's state has besides tensors: JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunningNoise:
+    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a rehearsal)."""
+
+    privatiser: Privatiser
+    stream: Stream | None
+    row_norms: NDArray[np.float64]
+    """Norms of the rows of B, shape (rounds,)."""
+    autocovariance: tuple[float, ...] = ()
+    """See `StepInfo.noise_autocovariance`."""
+
+    @classmethod
+    def of(cls, cost: Cost, rounding: Rounding, bound: float, numel: int, users: int, noise: SecureNoise) -> Self:
+        """The noise of `cost` before its first row, for sums of `numel` elements. Raises `BadInput`.
+
+        bound: the L2 norm by which one user moves the sum. users: how many users one reply may sum.
+        """
+        norms = cost.mechanism.row_norms()
+        privatiser = Privatiser.of(rounding, cost.noise_multiplier, bound, numel, users, float(norms.max()))
+        stream = privatiser.stream(cost.mechanism, numel, noise)
+        return cls(privatiser, stream, norms, cost.mechanism.autocovariance())
+
+    def std(self, row: int) -> float:
+        """Standard deviation of row `row` of the noise, for each coordinate of the sum."""
+        return self.privatiser.std * float(self.row_norms[row])
+
+    def privatise(self, total: torch.Tensor) -> torch.Tensor:
+        """`total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite `total`."""
+        return total if self.stream is None else self.privatiser.privatise(total, self.stream)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], StreamFacts]:
+        """What a checkpoint keeps, for exact resume. It never holds the key."""
+        state = {} if self.stream is None else self.stream.state_dict()
+        tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+        return tensors, {name: value for name, value in state.items() if name not in tensors}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], facts: StreamFacts) -> None:
+        """Continue where `state` was taken."""
+        if self.stream is not None:
+            self.stream.load_state_dict({**facts, **tensors})

@@ -1,0 +1,236 @@
+"""The residual test must pass every honest mechanism and fail every dishonest one: it is the gate of the build."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fieldfare import mechanisms
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.mechanisms import Mechanism
+from fieldfare.mechanisms.registry import kinds
+from fieldfare.noise import SecureNoise
+from fieldfare.participation import MinSeparation
+from fieldfare.streams.base import Stream, Take
+from fieldfare_server.evidence.canaries import clopper_pearson, estimates, gaussian_estimate, one_run, scores
+from fieldfare_server.evidence.residual_test import Residual, whitened_residual
+
+KEY = bytes(range(32))
+ROUNDS = 32
+PARTICIPATION = MinSeparation(8, 4)
+NUMBERS = 2**19  # 1 % of the scale is z = 10
+FIELDS: dict[str, dict[str, Any]] = {
+    "spectral": {"eigenvalues": [0.5, 0.1], "learning_rate": 0.5},
+    "momentum-tree": {"momentum": 0.9},
+    "banded": {"bands": 4},
+    "banded-inverse": {"bands": 4},
+    "blt": {"buffers": 2},
+}
+
+
+def made(kind: str) -> Mechanism:
+    return mechanisms.build({"kind": kind, **FIELDS.get(kind, {})}, rounds=ROUNDS, participation=PARTICIPATION)
+
+
+def residual_of(mechanism: Mechanism, **options: Any) -> Residual:
+    return whitened_residual(mechanism, SecureNoise(KEY), PARTICIPATION, numbers=NUMBERS, **options)
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_mechanism_passes_and_fails_when_one_percent_off(kind: str) -> None:
+    mechanism = made(kind)
+    honest = residual_of(mechanism)
+    assert honest.passed, honest
+    assert honest.resolution < 0.01
+    for claimed in (0.99, 1.01):
+        off = residual_of(mechanism, claimed=claimed)
+        assert not off.passed
+        assert "times what was claimed" in off.message
+
+
+class _Wrapped(Mechanism):
+    """A mechanism whose stream or matrices are not what it says."""
+
+    kind = "wrapped"
+
+    def __init__(self, inner: Mechanism) -> None:
+        self.inner, self.rounds = inner, inner.rounds
+
+    def strategy_matrix(self, n: int) -> Any:
+        return self.inner.strategy_matrix(n)
+
+    def noising_matrix(self, n: int) -> Any:
+        return self.inner.noising_matrix(n)
+
+    def sensitivity(self, participation: Any, rounds: int | None = None) -> Any:
+        return self.inner.sensitivity(participation, rounds)
+
+    def pattern_norms(self, patterns: Any, rounds: int | None = None) -> Any:
+        return self.inner.pattern_norms(patterns, rounds)
+
+    def row_norms(self, n: int | None = None) -> Any:
+        return self.inner.row_norms(n)
+
+    def prefix_row_norms(self, n: int | None = None) -> Any:
+        return self.inner.prefix_row_norms(n)
+
+    def stream(self, numel: int, noise: SecureNoise, **options: Any) -> Stream:
+        return self.inner.stream(numel, noise, **options)
+
+    @property
+    def buffers(self) -> int:
+        return self.inner.buffers
+
+
+class _Changed(Stream):
+    """Hands each row of another stream to `change(t, row)`."""
+
+    def __init__(self, inner: Stream, change: Any) -> None:
+        self.inner, self.change, self.round = inner, change, 0
+        self.numel, self.dtype, self.device = inner.numel, inner.dtype, inner.device
+
+    def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        row: torch.Tensor = self.change(self.round, self.inner.next(out))
+        self.round += 1
+        return row
+
+    def each_piece(self, take: Take) -> None:
+        take(0, self.next())
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict() | {"test_round": self.round}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.round = state["test_round"]
+        self.inner.load_state_dict({k: v for k, v in state.items() if k != "test_round"})
+
+    def skip(self, t: int) -> None:
+        self.inner.skip(t)
+
+
+def changed(change: Any) -> Mechanism:
+    class Faulty(_Wrapped):
+        def stream(self, numel: int, noise: SecureNoise, **options: Any) -> Stream:
+            return _Changed(self.inner.stream(numel, noise, **options), change)
+
+    return Faulty(made("nu"))
+
+
+def test_independent_noise_under_the_name_of_a_correlated_one_fails() -> None:
+    class Faulty(_Wrapped):
+        def stream(self, numel: int, noise: SecureNoise, **options: Any) -> Stream:
+            return made("independent").stream(numel, noise, **options)
+
+    result = residual_of(Faulty(made("nu")))
+    assert not result.passed
+    assert result.rows_z > 100
+
+
+def test_state_lost_at_a_crash_fails() -> None:
+    def forget(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
+        return mechanism.stream(numel, SecureNoise(bytes(32)))
+
+    result = residual_of(made("nu"), restore=forget)
+    assert not result.passed
+    assert result.rows_z > 3 * result.limit
+
+
+def test_a_restart_from_row_zero_fails() -> None:
+    """The same rows of noise under other data."""
+
+    def again(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
+        return mechanism.stream(numel, noise)
+
+    assert not residual_of(made("independent"), restore=again).passed
+
+
+def test_going_on_by_skip_passes() -> None:
+    def skipped(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
+        fresh = mechanism.stream(numel, noise)
+        fresh.skip(lost.round)
+        return fresh
+
+    assert residual_of(made("nu"), restore=skipped).passed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, row: row * (0.9 if t == 7 else 1.0), "scale|correlated|times"),
+        (lambda t, row: row + 0.02, "mean|correlated"),
+        (lambda t, row: row.roll(1) * 0.05 + row * (1 - 0.05**2) ** 0.5, "share noise"),
+        (lambda t, row: row.clamp(-2.5, 2.5) * 1.01, "claimed|Gaussian"),
+    ],
+    ids=["one row", "a mean", "shared between coordinates", "clipped tails"],
+)
+def test_other_faults_fail(change: Any, message: str) -> None:
+    result = residual_of(changed(change))
+    assert not result.passed
+    assert re.search(message, result.message), result.message
+
+
+def test_a_matrix_of_another_strategy_fails() -> None:
+    class Faulty(_Wrapped):
+        def strategy_matrix(self, n: int) -> Any:
+            return np.eye(n)
+
+    assert "does not belong" in residual_of(Faulty(made("nu"))).message
+
+
+def test_a_sensitivity_that_is_too_small_fails() -> None:
+    class Faulty(_Wrapped):
+        def sensitivity(self, participation: Any, rounds: int | None = None) -> Any:
+            return 0.99 * float(self.inner.sensitivity(participation, rounds))
+
+    assert "exceeds the charged sensitivity" in residual_of(Faulty(made("nu"))).message
+
+
+def test_canaries_see_what_the_accountant_says() -> None:
+    """mu of the attack is sensitivity / sigma, as the strongest attack on a Gaussian release must be."""
+    mechanism, sigma = made("nu"), 4.0
+    included, excluded = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 20_000)
+    mu = float(mechanism.sensitivity(PARTICIPATION)) / sigma
+    measured = (included.mean() - excluded.mean()) / np.sqrt((included.var() + excluded.var()) / 2)
+    assert measured == pytest.approx(mu, abs=0.04)
+    claimed = PrivacyLoss(mu_squared=mu**2).epsilon(1e-5)
+    result = estimates(included, excluded, claimed, 1e-5)
+    assert result.gaussian_estimate == pytest.approx(claimed, rel=0.1)
+    assert 0 < result.clopper_pearson_lower_bound <= claimed
+    assert 0 < result.one_run_lower_bound <= claimed
+
+
+def test_half_the_noise_is_seen_by_the_gaussian_estimate() -> None:
+    mechanism, sigma = made("independent"), 4.0
+    claimed = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 4000)
+    halved = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 4000, scale=0.5)
+    assert gaussian_estimate(*halved, 1e-5) > 2 * gaussian_estimate(*claimed, 1e-5)
+
+
+def test_bounds_hold_where_the_truth_is_known() -> None:
+    """Randomised response with epsilon 1: neither bound may exceed it, whatever the draw; both must find most of it."""
+    truth = 1.0
+    chance = np.exp(truth) / (1 + np.exp(truth))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        small = 1e-6 * rng.random((2, 5000))  # ties would be broken by position, which knows the answer
+        included = (rng.random(5000) < chance) + small[0]
+        excluded = (rng.random(5000) > chance) + small[1]
+        for bound in (clopper_pearson, one_run):
+            assert 0.5 < bound(included, excluded, 1e-9, 0.999) <= truth
+
+
+def test_nothing_to_see_gives_nothing() -> None:
+    rng = np.random.default_rng(1)
+    included, excluded = rng.standard_normal((2, 2000))
+    assert clopper_pearson(included, excluded, 1e-5) == 0
+    assert one_run(included, excluded, 1e-5) < 0.2
+
+
+def test_every_abstract_method_is_forwarded() -> None:
+    """A new abstract method must be forwarded by `_Wrapped`, or the faulty mechanisms above test nothing."""
+    assert not inspect.isabstract(_Wrapped)

@@ -1,0 +1,72 @@
+"""Waiting for replies."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
+
+from fieldfare_flower.waits import shorten_part_waits
+from fieldfare_server.run.replies import receive_replies
+
+
+class SlowLook:
+    """A grid on which the first look takes longer than the round, and finds one broken reply of two."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def push_messages(self, messages: list[str]) -> list[str]:
+        return messages
+
+    def pull_messages(self, ids: list[str]) -> list[Any]:
+        self.looks += 1
+        if self.looks == 1:
+            time.sleep(0.05)
+        name = "broken" if self.looks == 1 else "good"
+        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name))] if name in ids else []
+
+
+class BrokenReply:
+    """A grid of which one reply's sender died in mid-upload, pulled by Flower's own function, as its grid does."""
+
+    def push_messages(self, messages: list[str]) -> list[str]:
+        return messages
+
+    def pull_messages(self, ids: list[str]) -> list[Any]:
+        def part(name: str) -> bytes:
+            if name == "never":
+                raise ObjectUnavailableError(name)
+            return b"content"
+
+        answers = []
+        for name in ids:
+            try:
+                pull_objects([name], part)
+            except ObjectPullError:
+                answers.append(SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=f"{name} comes no more")))
+            else:
+                answers.append(SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name)))
+        return answers
+
+
+@pytest.mark.timeout(60)
+def test_a_reply_that_broke_off_holds_a_round_no_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = pull_objects.__kwdefaults__
+    assert "max_time" in defaults, "Flower has another way to say how long"
+    for name, value in defaults.items():  # of the whole process, and rounds of earlier tests have changed them
+        monkeypatch.setitem(defaults, name, value)
+    monkeypatch.setitem(defaults, "max_time", 3600.0)
+    assert shorten_part_waits()
+    replies = receive_replies(BrokenReply(), ["never", "good"], timeout=0.2)  # type: ignore[arg-type]
+    found = [reply.metadata.reply_to_message_id for reply in replies]
+    assert found.count("good") == 1
+    assert set(found) == {"good", "never comes no more"}
+
+
+def test_a_reply_that_came_during_a_long_look_is_not_lost() -> None:
+    replies = receive_replies(SlowLook(), ["broken", "good", "never"], timeout=0.01)  # type: ignore[arg-type]
+    assert [reply.metadata.reply_to_message_id for reply in replies] == ["broken", "good"]
