@@ -280,18 +280,21 @@ def test_a_failing_user_fails_in_every_query_of_a_round() -> None:
     assert result.failures == {"update that is not finite": 1}
 
 
-def test_workers_report_failures_to_their_node() -> None:
-    table = load_task("digits").users()
+def test_workers_train_alone_and_report_failures_to_their_node() -> None:
+    task, spec = load_task("digits"), clipping.parse({"kind": "flat", "norm": 0.3})
+    table = task.users()
     assert isinstance(table, UserTable)
     columns = dict(table.columns)
     columns["y"] = table.columns["y"].copy()  # type: ignore[attr-defined]
     columns["y"][table.offsets[3] : table.offsets[4]] = 99  # type: ignore[index]
     hostile = UserTable(table.pseudonyms, table.offsets, columns)
-    spec = clipping.parse({"kind": "flat", "norm": 0.3})
+    alone = Trainer(task, ClientSpec(), clip_with(spec, Schema.of(task.build_model())), isolated=True)
     with WorkerTrainer("digits", ClientSpec(), spec, hostile, workers=1, isolated=True) as pool:
-        result = pool.train([start(load_task("digits"))], [1.0], np.arange(20), at_round=0)
-    assert result.users == 20
+        result = pool.train([start(task)], [1.0], np.arange(20), at_round=0)
+        expected = alone.train([start(task)], [1.0], hostile, np.arange(20), at_round=0)
+    assert (result.users, result.failures) == (20, expected.failures)
     assert result.failures.total() == 1
+    assert torch.equal(result.update, expected.update)
 
 
 def bundled(name: str, folder: Path) -> Task:

@@ -8,6 +8,8 @@ for every user (`wide_input`). Only the loss is the task's code; it is mapped ov
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.func import vmap
@@ -58,11 +60,7 @@ class StackedEngine(Engine):
             rows, groups = batches.rows[step, :active].flatten(), batches.groups[step]
             targets = chunk.targets[batches.rows[step, :active]]
 
-            def loss_gradient(
-                outputs: torch.Tensor, targets: torch.Tensor = targets, groups: list[Group] = groups
-            ) -> torch.Tensor:
-                return self._loss_gradient(outputs, targets, groups)
-
+            loss_gradient = partial(self._loss_gradient, targets=targets, groups=groups)
             if wide is None:
                 values = inputs.index_select(0, rows).view(active, batches.width, -1)
                 backpropagate(self._layers, moving, values, loss_gradient, destination)
