@@ -1,7 +1,7 @@
 """Budgets valid under adaptive choice, one nonce a round, and the strategy that a run applies.
 
 * `populations.leak`: D of the filter (`fieldfare.accounting.filter`), fixed when the population is made;
-* `runs.price`: JSON of the run's planned price in the filter; NULL for runs of version 0001, which are priced anew;
+* `runs.price`: JSON of the run's planned price in the filter; NULL for runs of version 0001, which are priced again;
 * `runs.format`: how a run's noise rows are derived and its charge is computed; 0 for runs of version 0001;
 * `runs.strategy`: SHA-256 of the strategy that the run applies, where it was stored by content;
 * `rounds.nonce`: hex of the 128 bits that the noise rows born in a committed round are drawn with.
