@@ -36,7 +36,7 @@ test-long: install
 
 # The documentation site, into site/; any broken link or reference fails.
 docs: install
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # All tests on real containers; SELECT="containers and not slow" for the short ones.
 SELECT ?= containers

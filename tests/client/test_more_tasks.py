@@ -81,12 +81,12 @@ def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch:
 
 
 def test_changelog_entries_have_authors_and_no_addresses() -> None:
-    found = list(entries(MODERN.splitlines())) + list(entries(OLD.splitlines()))
-    person = people(author for author, _ in found)
-    who = [person[name] for (name, _), _ in found]
+    collected = list(entries(MODERN.splitlines())) + list(entries(OLD.splitlines()))
+    person = people(author for author, _ in collected)
+    who = [person[name] for (name, _), _ in collected]
     assert who[0] == who[2] != who[1]
     assert len(set(who)) == 3
-    text = "\n".join(text for _, text in found)
+    text = "\n".join(text for _, text in collected)
     assert "Align to 16 bytes" in text
     assert "@" not in text
     assert not any(name in text + "".join(who) for name in ("Ann", "Bob", "Carol", "example.org"))
@@ -111,12 +111,12 @@ def test_every_way_of_writing_a_header_names_the_same_author(header: str) -> Non
     assert (written, text) == (plain, "two")
 
 
-def test_text_under_an_unreadable_header_is_nobodys() -> None:
+def test_text_under_an_unreadable_header_is_dropped() -> None:
     lines = ["2013-01-31  Ann Author  <ann@example.org>", "hers", "2003-12-01  Automatic", "not hers"]
     assert [text for _, text in entries(lines)] == ["hers"]
 
 
-def test_whoever_shares_a_name_or_an_address_is_one_person() -> None:
+def test_people_who_share_a_name_or_an_address_are_one_person() -> None:
     person = people([("n1", "m1"), ("n2", "m2"), ("n3", "m3"), ("n2", "m1"), ("n4", "m3")])
     assert person["n1"] == person["n2"] == person["m2"] != person["n3"]
     assert person["n3"] == person["n4"]

@@ -1,4 +1,4 @@
-"""Many users, much less memory: each case in a process of its own, which reports its peak."""
+"""Many users, much less memory: each case runs in a separate process, which reports its peak."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def outcome(script: str) -> dict[str, Any]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", HEAD + script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(found)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(figures)
+    return figures
 
 
 TEN_THOUSAND_REPORTS = """
@@ -56,16 +56,16 @@ trainer = Trainer(task, ClientSpec(batch_size=1), lambda updates: None)
 trainer.train([start], [1.0], table, np.arange(2), at_round=0)      # what torch allocates once
 small = Trainer(task, ClientSpec(batch_size=1), lambda updates: None)
 before = peak()
-told = small.train([start], [1.0], table, np.arange(10_000), at_round=0)
-print(json.dumps({"users": told.users, "sizes": (peak() - before) / start.numel() / 4, "d": start.numel()}))
+cohort = small.train([start], [1.0], table, np.arange(10_000), at_round=0)
+print(json.dumps({"users": cohort.users, "sizes": (peak() - before) / start.numel() / 4, "d": start.numel()}))
 """
 
 
 def test_ten_thousand_reports_of_a_million_parameters_take_six_model_sizes() -> None:
-    found = outcome(TEN_THOUSAND_REPORTS)
-    assert found["users"] == 10_000
-    assert found["d"] >= 1_000_000
-    assert found["sizes"] <= 6
+    figures = outcome(TEN_THOUSAND_REPORTS)
+    assert figures["users"] == 10_000
+    assert figures["d"] >= 1_000_000
+    assert figures["sizes"] <= 6
 
 
 A_MILLION_USERS = """
@@ -120,10 +120,10 @@ print(json.dumps({{"first": peaks[0], "fifth": peaks[4], "last": peaks[-1], "dat
 
 
 def test_memory_is_flat_with_a_million_users_beyond_their_data() -> None:
-    found = outcome(A_MILLION_USERS.format(users=1_000_000, rounds=60))
-    assert found["rounds"] == 60
-    assert found["last"] - found["fifth"] < 64e6  # rounds add nothing but the ledger's caches
+    figures = outcome(A_MILLION_USERS.format(users=1_000_000, rounds=60))
+    assert figures["rounds"] == 60
+    assert figures["last"] - figures["fifth"] < 64e6  # rounds add nothing but the ledger's caches
     few = outcome(A_MILLION_USERS.format(users=10_000, rounds=5))
-    beyond = found["last"] - few["last"] - found["data"]
+    beyond = figures["last"] - few["last"] - figures["data"]
     # What the roster, the ledger's index and the selector know of a user: names, owners, places, hashes, last rounds.
     assert beyond / 1_000_000 < 300

@@ -77,7 +77,7 @@ def test_ids_may_be_strings(tmp_path: Path) -> None:
     ("columns", "says"),
     [
         ({"id": ["a"], "y": [[1]]}, "rename one of id, y"),
-        ({"user": ["a"]}, "no column beside"),
+        ({"user": ["a"]}, "no column but"),
         ({"user": ["a"], "y": [1]}, "not a list a user"),
         ({"user": ["a"], "y": [["text"]]}, "holds string"),
         ({"user": ["a"], "y": [[[1, 2], [3]]]}, "holds list"),

@@ -121,7 +121,7 @@ def test_in_one_process_every_line_parses(home: StateDirectory, tmp_path: Path) 
     assert_clean(done.stderr + api, secrets + secrets_of(home, run))
     rounds = {line["round"] for line in parsed(done.stderr) if line.get("run") == run and "round" in line}
     assert rounds == set(range(6))
-    asked = {line["message"].split(" in ")[0] for line in parsed(api) if line["logger"].endswith("measure")}
+    asked = {line["message"].split(" in ")[0] for line in parsed(api) if line["logger"].endswith("metrics")}
     assert "GET /v1/populations/{name}: 404" in asked
 
 

@@ -1,7 +1,7 @@
 """Which rows a user trains on, batch by batch.
 
-A pure function of (run seed, round, user): the same whichever node hosts the user, whoever else trains there, and
-whichever engine does it.
+A pure function of (run seed, round, user): the same whichever node hosts the user, whichever other users train there,
+and whichever engine trains them.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class Trainer:
         clip: clips the updates of a chunk.
         seed: of the order of batches (the run's public seed).
         device: where to train.
-        isolated: train every user alone, so that on a CPU a user's clipped update is the same bit for bit whoever else
-            trains; on a GPU it is as far as the GPU's own kernels are deterministic. The float64 sum still rounds:
+        isolated: train every user alone. On a CPU, a user's clipped update is then the same bit for bit whether other
+            users train or not; on a GPU, as far as its kernels are deterministic. The float64 sum still rounds:
             `fieldfare.privatise.Grid.charged_clip` charges for that.
 
     Raises:

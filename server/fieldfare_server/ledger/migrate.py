@@ -41,8 +41,8 @@ def known(revision: str) -> bool:
     return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
-def upgrade(database: Database) -> None:
-    """Upgrade the schema to this program's version in one transaction; a second process waits for the first."""
+def upgrade(database: Database, target: str = "head") -> None:
+    """Upgrade the schema to version `target` in one transaction; a second process waits for the first."""
     config = _config()
     with database.engine.connect() as connection:
         if database.path is not None:
@@ -51,7 +51,7 @@ def upgrade(database: Database) -> None:
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, target)
 
 
 def damage(connection: Connection) -> list[str]:

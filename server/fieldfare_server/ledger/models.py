@@ -82,10 +82,11 @@ populations = Table(
     Column("settled", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("created_by", String(200), nullable=False),
+    Column("leak", Double, nullable=False, server_default="0"),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
-"""`settled`: the composed loss of every finished run; runs under way are added from `runs`."""
+"""`settled`: the composed loss of every finished run; runs under way are added from `runs`. `leak`: D of the filter."""
 
 users = Table(
     "users",
@@ -119,6 +120,9 @@ runs = Table(
     Column("started_at", Double, nullable=False),
     Column("started_by", String(200), nullable=False),
     Column("ended_at", Double),
+    Column("price", Text),
+    Column("format", Integer, nullable=False, server_default="0"),
+    Column("strategy", String(64)),
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
     Index(
@@ -129,7 +133,8 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""`uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
+"""`format`: 0 for runs of the ledger's first version, without nonces. `strategy`: SHA-256 of the applied strategy.
+`uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(
     "leases",
@@ -164,7 +169,9 @@ rounds = Table(
     Column("reason", Text, nullable=False),
     Column("opened_at", Double, nullable=False),
     Column("closed_at", Double),
+    Column("nonce", String(32)),
     UniqueConstraint("run_seq", "index", "attempt"),
+    Index("uq_rounds_nonce", "nonce", unique=True),
     Index(
         "uq_rounds_committed_noise_row",
         "run_seq",

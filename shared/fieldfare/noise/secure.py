@@ -130,7 +130,7 @@ class SecureNoise:
             out: shape (n,), contiguous, float32 or float64, on any device.
             row: in [0, 2^62).
             offset: offset + n is at most 2^48.
-            stream: a name; each has a matrix of its own.
+            stream: a name; each name has its own matrix.
 
         Raises:
             BadInput: `out` is not such a vector, or row or offset is out of range.

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from fieldfare_server.evidence.recharge import recharge
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from fieldfare_server.cli.progress import local_grid, run_here
-from fieldfare_server.evidence.verify import verify
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -43,6 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
     for key in (tmp_path / "home").glob("*/noise.key"):
         key.chmod(0o600)
         (key.parent / "pending").mkdir(exist_ok=True)
+    Ledger.migrate(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
     monkeypatch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=lambda: 4e9))
     return StateDirectory.of(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
 
