@@ -39,8 +39,8 @@ that error, eta = 2^-51 (largest noise) / g, is about 2^-28. Over all n = d T re
 at most n eta^2: 1e-7 for a million parameters and 2 000 rounds. B z itself errs by some 2^-51 of the noise, which
 matters far less.
 
-**Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node: it
-depends on how many users train together, which is public there. Under `add_remove` every user trains alone.
+**Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node:
+it depends on how many users train together, which is public there. Under `add_remove` every user trains alone.
 """
 
 from __future__ import annotations
