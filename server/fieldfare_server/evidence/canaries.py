@@ -5,8 +5,9 @@ pattern. Half of the canaries are included, half are not. The attacker sees ever
 and scores each coordinate by its likelihood ratio: the strongest attack on this release.
 
 All three figures are lower bounds or estimates of the privacy loss, never a guarantee: a small figure does not show
-privacy, and a bound of 0 is no evidence of anything. They are compared with what the run has spent. Two are valid at the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023,
-Theorem 5.2 and its appendix). The Gaussian one is an estimate that is close for Gaussian mechanisms.
+privacy, and a bound of 0 is no evidence of anything. They are compared with what the run has spent. Two are valid at
+the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023, Theorem 5.2 and its appendix). The
+Gaussian one is an estimate that is close for Gaussian mechanisms, with a standard error.
 """
 
 from __future__ import annotations

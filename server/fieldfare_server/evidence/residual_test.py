@@ -3,11 +3,11 @@
 The run's plan is rebuilt in a real session under a fresh key, on replies of known sums (`known_sums`). What leaves the
 private step, less the known sum, is divided by the promised standard deviation (noise multiplier x joint clip bound,
 and what rounding adds to it), and whitened by the claimed covariance B B^T. With L L^T = B B^T, the entries of
-L^-1 residual are i.i.d. N(0, 1) if and only if the session applies a matrix with that covariance to fresh Gaussian noise
-of that scale. A wrong scale moves the mean square. A wrong correlation or a reused row moves the products between
-rounds, a shared source the products between coordinates, a wrong law the shape and the largest value. With 2**21 numbers
-an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a million. No user's data is
-touched.
+L^-1 residual are i.i.d. N(0, 1) if and only if the session applies a matrix with that covariance to fresh Gaussian
+noise of that scale. A wrong scale moves the mean square. A wrong correlation or a reused row moves the products between
+rounds, a shared source the products between coordinates, a wrong law the shape and the largest value. With 2**21
+numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a million. No user's
+data is touched.
 
 Not tested: what is charged for that noise (`verify` does), and how nodes train and clip.
 """

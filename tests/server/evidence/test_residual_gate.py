@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from fieldfare.clipping import AdaptiveQuantile
 from fieldfare.cost import cost_of
 from fieldfare.errors import LedgerError
 from fieldfare.mechanisms.registry import kinds
@@ -122,7 +123,7 @@ def test_the_cases_cover_every_pair() -> None:
         assert wanted <= seen, wanted - seen
 
 
-# -- builds that are broken on purpose -----------------------------------------------------------------------------------
+# -- builds that are broken on purpose ----------------------------------------------------------------------------------
 
 PLAIN = ("nu", "grid", "flat", 1, "zero_out")
 
@@ -143,8 +144,6 @@ def test_half_the_standard_deviation_is_seen(rounding: str, monkeypatch: pytest.
 
 def test_the_bound_of_an_update_in_the_place_of_the_joint_bound_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A count weight of 1 leaves .7075 of the noise."""
-    from fieldfare.clipping import AdaptiveQuantile
-
     monkeypatch.setattr(AdaptiveQuantile, "joint_bound", property(lambda spec: spec.bound))
     result = residual_of("nu", "grid", "adaptive-quantile", 1, "zero_out")
     assert result.scale == pytest.approx(0.5**0.5, rel=0.02)

@@ -245,7 +245,7 @@ def test_half_the_noise_is_seen_by_the_gaussian_estimate() -> None:
 
 def test_the_standard_error_is_the_spread_of_the_estimate() -> None:
     rng = np.random.default_rng(3)
-    samples = [rng.standard_normal((2, 2000)) + [[1.0], [0.0]] for _ in range(200)]
+    samples = [(rng.normal(1.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)) for _ in range(200)]
     found = np.array([gaussian_estimate(*sample, 1e-5) for sample in samples])
     assert found[:, 0].std() == pytest.approx(found[:, 1].mean(), rel=0.25)  # 5 standard errors of a spread from 200
 
