@@ -138,7 +138,7 @@ class ResidualTestResult(_Answer):
     message: str
     canaries: dict[str, float] | None = Field(
         default=None,
-        description="a simulated attack: lower bounds (0: no evidence), an estimate with its standard error, and what was spent",
+        description="a simulated attack: lower bounds (0: no evidence), an estimate and its error, what was spent",
     )
     at: datetime
 

@@ -123,7 +123,7 @@ def test_the_cases_cover_every_pair() -> None:
         assert wanted <= seen, wanted - seen
 
 
-# -- builds that are broken on purpose ----------------------------------------------------------------------------------
+# -- builds that are broken on purpose ---------------------------------------------------------------------------------
 
 PLAIN = ("nu", "grid", "flat", 1, "zero_out")
 
