@@ -64,6 +64,8 @@ def test_budget_counts_spent_and_reserved_and_names_what_would_fit(ledger: Ledge
     assert named == pytest.approx(left, rel=1e-5)
     assert gaussian(math.hypot(0.5, named)).epsilon(1e-6) <= 4.0
     assert gaussian(math.hypot(0.5, named * 1.001)).epsilon(1e-6) > 4.0
+    with pytest.raises(BudgetRefused):
+        start(ledger, named * (1 + 1e-5))
     start(ledger, named)
 
 
