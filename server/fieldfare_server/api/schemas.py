@@ -131,13 +131,14 @@ class Run(_Answer):
 
 
 class ResidualTestResult(_Answer):
-    """The newest residual test of a run's mechanism: does it add the noise that was charged?"""
+    """The newest residual test of a run's plan: does the code add the noise that is charged?"""
 
     passed: bool
     scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
     message: str
     canaries: dict[str, float] | None = Field(
-        default=None, description="empirical epsilons: lower bounds, no guarantee"
+        default=None,
+        description="a simulated attack: lower bounds (0: no evidence), an estimate and its error, what was spent",
     )
     at: datetime
 

@@ -14,6 +14,7 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.evidence.residual_test import run_residual_test
+from fieldfare_server.evidence.run_evidence import describe_canaries
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
@@ -146,23 +147,22 @@ def audit(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Test whether the run's mechanism adds the noise that was charged; the ledger stores the result.
+    """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
 
-    The residual test detects a 1 % error of scale, a wrong correlation, a lost state. Canary estimates are lower bounds
-    on epsilon. The test draws fresh noise under its own key: the run's noise stays secret.
+    The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test detects a
+    1 % error of scale, a wrong correlation, a lost state. It draws fresh noise under its own key: the run's noise stays
+    secret. Canaries are a simulated attack, whose figures are compared with what the run has spent.
     """
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            result = run_residual_test(opened, run, actor=actor())
+            result = run_residual_test(opened, run, actor=actor(), home=directory.root)
         if json_:
             print_json(result.model_dump(mode="json"))
         else:
             out.print(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
             if result.canaries is not None:
-                names = result.canaries.model_dump(mode="json")
-                print_table(
-                    "Canaries (lower bounds on epsilon, never a guarantee)", ("estimate", "value"), names.items()
-                )
+                figures = describe_canaries(result.canaries.model_dump())
+                print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)
         if not result.residual.passed:
             raise LedgerError(f"audit of run {run}", result.residual.message)

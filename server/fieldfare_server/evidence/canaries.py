@@ -4,14 +4,16 @@ A canary is a user with a private coordinate, who contributes the whole clip nor
 pattern. Half of the canaries are included, half are not. The attacker sees every released round, knows the mechanism,
 and scores each coordinate by its likelihood ratio: the strongest attack on this release.
 
-All three figures are LOWER BOUNDS or estimates of the privacy loss, never a guarantee: a small figure does not show
-privacy. Two are valid at the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023,
-Theorem 5.2 and its appendix). The Gaussian one is an estimate that is close for Gaussian mechanisms.
+All three figures are lower bounds or estimates of the privacy loss, never a guarantee: a small figure does not show
+privacy, and a bound of 0 is no evidence of anything. They are compared with what the run has spent. Two are valid at
+the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023, Theorem 5.2 and its appendix). The
+Gaussian one is an estimate that is close for Gaussian mechanisms, with a standard error.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,49 +24,83 @@ from scipy import linalg, stats
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.mechanisms import Mechanism
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import Participation
+from fieldfare.participation import Participation, adjacency_factor
+from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.views import RunView
 
 Float = NDArray[np.float64]
 
+CANARIES = 2000
+"""How many are included, and how many are not."""
+MOST_ROUNDS = 4096
+
 
 class CanaryEstimates(BaseModel):
-    """Empirical epsilons of one simulated attack; `claimed` is the accountant's, for comparison."""
+    """Empirical epsilons of one simulated attack; `spent` is what the ledger holds for it, for comparison."""
 
     model_config = ConfigDict(frozen=True)
 
     canaries: int
     delta: float
     confidence: float
-    claimed: float
+    spent: float
     gaussian_estimate: float
     """From the distance of the two score distributions: an estimate, not a bound."""
+    gaussian_standard_error: float
     clopper_pearson_lower_bound: float
+    """0: no evidence of any loss, which is no evidence of privacy."""
     one_run_lower_bound: float
+
+
+def attack_run(
+    ledger: Reader,
+    run: RunView,
+    mechanism: Mechanism,
+    participation: Participation,
+    noise_multiplier: float,
+    noise: SecureNoise,
+) -> CanaryEstimates | None:
+    """Attack a simulated release of the committed rounds, as the user who took part in the worst way really did.
+
+    Under `add_remove` who took part is the secret: the worst pattern that the plan allows takes its place, as in the
+    charge. None before the first commit, in a very long run (the filter needs the whole noising matrix), and where
+    sampling amplifies: a canary in chosen rounds is not sampled.
+    """
+    rounds = run.next_round
+    if not 0 < rounds <= MOST_ROUNDS or run.spent.sampled:
+        return None
+    patterns = ledger.participation_patterns(run.id) or densest_patterns(participation, rounds)
+    included, excluded = scores(
+        mechanism, noise, patterns, noise_multiplier, CANARIES, rounds, change=adjacency_factor(run.adjacency)
+    )
+    return estimates(included, excluded, run.spent_epsilon, run.delta)
 
 
 def scores(
     mechanism: Mechanism,
     noise: SecureNoise,
-    participation: Participation,
+    patterns: Sequence[tuple[int, ...]],
     noise_multiplier: float,
     canaries: int,
+    rounds: int,
     *,
     scale: float = 1.0,
+    change: float = 1.0,
 ) -> tuple[Float, Float]:
-    """Attack a simulated release of `mechanism`.
+    """Attack a simulated release of the first `rounds` rounds of `mechanism`.
 
     Args:
+        patterns: in which rounds a canary may take part; the worst of them is attacked.
         canaries: how many are included, and how many are not.
         scale: factor on the noise that is really added, to see what a faulty build would reveal.
+        change: by how many clip norms a canary moves each of its rounds: 2 under `replace_one`.
 
     Returns:
         Log-likelihood ratios (up to an affine map) of included and of excluded canaries, (canaries,) each.
     """
-    rounds = mechanism.rounds
-    patterns = densest_patterns(participation, rounds)
     worst = patterns[int(np.argmax(mechanism.pattern_norms(patterns, rounds)))]
     direction = np.zeros(rounds)
-    direction[list(worst)] = 1.0
+    direction[list(worst)] = change
     # A canary shifts Gaussian noise of covariance B B^T = R^T R by `direction`. The likelihood ratio is then the
     # matched filter of the whitened rounds, with weights (B B^T)^-1 direction; two triangular solves give them.
     upper = np.asarray(linalg.qr(mechanism.noising_matrix(rounds).T, mode="r")[0])[:rounds]
@@ -87,25 +123,36 @@ def densest_patterns(participation: Participation, rounds: int) -> list[tuple[in
 
 
 def estimates(
-    included: Float, excluded: Float, claimed: float, delta: float, confidence: float = 0.95
+    included: Float, excluded: Float, spent: float, delta: float, confidence: float = 0.95
 ) -> CanaryEstimates:
-    """All three empirical epsilons of one attack's scores; `claimed` is the accountant's epsilon at `delta`."""
+    """All three empirical epsilons of one attack's scores; `spent` is the accountant's epsilon at `delta`."""
+    estimate, error = gaussian_estimate(included, excluded, delta)
     return CanaryEstimates(
         canaries=included.size + excluded.size,
         delta=delta,
         confidence=confidence,
-        claimed=claimed,
-        gaussian_estimate=gaussian_estimate(included, excluded, delta),
+        spent=spent,
+        gaussian_estimate=estimate,
+        gaussian_standard_error=error,
         clopper_pearson_lower_bound=clopper_pearson(included, excluded, delta, confidence),
         one_run_lower_bound=one_run(included, excluded, delta, confidence),
     )
 
 
-def gaussian_estimate(included: Float, excluded: Float, delta: float) -> float:
-    """Epsilon of the Gaussian mechanism whose two score distributions are as far apart. Not a bound."""
+def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[float, float]:
+    """Epsilon of the Gaussian mechanism whose two score distributions are as far apart, and its standard error.
+
+    Not a bound: it is above the truth about half of the time. The distance d of two samples of n scores has the
+    variance 2 / n + d^2 / (4 n); the error of epsilon is half of what it moves between d - se and d + se.
+    """
     deviation = math.sqrt((float(np.var(included, ddof=1)) + float(np.var(excluded, ddof=1))) / 2)
     distance = max(0.0, float(np.mean(included) - np.mean(excluded)) / deviation)
-    return float(PrivacyLoss(mu_squared=distance**2).epsilon(delta)) if distance > 0 else 0.0
+    error = math.sqrt((2 + distance**2 / 4) / min(included.size, excluded.size))
+
+    def epsilon(mu: float) -> float:
+        return float(PrivacyLoss(mu_squared=mu**2).epsilon(delta)) if mu > 0 else 0.0
+
+    return epsilon(distance), (epsilon(distance + error) - epsilon(distance - error)) / 2
 
 
 def clopper_pearson(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:

@@ -1,49 +1,45 @@
-"""The residual test: does a mechanism add the noise that it claims? A gate for every build and for every run.
+"""The residual test: does a run's code add the noise that it charges? A gate for every build and for every run.
 
-The test runs the server's noise on known sums, subtracts the sums, and whitens the residual by the claimed covariance
-B B^T. With L L^T = B B^T, the entries of L^-1 (residual) / (sigma clip) are i.i.d. N(0, 1) if and only if the stream
-applies a matrix with that covariance to fresh Gaussian noise. A wrong scale moves the mean square. A wrong correlation
-or a reused row moves the products between rounds, a shared source the products between coordinates, a wrong law the
-shape. With 2**21 numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a
-million. No user's data is touched.
+The run's plan is rebuilt in a real session under a fresh key, on replies of known sums (`known_sums`). What leaves the
+private step, less the known sum, is divided by the promised standard deviation (noise multiplier x joint clip bound,
+and what rounding adds to it), and whitened by the claimed covariance B B^T. With L L^T = B B^T, the entries of
+L^-1 residual are i.i.d. N(0, 1) if and only if the session applies a matrix with that covariance to fresh Gaussian
+noise of that scale. A wrong scale moves the mean square. A wrong correlation or a reused row moves the products between
+rounds, a shared source the products between coordinates, a wrong law the shape and the largest value. With 2**21
+numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a million. No user's
+data is touched.
 
-The test drives a fresh stream in single precision. It does not execute the rest of a release: several queries' shares,
-and rounding to a grid.
+Not tested: what is charged for that noise (`verify` does), and how nodes train and clip.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
-from fieldfare.streams.base import Stream
-from fieldfare_server.evidence.canaries import CanaryEstimates, densest_patterns, estimates, scores
+from fieldfare_server.evidence.canaries import CanaryEstimates, attack_run, densest_patterns
+from fieldfare_server.evidence.known_sums import Releases, release_known_sums
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.files.matrix_cache import StrategyFiles
 from fieldfare_server.ledger import Ledger
 
 Float = NDArray[np.float64]
-Restore = Callable[[Mechanism, int, SecureNoise, Stream], Stream]
-"""(mechanism, numel, noise, the lost stream) -> the stream that replaces it."""
 
 NUMBERS = 2**21
 FALSE_ALARMS = 1e-6
 """The probability that an honest mechanism fails."""
 MOST_ROUNDS = 512
-CANARIES = 2000
-MOST_CANARY_ROUNDS = 4096
-"""A longer run gets no canaries: their filter needs the whole noising matrix."""
 
 _NEIGHBOURS = 4
 """How far apart coordinates are compared."""
@@ -71,6 +67,8 @@ class Residual(BaseModel):
     """The largest |z| of the product of coordinates 1 to 4 apart."""
     shape_p: float
     """Kolmogorov-Smirnov p-value against the normal law."""
+    tail_p: float
+    """p-value of the largest magnitude, on both sides: tails that are cut, or too heavy."""
     identity_error: float
     """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged."""
     sensitivity_excess: float
@@ -84,18 +82,22 @@ class Residual(BaseModel):
 
 
 class RunTest(BaseModel):
-    """The residual test of a run's mechanism, under a fresh key and without any user's data."""
+    """The residual test of a run's plan, under a fresh key and without any user's data."""
 
     model_config = ConfigDict(frozen=True)
 
     run: str
     residual: Residual
     canaries: CanaryEstimates | None
-    """Lower bounds and an estimate, never a guarantee; None without a noise multiplier, or in a very long run."""
+    """Lower bounds and an estimate, never a guarantee; None where `attack_run` has none."""
 
 
-def run_residual_test(ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS) -> RunTest:
-    """Test the mechanism of a run and record the result in the ledger.
+def run_residual_test(
+    ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS, home: Path | None = None
+) -> RunTest:
+    """Test a run's plan in a real session and record the result in the ledger.
+
+    home: the state directory, for the run's optimised strategy matrices (None: they are optimised again).
 
     Raises:
         BadInput: there is no such run, or another version wrote its plan.
@@ -104,15 +106,13 @@ def run_residual_test(ledger: Ledger, run_id: str, *, actor: str, numbers: int =
     facts = plan_facts(view)
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
-    noise = SecureNoise(secrets.token_bytes(32))
-    residual = whitened_residual(facts.mechanism, noise.derive("audit"), facts.participation, numbers=numbers)
-    canaries = None
-    sigma = facts.noise_multiplier
-    if sigma is not None and facts.mechanism.rounds <= MOST_CANARY_ROUNDS:
-        included, excluded = scores(facts.mechanism, noise.derive("canaries"), facts.participation, sigma, CANARIES)
-        mu = float(facts.mechanism.sensitivity(facts.participation)) / sigma
-        claimed = float(PrivacyLoss(mu_squared=mu**2).epsilon(view.delta))
-        canaries = estimates(included, excluded, claimed, view.delta)
+    cost = cost_of(facts.plan, None if home is None else StrategyFiles(home / "strategies"))
+    # What was charged decides, not what this version would calibrate.
+    sigma = facts.noise_multiplier or cost.noise_multiplier
+    rounds = min(cost.mechanism.rounds, MOST_ROUNDS)
+    releases = release_known_sums(facts.plan, sigma, rounds, numbers, home)
+    residual = whitened_residual(cost.mechanism, cost.participation, releases)
+    canaries = attack_run(ledger, view, cost.mechanism, cost.participation, sigma, SecureNoise(secrets.token_bytes(32)))
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})
     if canaries is not None:
         body["canaries"] = canaries.model_dump(mode="json")
@@ -120,32 +120,17 @@ def run_residual_test(ledger: Ledger, run_id: str, *, actor: str, numbers: int =
     return RunTest(run=run_id, residual=residual, canaries=canaries)
 
 
-def whitened_residual(
-    mechanism: Mechanism,
-    noise: SecureNoise,
-    participation: Participation,
-    *,
-    claimed: float = 1.0,
-    numbers: int = NUMBERS,
-    restore: Restore | None = None,
-) -> Residual:
-    """Test `mechanism`'s stream against its own matrices.
-
-    Args:
-        claimed: the claimed noise std, in units of multiplier times clip norm; anything but 1 must fail.
-        numbers: roughly how many noise values to test.
-        restore: replaces the stream halfway, as after a crash; default: a fresh stream that loads the old one's state.
-    """
-    rounds = min(mechanism.rounds, MOST_ROUNDS)
-    numel = max(64, -(-numbers // rounds))
-    released, known = _sample(mechanism, noise, rounds, numel, restore or _restore_by_state)
+def whitened_residual(mechanism: Mechanism, participation: Participation, releases: Releases) -> Residual:
+    """Judge what was released for known sums by the matrices of `mechanism`, round after round from the first."""
+    rounds, numel = releases.released.shape
     b = mechanism.noising_matrix(rounds)
-    white = linalg.solve_triangular(_factor(b), released - known, lower=True) / claimed
+    noise = (releases.released - releases.known) / releases.std
+    white = linalg.solve_triangular(_factor(b), noise, lower=True)
     square = float(np.mean(white**2))
     gram = white @ white.T
     lagged = [(white[:, k:] * white[:, :-k]).sum() / math.sqrt(rounds * (numel - k)) for k in range(1, _NEIGHBOURS + 1)]
-    # Bonferroni over every |z| that is compared with the limit: scale, mean, shape, rounds, pairs of rounds, lags.
-    tests = 3 + rounds + rounds * (rounds - 1) // 2 + _NEIGHBOURS
+    # Bonferroni over all that is tested: scale, mean, shape, tails, rounds, pairs of rounds, lags.
+    tests = 4 + rounds + rounds * (rounds - 1) // 2 + _NEIGHBOURS
     limit = float(stats.norm.isf(FALSE_ALARMS / 2 / tests))
     # Every n-th value is enough for the shape, and Kolmogorov-Smirnov sorts all that it is given.
     thinned = white.reshape(-1)[:: max(1, white.size // 200_000)]
@@ -161,6 +146,7 @@ def whitened_residual(
         rows_z=_largest(gram[np.triu_indices(rounds, 1)] / math.sqrt(numel)),
         coordinates_z=_largest(np.asarray(lagged)),
         shape_p=float(stats.kstest(thinned, "norm").pvalue),
+        tail_p=_tail_p(_largest(white), white.size),
         identity_error=_largest(b @ mechanism.strategy_matrix(rounds) - np.eye(rounds)),
         sensitivity_excess=_sensitivity_excess(mechanism, participation, rounds),
         resolution=resolution,
@@ -168,28 +154,14 @@ def whitened_residual(
         passed=True,
         message=f"the noise is what was claimed, to {resolution:.2%} of its scale",
     )
-    fault = _describe_fault(result)
+    fault = releases.fault or _describe_fault(result, FALSE_ALARMS / tests)
     return result.model_copy(update={"passed": False, "message": fault}) if fault else result
 
 
-def _sample(mechanism: Mechanism, noise: SecureNoise, rounds: int, numel: int, restore: Restore) -> tuple[Float, Float]:
-    """What a server releases for known sums, and those sums; (rounds, numel) each."""
-    stream = mechanism.stream(numel, noise)
-    ramp = torch.linspace(-1.0, 1.0, numel)
-    released, known = np.empty((rounds, numel)), np.empty((rounds, numel))
-    for t in range(rounds):
-        if t == rounds // 2 and t > 0:
-            stream = restore(mechanism, numel, noise, stream)
-        total = ramp * (1 + t % 3)
-        known[t] = total.double().numpy()
-        released[t] = stream.add_to(total.double()).numpy()
-    return released, known
-
-
-def _restore_by_state(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
-    fresh = mechanism.stream(numel, noise)
-    fresh.load_state_dict(lost.state_dict())
-    return fresh
+def _tail_p(largest: float, size: int) -> float:
+    """Two-sided p-value of the largest magnitude among `size` independent N(0, 1)."""
+    log_below = size * math.log1p(-2 * float(stats.norm.sf(largest))) if largest > 0 else -math.inf
+    return min(1.0, 2 * math.exp(log_below), -2 * math.expm1(log_below))
 
 
 def _factor(b: Float) -> Float:
@@ -221,8 +193,8 @@ def _sensitivity_excess(mechanism: Mechanism, participation: Participation, roun
     return worst / charged - 1
 
 
-def _describe_fault(result: Residual) -> str:
-    """The most telling fault in words, or ""."""
+def _describe_fault(result: Residual, unlikely: float) -> str:
+    """The most telling fault in words, or "". unlikely: a p-value below it fails."""
     if abs(result.scale_z) > result.limit:
         return f"the noise is {result.scale:.4f} times what was claimed (z = {result.scale_z:.1f})"
     if result.rows_z > result.limit:
@@ -235,8 +207,8 @@ def _describe_fault(result: Residual) -> str:
         return f"coordinates share noise (z = {result.coordinates_z:.1f})"
     if abs(result.mean_z) > result.limit:
         return f"the noise has a mean (z = {result.mean_z:.1f})"
-    if result.shape_p < FALSE_ALARMS:
-        return f"the noise is not Gaussian (p = {result.shape_p:.1e})"
+    if min(result.shape_p, result.tail_p) < unlikely:
+        return f"the noise is not Gaussian (p = {min(result.shape_p, result.tail_p):.1e})"
     if result.identity_error > _IDENTITY:
         return f"the noising matrix does not belong to the charged strategy (B C - I = {result.identity_error:.1e})"
     if result.sensitivity_excess > 1e-9:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -76,6 +77,27 @@ def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
 def format_time(seconds: float | None) -> str:
     """Seconds since 1970 as UTC; a dash for None."""
     return "—" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
+
+    Journals of earlier versions hold no standard error, and as `claimed` what the whole run planned to spend.
+    """
+    error = canaries.get("gaussian_standard_error")
+    against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries.get('claimed', 0):.3g}"
+    bounds = ("clopper_pearson_lower_bound", "Clopper-Pearson"), ("one_run_lower_bound", "one run")
+    return [
+        *(
+            (f"Lower bound on epsilon ({name})", f"{canaries[key]:.3g}" if canaries[key] > 0 else "no evidence")
+            for key, name in bounds
+        ),
+        (
+            "Estimate of epsilon (Gaussian), no bound",
+            f"{canaries['gaussian_estimate']:.3g}" + ("" if error is None else f", standard error {error:.2g}"),
+        ),
+        ("Epsilon in the ledger", against),
+    ]
 
 
 def to_json(evidence: RunEvidence) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
-from fieldfare_server.evidence.run_evidence import RunEvidence, format_time, gather, to_json
+from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.ledger.reads import Reader
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
@@ -138,14 +138,8 @@ def _checks(evidence: RunEvidence) -> Section:
     ]
     canaries = test.body.get("canaries") if test is not None else None
     if canaries:
-        rows.append(
-            (
-                "Canaries (lower bounds, no guarantee)",
-                f"epsilon at least {canaries['clopper_pearson_lower_bound']:.3g} (Clopper-Pearson), "
-                f"{canaries['one_run_lower_bound']:.3g} (one run), estimated {canaries['gaussian_estimate']:.3g}; "
-                f"claimed {canaries['claimed']:.3g}",
-            )
-        )
+        figures = "; ".join(f"{name}: {value}" for name, value in describe_canaries(canaries))
+        rows.append(("Canaries (lower bounds, no guarantee)", figures))
     return Section("Checks", tuple(rows))
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from sqlalchemy import Connection, or_, select
 
 from fieldfare.errors import BadInput
@@ -148,6 +149,20 @@ class Reader:
             if rows.hides_counts(connection, run.population_id):
                 return {}
             return rows.participation(connection, run.seq).histogram()
+
+    def participation_patterns(self, run_id: str) -> list[tuple[int, ...]]:
+        """The distinct sets of rounds of this run in which a user took part; [] under `add_remove`.
+
+        At most 10 000, those of the users who took part most often: a large run has as many patterns as users.
+        """
+        with self.read() as connection:
+            run = rows.run_row(connection, run_id)
+            if rows.hides_counts(connection, run.population_id):
+                return []
+            record = rows.participation(connection, run.seq)
+        counts = record.last_and_count(np.arange(record.room))[1]
+        busiest = np.argsort(-counts, kind="stable")[:10_000]
+        return [pattern for pattern in dict.fromkeys(record.patterns(busiest)) if pattern]
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""

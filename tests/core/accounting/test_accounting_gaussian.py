@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -59,6 +60,13 @@ def test_epsilon_attains_its_delta_to_twelve_digits(mu: float, delta: float) -> 
 @pytest.mark.parametrize("delta", [1e-12, 1e-10, 1e-5, 0.1, 0.9])
 def test_mu_is_the_largest_that_attains_its_delta(epsilon: float, delta: float) -> None:
     assert float(exact_delta(gaussian_mu(epsilon, delta), epsilon)) == pytest.approx(delta, rel=1e-11)
+
+
+def test_epsilon_is_an_upper_bound_to_the_last_bit() -> None:
+    """Where rounding decides, it decides for more epsilon."""
+    for mu, log_delta in itertools.product((0.01, 0.3, 0.7, 1.1, 2.9, 7.0), (-3.0, -7.7, -11.5, -20.1, -50.0)):
+        delta = math.exp(log_delta)
+        assert gaussian_log_delta(mu, gaussian_epsilon(mu, delta)) <= math.log(delta)
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,13 @@ def test_tiny_epsilon_stays_a_bound_in_bounded_time() -> None:
     assert tiny.delta(0.0) >= exact_single(1e-9, 1.0, 0.0)[0]
 
 
+def test_every_delta_counts_what_the_transform_may_be_wrong_by() -> None:
+    both = numerical.compositions(0.0, (SampledGaussian(0.01, 1.0, 10),))
+    assert both is not None
+    for composition in both:
+        assert composition.delta(1e3) >= 1e-12
+
+
 def test_a_delta_below_the_rounding_of_transforms_gets_no_amplification() -> None:
     sampled = loss(0.01, 1.0, 10)
     assert sampled.epsilon(1e-13) == sampled.without_amplification().epsilon(1e-13)

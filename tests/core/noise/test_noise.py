@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,6 +195,13 @@ def test_rows_streams_keys_and_sub_keys_are_unrelated() -> None:
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
             assert abs(float((draws[a].double() * draws[b].double()).mean())) * np.sqrt(n) < bound, (a, b)
+
+
+@pytest.mark.parametrize("source", ["aes-256-ctr", "philox-4x32-10"])
+def test_every_row_has_bits_of_its_own(source: Any) -> None:
+    noise = SecureNoise(bytes(32), source=source)
+    rows = torch.stack([noise.standard_normal(1000, row=row) for row in range(8)])
+    assert (torch.corrcoef(rows) - torch.eye(8)).abs().max() < 0.2  # 6 standard errors
 
 
 def test_a_view_from_a_row_is_the_same_matrix_further_down() -> None:

@@ -298,6 +298,11 @@ def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> Non
     shown = client.get("/v1/runs/run-1").json()["audit"]
     assert shown["passed"]
     assert shown["scale"] == result.residual.scale
-    assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["claimed"]
+    # One round of sixteen is committed, and the attack is compared with that, not with the plan.
+    assert shown["canaries"]["spent"] == ledger.run("run-1").spent_epsilon < ledger.run("run-1").planned_epsilon
+    assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["spent"]
+    assert abs(shown["canaries"]["gaussian_estimate"] - shown["canaries"]["spent"]) < (
+        5 * shown["canaries"]["gaussian_standard_error"]
+    )
     with pytest.raises(BadInput):
         run_residual_test(ledger, "none", actor="test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,17 @@ from fieldfare.mechanisms.registry import kinds
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation
 from fieldfare.streams.base import Stream, Take
-from fieldfare_server.evidence.canaries import clopper_pearson, estimates, gaussian_estimate, one_run, scores
+from fieldfare_server.evidence.canaries import (
+    clopper_pearson,
+    densest_patterns,
+    estimates,
+    gaussian_estimate,
+    one_run,
+    scores,
+)
+from fieldfare_server.evidence.known_sums import Releases
 from fieldfare_server.evidence.residual_test import Residual, whitened_residual
+from fieldfare_server.evidence.run_evidence import describe_canaries
 
 KEY = bytes(range(32))
 ROUNDS = 32
@@ -37,8 +47,25 @@ def made(kind: str) -> Mechanism:
     return mechanisms.build({"kind": kind, **FIELDS.get(kind, {})}, rounds=ROUNDS, participation=PARTICIPATION)
 
 
-def residual_of(mechanism: Mechanism, **options: Any) -> Residual:
-    return whitened_residual(mechanism, SecureNoise(KEY), PARTICIPATION, numbers=NUMBERS, **options)
+Restore = Callable[[Mechanism, int, SecureNoise, Stream], Stream]
+
+
+def restore_by_state(mechanism: Mechanism, numel: int, noise: SecureNoise, lost: Stream) -> Stream:
+    fresh = mechanism.stream(numel, noise)
+    fresh.load_state_dict(lost.state_dict())
+    return fresh
+
+
+def residual_of(mechanism: Mechanism, claimed: float = 1.0, restore: Restore = restore_by_state) -> Residual:
+    """The judgement on `mechanism`'s stream alone, replaced halfway; `claimed`: anything but 1 must fail."""
+    numel, noise = NUMBERS // ROUNDS, SecureNoise(KEY)
+    stream = mechanism.stream(numel, noise)
+    released = np.empty((ROUNDS, numel))
+    for t in range(ROUNDS):
+        if t == ROUNDS // 2:
+            stream = restore(mechanism, numel, noise, stream)
+        released[t] = stream.next().numpy()
+    return whitened_residual(mechanism, PARTICIPATION, Releases(released, np.zeros_like(released), claimed))
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -190,25 +217,37 @@ def test_a_sensitivity_that_is_too_small_fails() -> None:
     assert "exceeds the charged sensitivity" in residual_of(Faulty(made("nu"))).message
 
 
+def attack(mechanism: Mechanism, sigma: float, canaries: int, **options: Any) -> tuple[Any, Any]:
+    patterns = densest_patterns(PARTICIPATION, ROUNDS)
+    return scores(mechanism, SecureNoise(KEY), patterns, sigma, canaries, ROUNDS, **options)
+
+
 def test_canaries_see_what_the_accountant_says() -> None:
     """mu of the attack is sensitivity / sigma, as the strongest attack on a Gaussian release must be."""
     mechanism, sigma = made("nu"), 4.0
-    included, excluded = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 20_000)
+    included, excluded = attack(mechanism, sigma, 20_000)
     mu = float(mechanism.sensitivity(PARTICIPATION)) / sigma
     measured = (included.mean() - excluded.mean()) / np.sqrt((included.var() + excluded.var()) / 2)
     assert measured == pytest.approx(mu, abs=0.04)
     claimed = PrivacyLoss(mu_squared=mu**2).epsilon(1e-5)
     result = estimates(included, excluded, claimed, 1e-5)
     assert result.gaussian_estimate == pytest.approx(claimed, rel=0.1)
+    assert abs(result.gaussian_estimate - claimed) < 4 * result.gaussian_standard_error < 0.1 * claimed
     assert 0 < result.clopper_pearson_lower_bound <= claimed
     assert 0 < result.one_run_lower_bound <= claimed
 
 
 def test_half_the_noise_is_seen_by_the_gaussian_estimate() -> None:
     mechanism, sigma = made("independent"), 4.0
-    claimed = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 4000)
-    halved = scores(mechanism, SecureNoise(KEY), PARTICIPATION, sigma, 4000, scale=0.5)
-    assert gaussian_estimate(*halved, 1e-5) > 2 * gaussian_estimate(*claimed, 1e-5)
+    claimed, halved = (attack(mechanism, sigma, 4000, scale=scale) for scale in (1.0, 0.5))
+    assert gaussian_estimate(*halved, 1e-5)[0] > 2 * gaussian_estimate(*claimed, 1e-5)[0]
+
+
+def test_the_standard_error_is_the_spread_of_the_estimate() -> None:
+    rng = np.random.default_rng(3)
+    samples = [(rng.normal(1.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)) for _ in range(200)]
+    found = np.array([gaussian_estimate(*sample, 1e-5) for sample in samples])
+    assert found[:, 0].std() == pytest.approx(found[:, 1].mean(), rel=0.25)  # 5 standard errors of a spread from 200
 
 
 def test_bounds_hold_where_the_truth_is_known() -> None:
@@ -224,11 +263,20 @@ def test_bounds_hold_where_the_truth_is_known() -> None:
             assert 0.5 < bound(included, excluded, 1e-9, 0.999) <= truth
 
 
-def test_nothing_to_see_gives_nothing() -> None:
+def test_nothing_to_see_gives_nothing_and_says_so() -> None:
     rng = np.random.default_rng(1)
     included, excluded = rng.standard_normal((2, 2000))
+    figures = dict(describe_canaries(estimates(included, excluded, 0.5, 1e-5).model_dump()))
+    assert figures["Lower bound on epsilon (Clopper-Pearson)"] == "no evidence"
+    assert "standard error" in figures["Estimate of epsilon (Gaussian), no bound"]
+    assert figures["Epsilon in the ledger"] == "spent 0.5"
     assert clopper_pearson(included, excluded, 1e-5) == 0
     assert one_run(included, excluded, 1e-5) < 0.2
+
+
+def test_canaries_of_an_earlier_version_are_shown_as_what_they_are() -> None:
+    old = {"claimed": 4.0, "gaussian_estimate": 4.12, "clopper_pearson_lower_bound": 0.0, "one_run_lower_bound": 0.3}
+    assert [value for _, value in describe_canaries(old)] == ["no evidence", "0.3", "4.12", "planned 4"]
 
 
 def test_every_abstract_method_is_forwarded() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, budget, chain
 from support.ledgers import PLAN, commit, digest, gaussian, start
 
 
@@ -63,7 +64,24 @@ def test_budget_counts_spent_and_reserved_and_names_what_would_fit(ledger: Ledge
     assert named == pytest.approx(left, rel=1e-5)
     assert gaussian(math.hypot(0.5, named)).epsilon(1e-6) <= 4.0
     assert gaussian(math.hypot(0.5, named * 1.001)).epsilon(1e-6) > 4.0
+    with pytest.raises(BudgetRefused):
+        start(ledger, named * (1 + 1e-5))
     start(ledger, named)
+
+
+@pytest.mark.parametrize("epsilon", [math.nan, math.inf])
+def test_a_total_that_is_no_finite_number_is_refused(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrivacyLoss, "epsilon", lambda loss, delta: epsilon)
+    with pytest.raises(BudgetRefused):
+        budget.require("people", gaussian(0.1), gaussian(0.1), 4.0, 1e-6)
+
+
+def test_a_row_hash_continues_the_row_before() -> None:
+    names = ("id", "at", "actor", "action", "population", "run", "round", "event", "body")
+    row = {**dict.fromkeys(names, "same"), "previous": "00"}
+    assert chain.row_hash(row) != chain.row_hash({**row, "previous": "01"})
+    for name in names:
+        assert chain.row_hash(row) != chain.row_hash({**row, name: "another"})
 
 
 def test_charge_is_bounded_by_what_was_reserved_and_never_shrinks(ledger: Ledger) -> None:

@@ -14,7 +14,15 @@ export function drawNoise(parent, run, series) {
     pairs.push(["Signal to noise, estimated", number(Math.sqrt(Math.max(0, last.released_norm ** 2 - last.noise_norm ** 2)) / last.noise_norm, 2)]);
   }
   pairs.push(["Residual test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
-  if (run.audit?.canaries) pairs.push(["Canaries: ε at least", `${number(run.audit.canaries.clopper_pearson_lower_bound, 3)} of ${number(run.audit.canaries.claimed, 3)} claimed`]);
+  const canaries = run.audit?.canaries;
+  if (canaries) {
+    const bound = canaries.clopper_pearson_lower_bound;
+    const against = canaries.spent === undefined ? `${number(canaries.claimed, 3)} planned` : `${number(canaries.spent, 3)} spent`;
+    pairs.push(["Canaries: ε at least", bound > 0 ? `${number(bound, 3)} of ${against}` : `no evidence (${against})`]);
+    if (canaries.gaussian_standard_error !== undefined) {
+      pairs.push(["Canaries: ε estimated", `${number(canaries.gaussian_estimate, 3)} ± ${number(canaries.gaussian_standard_error, 2)} (standard error)`]);
+    }
+  }
   const figure = h("div", { class: "gap" });
   show(parent, facts(pairs), figure,
     h("p", { class: "hint" }, run.audit ? run.audit.message : ["Run ", h("code", {}, `fieldfare audit ${run.id}`), " to test the noise that this mechanism adds."]));

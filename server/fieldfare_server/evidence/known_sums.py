@@ -1,0 +1,263 @@
+"""Drive a plan's real session with replies of known sums, and keep what leaves the private step.
+
+The session is the one that trains: it reserves in a ledger, opens rounds, sums replies in an `Aggregate` that snaps
+them, privatises, steps, writes checkpoints, commits, and resumes halfway from the disk. Only three things differ from
+the run: a model of parameters without meaning in the place of the task's (the task's data may not be at hand, and its
+model may be huge), a throwaway ledger and key, and the replies. These are long vectors, clipped by the plan's clipping.
+
+**Where the noise is read.** What `RunningNoise.privatise` returns is the output of the private step: in float64, with
+every query and every count, before any post-processing. The optimizer runs too. What it receives must be that output,
+divided as the plan says, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare import clipping
+from fieldfare.plan import Plan
+from fieldfare.schema import Schema
+from fieldfare.task import Task, Users
+from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_server import optimizers
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.run.round import SAMPLED_COHORTS
+from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.selection import users_asked
+from fieldfare_server.run.session import Session
+
+Float = NDArray[np.float64]
+
+USERS = 3
+"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows."""
+_BUDGET = 1e9
+"""Epsilon of the throwaway population: room for any plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """What a session made of known sums."""
+
+    released: Float
+    """The outputs of the private step, shape (rounds, n): n = queries x d + counts."""
+    known: Float
+    """The snapped sums that went in, (rounds, n)."""
+    std: float
+    """The standard deviation of z that the plan promises, in the units of the sum."""
+    fault: str = ""
+    """What is wrong besides the noise, in words."""
+
+
+def release_known_sums(plan: Plan, noise_multiplier: float, rounds: int, numbers: int, home: Path | None) -> Releases:
+    """Run the first `rounds` rounds of `plan` on known replies, under a fresh key.
+
+    Args:
+        noise_multiplier: std of z in clip norms, as charged: what `Releases.std` is computed from.
+        numbers: roughly how many noise values to draw.
+        home: where the run's optimised strategy matrices are (None: they are optimised again).
+
+    Raises:
+        BadInput, LedgerError, CheckpointError: as the session does.
+    """
+    queries = optimizers.build(plan.server_optimizer).queries
+    numel = max(64, -(-numbers // (rounds * queries)))
+    table = json.loads(plan.to_json())
+    changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
+    plan = Plan.stored({**table, "run": {**table["run"], **changes}})
+    seen = _Seen()
+    with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
+        state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
+        _create_population(state, plan)
+        if home is not None and (home / "strategies").is_dir():
+            (Path(folder) / "strategies").symlink_to((home / "strategies").absolute())
+        session = Session.begin(state, plan, identity_is_stable=True, actor="audit")
+        halfway = rounds // 2
+        with session:
+            for _ in range(halfway):
+                _run_round(session, seen)
+        session = Session.resume(state, session.account.id, identity_is_stable=True, actor="audit")
+        with session:
+            for _ in range(rounds - halfway):
+                _run_round(session, seen)
+            std = _promised_std(session, noise_multiplier)
+            session.finish("stopped", "the residual test has what it needs")
+    return Releases(np.asarray(seen.noised), np.asarray(seen.known), std, seen.fault)
+
+
+def _create_population(state: StateDirectory, plan: Plan) -> None:
+    privacy = plan.privacy
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+        ledger.create_population(
+            privacy.population, _BUDGET, privacy.delta, adjacency=privacy.adjacency, simulated=True, actor="audit"
+        )
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What came out of each round, and what went in."""
+
+    known: list[Float] = field(default_factory=list)
+    noised: list[Float] = field(default_factory=list)
+    updates: list[torch.Tensor] = field(default_factory=list)
+    """What the optimizer received, float32."""
+    fault: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _SeenNoise(RunningNoise):
+    """The session's noise; copies what it returns."""
+
+    seen: list[Float] = field(default_factory=list)
+
+    def privatise(self, *arguments: Any, **named: Any) -> torch.Tensor:
+        noised = super().privatise(*arguments, **named)
+        self.seen.append(noised.double().numpy().copy())
+        return noised
+
+
+@dataclass(frozen=True)
+class _SeenOptimizer(ServerOptimizer):
+    """The session's optimizer; copies what it receives."""
+
+    inner: ServerOptimizer
+    seen: list[torch.Tensor]
+
+    @property
+    def queries(self) -> int:
+        return self.inner.queries
+
+    def init(self, params: torch.Tensor) -> State:
+        return self.inner.init(params)
+
+    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
+        return self.inner.points(state, params, info)
+
+    def step(
+        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
+    ) -> tuple[torch.Tensor, State]:
+        self.seen.append(update.clone())
+        return self.inner.step(state, params, update, info)
+
+
+def _run_round(session: Session, seen: _Seen) -> None:
+    """One round on a known reply of users who take part in this round only."""
+    rounds, plan = session.rounds, session.plan
+    index, noise = session.next_round, session.rounds.running_noise
+    if not isinstance(noise, _SeenNoise):
+        facts = {part.name: getattr(noise, part.name) for part in dataclasses.fields(noise)}
+        rounds.running_noise = _SeenNoise(**facts, seen=seen.noised)
+        rounds.optimizer = _SeenOptimizer(rounds.optimizer, seen.updates)
+    count = min(USERS, plan.run.cohort)
+    users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
+    opened = session.account.open_round(users)
+    spec, shares = plan.clipping.at(rounds.released.clip), rounds.points().shares
+    occasion = Occasion(session.account.id, opened.index, opened.attempt)
+    total = rounds.empty_sum(occasion, shares)
+    reply, known = _known_reply(session.schema, spec, shares, count, index, occasion)
+    if not total.add(reply.write(), count) or total.rejects:
+        seen.fault = seen.fault or f"an honest reply was refused or cut ({dict(total.rejects)})"
+    grid = total.grid
+    if grid is not None:
+        known = np.rint(known / grid.spacing) * grid.spacing
+    seen.known.append(known)
+    rounds.commit_round(opened, total, [users])
+    released = seen.noised[-1]
+    if grid is not None and not np.array_equal(released, np.rint(released / grid.spacing) * grid.spacing):
+        seen.fault = seen.fault or f"round {index} released numbers that are not on the grid"
+    expected = _post_processed(plan, spec, shares, released)
+    if not np.allclose(seen.updates[-1].numpy(), expected, rtol=1e-5, atol=1e-6 * float(np.abs(expected).max())):
+        seen.fault = seen.fault or f"round {index} gave the optimizer something else than the noised sum"
+
+
+def _known_reply(
+    schema: Schema, spec: clipping.ClippingSpec, shares: tuple[float, ...], count: int, index: int, occasion: Occasion
+) -> tuple[TrainReply, Float]:
+    """The reply of `count` users to round `index`, and what it adds to the sum before it is snapped, shape (n,)."""
+    ramp = torch.linspace(-1.0, 1.0, schema.numel)
+    sums, over = [], 0
+    for query in range(len(shares)):
+        # Users and queries differ, and the lengths are on both sides of the clip norm.
+        lengths = torch.arange(1.0, count + 1)[:, None] * spec.norm * (1 + index % 3) / 4
+        updates = (ramp.roll(query) / ramp.norm() * lengths).float()
+        over += clipping.count_over(updates, spec) if spec.counts else 0
+        clipping.clip_(updates, spec, schema.slices())
+        sums.append(updates.double().sum(0).float())
+    counts = (float(over),) * spec.counts
+    stacked = schema.stacked(len(shares))
+    weighted = [part.double().numpy() * math.sqrt(share) for part, share in zip(sums, shares, strict=True)]
+    known = np.concatenate([*weighted, np.asarray(counts) * spec.indicator_weight])
+    return TrainReply(occasion, stacked.arrays(torch.cat(sums)), count, counts), known
+
+
+def _post_processed(plan: Plan, spec: clipping.ClippingSpec, shares: tuple[float, ...], released: Float) -> Float:
+    """The mean update of each query, from the output of the private step."""
+    stacks = released[: released.size - spec.counts].reshape(len(shares), -1)
+    factors = np.asarray([share**-0.5 if share else 0.0 for share in shares])
+    mean: Float = (stacks * factors[:, None]).ravel() * plan.clipping.mean_scale(spec.norm) / plan.run.cohort
+    return mean
+
+
+def _promised_std(session: Session, noise_multiplier: float) -> float:
+    """noise_multiplier x what one user can change of the sum (`fieldfare.privatise`), from the plan and the grid alone.
+
+    It is computed here a second time, so that an error in the session's own figure shows.
+    """
+    plan, grid = session.plan, session.rounds.running_noise.privatiser.grid
+    spec = plan.clipping
+    bound = math.hypot(spec.bound, spec.indicator_weight * math.sqrt(spec.counts))
+    if grid is None:
+        return noise_multiplier * bound
+    users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else users_asked(plan.run.cohort, plan.run.over_selection)
+    numel = session.rounds.optimizer.queries * session.schema.numel + spec.counts
+    changed = bound * (1 + users * (2.0**-23 + users * 2.0**-52)) + grid.spacing * math.sqrt(numel)
+    std = noise_multiplier * changed
+    return math.ceil(std / grid.spacing) * grid.spacing if plan.privacy.rounding == "discrete" else std
+
+
+class Parameters(Task):
+    """`numel` parameters in three layers, all 0. There are no users' data, and there is nothing to score."""
+
+    name: ClassVar[str] = "parameters"
+    score_name: ClassVar[str] = "nothing"
+    held_out: ClassVar[str] = "Nothing is scored."
+
+    def __init__(self, numel: int) -> None:
+        self.numel = numel
+
+    def build_model(self) -> torch.nn.Module:
+        sizes = self.numel - self.numel // 3 - 5, self.numel // 3, 5
+        return torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(size)) for size in sizes])
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("nothing is trained")
+
+    def users(self) -> Users:
+        raise NotImplementedError("there are no users")
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {self.score_name: 0.0}
+
+
+PARAMETERS = "parameters_"
+
+
+def __getattr__(name: str) -> Callable[[], Parameters]:
+    """`parameters_N` for every N: plans name their task by module and attribute. Raises AttributeError."""
+    size = name.removeprefix(PARAMETERS)
+    if size == name or not size.isdecimal():
+        raise AttributeError(name)
+    return functools.partial(Parameters, int(size))
