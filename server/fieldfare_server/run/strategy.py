@@ -123,7 +123,9 @@ class FieldfareStrategy(Strategy):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
-        with logs.about(session.account.id):
+        run, schedule = session.account.id, session.account.schedule
+        stamp = None if schedule is None else schedule.latest
+        with logs.about(run, stamp=stamp):
             self.summary()
         try:
             while session.next_round < plan.run.rounds:
@@ -137,7 +139,7 @@ class FieldfareStrategy(Strategy):
                     session.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
-                with logs.about(session.account.id, session.next_round):
+                with logs.about(run, session.next_round, stamp):
                     self.run_round(grid)
                 self._require_finite_model()
                 self._require_answering_nodes()
