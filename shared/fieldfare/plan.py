@@ -66,11 +66,16 @@ class RunSpec(Table):
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
     min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")
-    min_available: int | None = Field(default=None, ge=1, description="users that must be connected; default cohort; not under add_remove")
+    min_available: int | None = Field(
+        default=None, ge=1, description="users to wait for; default cohort; not add_remove"
+    )
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
     round_seconds: float | None = Field(
-        default=None, gt=0, le=1e7, description="add_remove: rounds are released at multiples of this, counted from the start"
+        default=None,
+        gt=0,
+        le=1e7,
+        description="add_remove: rounds are released at multiples of this from the start",
     )
     evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")

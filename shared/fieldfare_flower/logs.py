@@ -73,7 +73,7 @@ def redacted(text: str) -> str:
 class TextFormatter(logging.Formatter):
     """For people."""
 
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (logging's name)
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         shown = datetime.fromtimestamp(_shown_time(record)).astimezone()
         return shown.strftime(datefmt or f"%Y-%m-%d %H:%M:%S,{shown.microsecond // 1000:03d}")
 
