@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,13 @@ def test_progress_and_logs(worlds: tuple[World, World]) -> None:
     assert [report.epsilon for report in full.told] == [report.epsilon for report in less.told]
     assert full.logged == less.logged
     assert full.logged, "a run says at least that it started"
+    if full.clock is not None:
+        times = [datetime.fromisoformat(json.loads(line)["time"]).timestamp() for line in full.logged]
+        with Ledger.open(full.home.ledger) as ledger:
+            start = ledger.run("run-1").started_at
+        # A line shows milliseconds; any look at the clock moves it on by one.
+        assert {round((time - start) % PERIOD, 6) for time in times} <= {round((times[0] - start) % PERIOD, 6)}
+        assert abs(times[0] - start) < 1e-3
 
 
 @pytest.mark.parametrize(
