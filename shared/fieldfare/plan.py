@@ -66,9 +66,17 @@ class RunSpec(Table):
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
     min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")
-    min_available: int | None = Field(default=None, ge=1, description="users that must be connected; default cohort")
+    min_available: int | None = Field(
+        default=None, ge=1, description="users to wait for; default cohort; not add_remove"
+    )
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
     round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
+    round_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e7,
+        description="add_remove: rounds are released at multiples of this from the start",
+    )
     evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
@@ -279,6 +287,35 @@ class Plan(Table):
         return self
 
     @model_validator(mode="after")
+    def _presence_decides_nothing(self, info: ValidationInfo) -> Self:
+        """Under `add_remove` how many users there are decides neither whether a round takes place nor when."""
+        run, seconds = self.run, self.run.round_seconds
+        if self.privacy.adjacency != "add_remove":
+            if seconds is not None:
+                raise BadInput(
+                    f"run.round_seconds = {seconds:g}",
+                    f"only adjacency 'add_remove' hides times; under {self.privacy.adjacency!r} they are public.",
+                    "leave it out",
+                )
+            return self
+        # Plans of earlier versions stay readable; the guarantee of their runs says what does not hold.
+        if run.min_available is not None and not (info.context or {}).get("stored"):
+            raise BadInput(
+                f"run.min_available = {run.min_available}",
+                "one user more or less would decide whether all others are summed or none, and adjacency 'add_remove' "
+                "charges the change of one user.",
+                "leave it out",
+            )
+        if seconds is not None and seconds <= 2 * run.round_timeout:
+            raise BadInput(
+                f"run.round_seconds = {seconds:g}",
+                f"a round may wait run.round_timeout = {run.round_timeout:g} s for updates and as long for new nodes. "
+                "A round that is late shows that it took long.",
+                f"{3 * run.round_timeout:g}, or a shorter round_timeout",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _optimizer_fits(self) -> Self:
         self.server_optimizer.check(self)
         return self
@@ -298,8 +335,12 @@ class Plan(Table):
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> Plan:
         """Validate a mapping. Raises `BadInput` naming key, value and nearest allowed value."""
+        return cls._validate(table, stored=False)
+
+    @classmethod
+    def _validate(cls, table: Mapping[str, Any], stored: bool) -> Plan:
         try:
-            return cls.model_validate(dict(table))
+            return cls.model_validate(dict(table), context={"stored": stored})
         except ValidationError as error:
             raise bad_input(error, "", cls) from None
 
@@ -319,7 +360,7 @@ class Plan(Table):
         # Plans from before `rounding` existed were run with floats.
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
             table = {**table, "privacy": {**privacy, "rounding": "none"}}
-        return cls.parse(table)
+        return cls._validate(table, stored=True)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
@@ -330,6 +371,8 @@ class Plan(Table):
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
+        if self.run.round_seconds is None:
+            del table["run"]["round_seconds"]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:

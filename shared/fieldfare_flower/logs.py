@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ OWN = ("fieldfare", "fieldfare_flower", "fieldfare_server", "fieldfare_client")
 _LEVELS = ("debug", "info", "warning", "error")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _context: ContextVar[tuple[str, int | None]] = ContextVar("fieldfare_log_context", default=("", None))
+_stamp: ContextVar[Callable[[float], float] | None] = ContextVar("fieldfare_log_stamp", default=None)
 
 _SECRETS = (
     (re.compile(r"(://[^:/@\s]*:)[^@\s]+@"), r"\1***@"),  # a password in a URL
@@ -43,13 +44,23 @@ _SECRETS = (
 
 
 @contextmanager
-def about(run: str, round: int | None = None) -> Iterator[None]:
-    """Mark the lines that this thread logs inside the block with `run` and `round`."""
-    token = _context.set((run, round))
+def about(run: str, round: int | None = None, stamp: Callable[[float], float] | None = None) -> Iterator[None]:
+    """Mark the lines that this thread logs inside the block with `run` and `round`.
+
+    stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around this one,
+    and without one the time itself. A run whose times are secret shows its scheduled times.
+    """
+    context, stamped = _context.set((run, round)), _stamp.set(stamp or _stamp.get())
     try:
         yield
     finally:
-        _context.reset(token)
+        _context.reset(context)
+        _stamp.reset(stamped)
+
+
+def _shown_time(record: logging.LogRecord) -> float:
+    stamp = _stamp.get()
+    return record.created if stamp is None else stamp(record.created)
 
 
 def redacted(text: str) -> str:
@@ -62,6 +73,10 @@ def redacted(text: str) -> str:
 class TextFormatter(logging.Formatter):
     """For people."""
 
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        shown = datetime.fromtimestamp(_shown_time(record)).astimezone()
+        return shown.strftime(datefmt or f"%Y-%m-%d %H:%M:%S,{shown.microsecond // 1000:03d}")
+
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
 
@@ -72,7 +87,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         run, round_ = _context.get()
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(_shown_time(record), UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": redacted(record.getMessage()),

@@ -28,7 +28,7 @@ def create(
     delta: Annotated[float, typer.Option(help="of the limit; below 1 / number of users")],
     adjacency: Annotated[Adjacency, typer.Option(help="how two neighbouring data sets differ")] = "zero_out",
     unit: Annotated[str, typer.Option(help="what a user is, for the page and reports")] = "user",
-    simulated: Annotated[bool, typer.Option(help="not people: runs with a fixed noise seed are accepted")] = False,
+    simulated: Annotated[bool, typer.Option(help="not people: a fixed noise seed or no schedule is accepted")] = False,
 ) -> Answer:
     """Give a population of users a budget. Creates the ledger if it does not exist."""
     made = opened.create_population(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation import Adjacency
+from fieldfare.plan import Plan
 from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger.models import SEEDED
@@ -67,10 +68,34 @@ FLOATING_POINT: dict[Rounding, str] = {
 }
 
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
-    "zero_out": ("Who was available and asked, and how many replies were counted or refused: public by adjacency.",),
-    "replace_one": ("How many users there are, and how many replies were counted or refused: public by adjacency.",),
-    "add_remove": (),
+    "zero_out": (
+        "Who was available and asked, and how many replies were counted or refused: public by adjacency.",
+        "What it tells that a user answered at all, or in time. The promise is about what users sent, given who "
+        "answered.",
+    ),
+    "replace_one": (
+        "How many users there are, and how many replies were counted or refused: public by adjacency.",
+        "What it tells that a user answered at all, or in time. The promise is about what users sent, given who "
+        "answered.",
+    ),
+    "add_remove": (
+        "A node that fails, or answers too late, because of one of its users: the replies of its other users are then "
+        "missing too. So they are where a node hosts more than 20 million users or its reply is too large to send.",
+    ),
 }
+
+FIRST_ANSWERS = (
+    "How fast a user answers, which may depend on the user's data: more users are asked than are needed, and the first "
+    "answers count."
+)
+UNSCHEDULED = "How long rounds took, which tells how many users they had: the plan names no run.round_seconds."
+SCHEDULED = (
+    "That a round was late: it was then released at a later one of its scheduled times. How late it was is not shown."
+)
+THRESHOLD = (
+    "The presence of one user where it decided whether a round had users at all: the plan names run.min_available, "
+    "which newer versions refuse."
+)
 
 _GENERATORS = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
 
@@ -169,4 +194,14 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     if run.trust_node_ids:
         lines.append("Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
+    if facts is not None:
+        lines += _left_out_of_the_round(facts.plan)
     return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding])
+
+
+def _left_out_of_the_round(plan: Plan) -> list[str]:
+    """What the way in which this plan's rounds begin and end may tell."""
+    if plan.privacy.adjacency != "add_remove":
+        return [FIRST_ANSWERS] if plan.run.over_selection > 1 else []
+    threshold = [THRESHOLD] if plan.run.min_available is not None else []
+    return [*threshold, UNSCHEDULED if plan.run.round_seconds is None else SCHEDULED]

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, update
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server.ledger import leases, models
 from fieldfare_server.ledger.journal import Entry, Journal
+from fieldfare_server.ledger.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ class RunFacts:
     adjacency: str
     delta: float
     salt: bytes
+    schedule: Schedule | None
+    """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
 
     @property
     def hides_presence(self) -> bool:
@@ -52,7 +55,7 @@ class Hold:
     """Writes for one run that succeed only while `token` is that of its lease."""
 
     def __init__(self, journal: Journal, run: RunFacts, token: int, seconds: float) -> None:
-        self.database, self.run = journal.database, run
+        self.database, self.run, self.clock = journal.database, run, journal.clock
         self.seconds = seconds
         """How long this coordinator may be silent."""
         self._journal, self._token = journal, token
@@ -62,7 +65,10 @@ class Hold:
         """One durable transaction that also renews the lease. Raises `LedgerError` if the run was taken over."""
 
         def fenced(connection: Connection, entry: Entry) -> T:
+            # The lease is renewed at the real time, which no view shows.
             leases.renew(connection, self.run.seq, self.run.id, self._token, entry.now)
+            if self.run.schedule is not None:
+                entry.now = self.run.schedule.latest(entry.now)
             return work(connection, entry)
 
         result = self._journal.write(fenced)

@@ -19,11 +19,12 @@ from fieldfare.errors import LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import leases, models, rounds
 from fieldfare_server.ledger.hold import Hold, RunFacts
-from fieldfare_server.ledger.journal import Entry, Journal, clean
+from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.registration import Registration
 from fieldfare_server.ledger.rounds import OpenRound
 from fieldfare_server.ledger.rows import participation, run_row
 from fieldfare_server.ledger.runs import settle
+from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.states import EndState, Request
 
 
@@ -54,6 +55,7 @@ class RunHandle:
             adjacency=population.adjacency,
             delta=population.delta,
             salt=population.salt,
+            schedule=Schedule.of(run),
         )
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
@@ -73,7 +75,19 @@ class RunHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._over:
-            self.hand_back("" if error is None else f"{type(error).__name__}: {error}")
+            text = "" if error is None else type(error).__name__
+            # The text of an error may count users.
+            self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """When the rounds of this run may be opened and released; None: at any time."""
+        return self._run.schedule
+
+    @property
+    def clock(self) -> Clock:
+        """Seconds since 1970, by which the schedule is kept."""
+        return self._hold.clock
 
     @property
     def planned(self) -> PrivacyLoss:

@@ -17,6 +17,7 @@ from fieldfare_server.ledger import budget, leases, models
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
 from fieldfare_server.ledger.rows import population_name, population_row, run_row
+from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
 RESIDUAL_TEST = "run.audit"
@@ -62,8 +63,8 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
 
     Raises:
         BudgetRefused: spent + reserved + planned exceeds the budget.
-        BadInput: an unknown or closed population, another adjacency, a taken id, a key that another run has used, or a
-            fixed seed on real people.
+        BadInput: an unknown or closed population, another adjacency, a taken id, a key that another run has used, a
+            fixed seed on real people, or, under `add_remove` on real people, a plan without `run.round_seconds`.
     """
     adjacency = _adjacency(run.plan_json)
     if not is_name(run.id) or len(run.id) > 40:
@@ -84,6 +85,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
     def work(connection: Connection, entry: Entry) -> int:
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
+        _require_schedule(population, run)
         _require_unused(connection, run)
         budget.require(
             run.population, _committed(connection, population), run.planned, population.epsilon, population.delta
@@ -115,6 +117,7 @@ def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> 
 
     def work(connection: Connection, entry: Entry) -> None:
         row = run_row(connection, run_id)
+        entry.now = scheduled(row, entry.now)
         if row.state not in ACTIVE:
             raise BadInput(f"request to run {run_id}", f"it has ended: {row.state}.")
         if row.request == "stop" and wish != "stop":
@@ -146,7 +149,9 @@ def record_residual_test(journal: Journal, run_id: str, result: Mapping[str, Any
     """Record the result of a residual test. Raises `BadInput` if there is no such run, ValueError on NaN."""
 
     def work(connection: Connection, entry: Entry) -> None:
-        population = population_name(connection, run_row(connection, run_id).population_id)
+        row = run_row(connection, run_id)
+        entry.now = scheduled(row, entry.now)
+        population = population_name(connection, row.population_id)
         entry.append(RESIDUAL_TEST, actor, result, population=population, run=run_id)
 
     journal.write(work)
@@ -166,6 +171,21 @@ def _require_open(population: Row[Any], run: NewRun, adjacency: object) -> None:
             f"privacy.adjacency = {adjacency!r}",
             f"the budget of population {population.name!r} is for {population.adjacency!r}.",
             repr(population.adjacency),
+        )
+
+
+def _require_schedule(population: Row[Any], run: NewRun) -> None:
+    """Refuse to show when rounds of real people under `add_remove` end: the time that they take counts those people."""
+    if population.adjacency != "add_remove" or population.simulated:
+        return
+    table = json.loads(run.plan_json).get("run")
+    if not isinstance(table, dict) or table.get("round_seconds") is None:
+        timeout = table.get("round_timeout", 600.0) if isinstance(table, dict) else 600.0
+        raise BadInput(
+            "run.round_seconds",
+            f"population {population.name!r} is of real people under 'add_remove', and the time that a round takes "
+            "tells how many of them took part: a plan must name the seconds between two releases.",
+            f"round_seconds = {3 * timeout:g}",
         )
 
 

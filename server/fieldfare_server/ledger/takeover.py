@@ -11,6 +11,7 @@ from fieldfare.errors import LedgerError
 from fieldfare_server.ledger import leases, models
 from fieldfare_server.ledger.journal import Entry, Journal, clean
 from fieldfare_server.ledger.rows import population_name, run_row
+from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER
 
 
@@ -60,6 +61,7 @@ def _try_take(
         if (lease.token, lease.beat) != (seen.token, seen.beat):
             return None
         token = leases.take(connection, run.seq, clean(holder, 300), lease_seconds, entry.now)
+        entry.now = scheduled(run, entry.now)
         values = {"state": STATE_AFTER[run.request], "message": ""}
         connection.execute(update(models.runs).where(models.runs.c.seq == run.seq).values(values))
         body = {"token": token, "next_round": run.next_round}

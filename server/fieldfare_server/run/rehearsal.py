@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
+from fieldfare_server.ledger.journal import Clock
+from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.states import EndState, Request
 
 Statistics = dict[str, float | str | None]
@@ -23,6 +26,10 @@ class Account(Protocol):
 
     id: str
 
+    @property
+    def schedule(self) -> Schedule | None: ...
+    @property
+    def clock(self) -> Clock: ...
     @property
     def users(self) -> int: ...
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]: ...
@@ -58,6 +65,8 @@ class Rehearsal:
     """
 
     id = "rehearsal"
+    schedule = None
+    clock = staticmethod(time.time)
 
     def __init__(self) -> None:
         self._next_round = 0

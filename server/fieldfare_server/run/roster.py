@@ -29,22 +29,24 @@ class Roster:
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._asked: set[int] = set()
+        self._claims: list[tuple[int, NDArray[np.uint64]]] = []
+        """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
         self._available: Users | None = None
         self.refused: Counter[str] = Counter()
         """Replies and claims that were not accepted, by reason."""
 
-    def refresh(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
-        """Ask new nodes for their users. Users of nodes that are offline stay known but are not available.
+    def ask_new_nodes(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
+        """Ask nodes that are new for their users, who become available once they are registered.
 
-        `tick` is called while waiting: a node that is slow to answer must not cost the run its lease.
+        Users of nodes that are offline stay known but are not available. `tick` is called while waiting: a node that is
+        slow to answer must not cost the run its lease.
         """
         online = set(grid.get_node_ids())
         if online != self._online:
             self._online, self._available = online, None
         new_nodes = sorted(self._online - self._asked)
         queries = [Message(write_users_query(self._run_id), node, QUERY_USERS) for node in new_nodes]
-        claims: list[tuple[int, NDArray[np.uint64]]] = []
         for reply in receive_replies(grid, queries, timeout, tick) if queries else ():
             if reply.has_error():
                 self.refused["error reply"] += 1
@@ -55,9 +57,20 @@ class Roster:
                 self.refused[error.reason] += 1
                 continue
             self._asked.add(reply.metadata.src_node_id)
-            claims.append((reply.metadata.src_node_id, names))
-        # Registered once per refresh, even when no node is new: under `add_remove` every registration leaves a row in
-        # the journal, and the number of rows must not tell how many users there are.
+            self._claims.append((reply.metadata.src_node_id, names))
+
+    @property
+    def nodes_answered(self) -> int:
+        """How many nodes have said which users they host."""
+        return len(self._asked)
+
+    def register(self) -> None:
+        """Register the users of all nodes that answered since the last call.
+
+        Under `add_remove` every call leaves one row in the journal, also where no node is new. There, call it as often,
+        and at the same times, whoever is present.
+        """
+        claims, self._claims = self._claims, []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
         indices = self._register_users(all_names)
         for node, names in claims:

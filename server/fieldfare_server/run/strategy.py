@@ -26,6 +26,7 @@ from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import require_simulated
+from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.replies import receive_replies
 from fieldfare_server.run.selection import Users
 from fieldfare_server.run.session import Session
@@ -60,6 +61,7 @@ class RoundReport:
 class Attempt:
     """One attempt at one round, from its opening in the ledger to its commit or void."""
 
+    grid: Grid
     opened: OpenRound
     cohort: Users
     """Users selected, as indices, shape (n,)."""
@@ -85,6 +87,10 @@ class FieldfareStrategy(Strategy):
         self._on_round = on_round
         self._voids = 0
         """Consecutive void attempts at the next round, in this process."""
+        schedule = session.account.schedule
+        self._pace = None if schedule is None else Pace(schedule, session.account.clock)
+        self._at_scheduled_time = False
+        """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
         self._attempt: Attempt | None = None
         """Between Flower's `configure_train` and `aggregate_train`; `start` passes the attempt itself."""
 
@@ -117,7 +123,9 @@ class FieldfareStrategy(Strategy):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
-        with logs.about(session.account.id):
+        run, schedule = session.account.id, session.account.schedule
+        stamp = None if schedule is None else schedule.latest
+        with logs.about(run, stamp=stamp):
             self.summary()
         try:
             while session.next_round < plan.run.rounds:
@@ -127,10 +135,11 @@ class FieldfareStrategy(Strategy):
                     session.finish("stopped", "stopped on request")
                     return Result(arrays=self._model_record())
                 if request == "pause":
+                    self._at_scheduled_time = False
                     session.heartbeat()
                     time.sleep(PAUSE_POLL)
                     continue
-                with logs.about(session.account.id, session.next_round):
+                with logs.about(run, session.next_round, stamp):
                     self.run_round(grid)
                 self._require_finite_model()
                 self._require_answering_nodes()
@@ -149,7 +158,7 @@ class FieldfareStrategy(Strategy):
     def run_round(self, grid: Grid) -> bool:
         """One attempt at the next round; returns whether it was committed."""
         # Select the cohort, open the round in the ledger, and address the nodes that host the cohort.
-        attempt = self._open_attempt(self._select_cohort(grid))
+        attempt = self._open_attempt(grid, self._select_cohort(grid))
         faults.point("strategy.sent")
         # Send, and sum each reply as it arrives.
         timeout = self.session.plan.run.round_timeout
@@ -164,7 +173,7 @@ class FieldfareStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Select the cohort, open the round in the ledger, and address the nodes that host the cohort."""
-        self._attempt = self._open_attempt(self._select_cohort(grid))
+        self._attempt = self._open_attempt(grid, self._select_cohort(grid))
         return self._attempt.messages
 
     def aggregate_train(
@@ -196,12 +205,15 @@ class FieldfareStrategy(Strategy):
     def _select_cohort(self, grid: Grid) -> Users:
         """Wait, up to the round's timeout, for enough users to make a round worth opening; then select."""
         session, plan, cohorts = self.session, self.session.plan, self.session.cohorts
+        if self._counts_are_secret:
+            return self._sample_cohort(grid)
         needed = plan.run.min_available
         if needed is None:
             needed = 1 if plan.samples else plan.run.cohort
         deadline = time.monotonic() + plan.run.round_timeout
         while True:
-            cohorts.roster.refresh(grid, plan.run.round_timeout, session.heartbeat)
+            cohorts.roster.ask_new_nodes(grid, plan.run.round_timeout, session.heartbeat)
+            cohorts.roster.register()
             available = cohorts.roster.available()
             enough = available.size >= needed
             cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
@@ -211,7 +223,43 @@ class FieldfareStrategy(Strategy):
             session.heartbeat()
             time.sleep(NODE_POLL)
 
-    def _open_attempt(self, cohort: Users) -> Attempt:
+    def _sample_cohort(self, grid: Grid) -> Users:
+        """Sample the users that are there. How many there are decides nothing: not whether, when or how often.
+
+        Under a schedule the coordinator looks for nodes until the scheduled time comes, and opens the round then.
+        Without one (a simulated population) it waits, at most the round's timeout, for the first node.
+        """
+        session, cohorts = self.session, self.session.cohorts
+        if not self._at_scheduled_time:
+            self._wait_for_scheduled_time(grid)
+        self._at_scheduled_time = False
+        cohorts.roster.register()
+        cohort = cohorts.select(session.next_round, cohorts.roster.available())
+        faults.point("strategy.selected")
+        return cohort
+
+    def _wait_for_scheduled_time(self, grid: Grid) -> None:
+        """Ask new nodes for their users; with a schedule, until the next scheduled time, and return then."""
+        session, roster = self.session, self.session.cohorts.roster
+        timeout = session.plan.run.round_timeout
+        deadline = time.monotonic() + timeout
+
+        def ask(left: float) -> None:
+            session.heartbeat()
+            if left > 2 * NODE_POLL:
+                roster.ask_new_nodes(grid, min(timeout, left / 2), session.heartbeat)
+
+        roster.ask_new_nodes(grid, timeout, session.heartbeat)
+        if self._pace is not None:
+            self._pace.wait(ask)
+            self._at_scheduled_time = True
+            return
+        while not roster.nodes_answered and (left := deadline - time.monotonic()) > 0:
+            session.heartbeat()
+            time.sleep(min(NODE_POLL, left))
+            roster.ask_new_nodes(grid, timeout, session.heartbeat)
+
+    def _open_attempt(self, grid: Grid, cohort: Users) -> Attempt:
         """Open the round, durably, before anything of it is sent; then write one message for each node."""
         session, plan, rounds = self.session, self.session.plan, self.session.rounds
         opened = session.account.open_round(cohort)
@@ -232,7 +280,7 @@ class FieldfareStrategy(Strategy):
             group = f"{session.account.id}/{opened.index}"
             messages.append(Message(content, node, TRAIN, ttl=plan.run.round_timeout + 60.0, group_id=group))
             asked[node] = users
-        return Attempt(opened, cohort, asked, messages, rounds.empty_sum(occasion, shares))
+        return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, shares))
 
     def _sum_replies(self, attempt: Attempt, replies: Iterable[Message]) -> list[Users]:
         """Sum the replies as they arrive; returns the users that the sum includes, one array for each node."""
@@ -267,6 +315,9 @@ class FieldfareStrategy(Strategy):
             count = "too few" if self._counts_are_secret else total.users
             log.warning("round %d void: %s reports", attempt.opened.index, count)
             return False
+        if self._pace is not None:
+            # The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came.
+            self._wait_for_scheduled_time(attempt.grid)
         session.rounds.commit_round(attempt.opened, total, reported)
         self._voids = 0
         self._on_round(self._report_round(attempt))

@@ -12,15 +12,18 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from flwr.app import Message
 from typer.testing import CliRunner
 
 from fieldfare_client.app import app as client_app
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_flower import logs
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.events import encode
@@ -29,6 +32,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
+from support.clock import FakeClock
 from support.federation import USERS, plan
 
 ROUNDS = 4
@@ -36,20 +40,27 @@ COUNTS = {"users", "cohort_size", "participants", "participant_count", "hashes",
 """Names under which the ledger keeps what must not be seen."""
 RELEASED = {"score", "released_norm"}
 """Computed from the privatised model alone, and therefore different where the models are."""
-VARYING = {"hash", "previous", "head", "checkpoint", "at"}
-"""Blinded digests, and the clock."""
+DIGESTS = {"hash", "previous", "head", "checkpoint"}
+"""Blinded."""
+START, PERIOD, A_USER = 1.7e9, 60.0, 0.121
+"""When scheduled runs start, their `round_seconds`, and how long a node trains one user."""
 HIDDEN = "not shown under add_remove"
 
 
 class Devices(LocalGrid):
     """One user a device, so that a device that is not there is a user that is not there."""
 
-    def __init__(self, missing: int) -> None:
+    def __init__(self, missing: int, clock: FakeClock | None = None) -> None:
         super().__init__(client_app, USERS, {"task": "support.federation:TinyTask"})
-        self._missing = missing
+        self._missing, self._clock = missing, clock
 
     def get_node_ids(self) -> Iterable[int]:
         return list(super().get_node_ids())[self._missing :]
+
+    def answer(self, message: Message) -> Message:
+        if self._clock is not None:
+            self._clock.pass_seconds(A_USER)
+        return super().answer(message)
 
 
 @dataclass
@@ -57,6 +68,7 @@ class World:
     home: StateDirectory
     told: list[RoundReport]
     logged: list[str]
+    clock: FakeClock | None
     actual: list[int]
     """How many took part in each round, from the tables."""
 
@@ -66,10 +78,11 @@ MECHANISMS = {
     # epsilons are composed numerically.
     "gaussian": {"kind": "nu", "nu": 0.1},
     "amplified": {"kind": "independent"},
+    "scheduled": {"kind": "independent"},
 }
 
 
-def world(root: Path, url: str, missing: int, mechanism: dict[str, Any]) -> World:
+def world(root: Path, url: str, missing: int, mechanism: dict[str, Any], clock: FakeClock | None = None) -> World:
     home = StateDirectory(root, url, lease_patience=5.0)
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
@@ -81,24 +94,34 @@ def world(root: Path, url: str, missing: int, mechanism: dict[str, Any]) -> Worl
         run__cohort=USERS // 2,
         run__rounds=ROUNDS,
         run__min_reports=None,
+        **({} if clock is None else {"run__round_seconds": PERIOD}),
     )
     told: list[RoundReport] = []
     logged: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    handler.setFormatter(logs.JsonFormatter())
+
+    def emit(record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if clock is not None:
+            record.created = clock.now
+            line = handler.format(record)  # with its time
+        logged.append(line)
+
+    handler.emit = emit  # type: ignore[method-assign]
     logger = logging.getLogger("fieldfare")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     try:
         with Session.begin(home, described, True, run_id="run-1") as session:
-            FieldfareStrategy(session, told.append).start(Devices(missing))
+            FieldfareStrategy(session, told.append).start(Devices(missing, clock))
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
     with Ledger.open(home.ledger) as ledger, ledger.database.read() as connection:
         rows = connection.exec_driver_sql('SELECT participants FROM rounds ORDER BY "index"').scalars().all()
-    return World(home, told, logged, [int(n) for n in rows])
+    return World(home, told, logged, clock, [int(n) for n in rows])
 
 
 @pytest.fixture(
@@ -106,6 +129,7 @@ def world(root: Path, url: str, missing: int, mechanism: dict[str, Any]) -> Worl
     params=[
         "gaussian-sqlite",
         "amplified-sqlite",
+        "scheduled-sqlite",
         pytest.param("amplified-postgresql", marks=pytest.mark.postgres),
     ],
 )
@@ -116,7 +140,12 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     def make(name: str, missing: int) -> World:
         sqlite = f"sqlite:///{root / name}.sqlite3"
         url = sqlite if store == "sqlite" else request.getfixturevalue("postgres").new_database()
-        return world(root / name, url, missing, MECHANISMS[charged])
+        if charged != "scheduled":
+            return world(root / name, url, missing, MECHANISMS[charged])
+        clock = FakeClock(START)
+        with pytest.MonkeyPatch.context() as patch:
+            clock.install(patch)
+            return world(root / name, url, missing, MECHANISMS[charged], clock)
 
     return make("all", 0), make("one-less", 1)
 
@@ -132,13 +161,14 @@ def clients(worlds: tuple[World, World]) -> Iterator[list[TestClient]]:
         client.__exit__(None, None, None)
 
 
-def same(value: Any) -> Any:
-    """`value` without what may differ: released figures, digests and times."""
+def same(value: Any, times: bool = False) -> Any:
+    """`value` without what may differ: released figures, digests and, unless `times` are public, times."""
     if isinstance(value, dict):
-        return {k: same(v) for k, v in value.items() if k not in RELEASED | VARYING and not k.endswith("_at")}
+        kept = {k: v for k, v in value.items() if k not in RELEASED | DIGESTS}
+        return {k: same(v, times) for k, v in kept.items() if times or (k != "at" and not k.endswith("_at"))}
     if isinstance(value, str):
         return re.sub(r"\b[0-9a-f]{16,64}\b", "DIGEST", value)
-    return [same(item) for item in value] if isinstance(value, list | tuple) else value
+    return [same(item, times) for item in value] if isinstance(value, list | tuple) else value
 
 
 def names(value: Any) -> set[str]:
@@ -149,11 +179,12 @@ def names(value: Any) -> set[str]:
     return set().union(*(names(item) for item in value)) if isinstance(value, list | tuple) else set()
 
 
-def plain(text: str) -> str:
-    """Text without times, digests, paths and fractions: whole numbers, which counts are, stay."""
-    text = re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|\+00:00| UTC)?", "TIME", text)
+def plain(text: str, times: bool = False) -> str:
+    """Text without digests, paths, fractions and, unless `times` are public, times: whole numbers, as counts, stay."""
+    if not times:
+        text = re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|\+00:00| UTC)?", "TIME", text)
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "DIGEST", text)
-    return re.sub(r"-?\d+\.\d+(e[-+]?\d+)?", "REAL", text)
+    return re.sub(r"(?<!\d)(?<!\d:)-?\d+\.\d+(e[-+]?\d+)?", "REAL", text)
 
 
 def test_the_worlds_differ_in_what_is_hidden(worlds: tuple[World, World]) -> None:
@@ -201,9 +232,13 @@ def test_no_endpoint_is_forgotten(clients: list[TestClient]) -> None:
 
 
 @pytest.mark.parametrize("path", GETS)
-def test_what_an_endpoint_says_does_not_depend_on_who_is_there(clients: list[TestClient], path: str) -> None:
+def test_what_an_endpoint_says_does_not_depend_on_who_is_there(
+    clients: list[TestClient], worlds: tuple[World, World], path: str
+) -> None:
     full, less = (client.get(path).json() for client in clients)
-    assert same(full) == same(less)
+    # The check of the chain is made now, by the clock of this test.
+    times = worlds[0].clock is not None and path != "/v1/audit/verification"
+    assert same(full, times) == same(less, times)
     assert not names(full) & COUNTS
     if path not in ("/v1/runs/run-1", "/v1/runs/run-1/report"):  # these show the plan, and its cohort is a constant
         assert not names(full) & {"reports", "cohort", "rejects"}
@@ -218,9 +253,12 @@ def test_the_run_says_its_planned_cohort_and_no_other(clients: list[TestClient])
 
 
 @pytest.mark.parametrize("kind", ["json", "markdown", "html"])
-def test_the_report_says_that_it_does_not_say(clients: list[TestClient], kind: str) -> None:
+def test_the_report_says_that_it_does_not_say(
+    clients: list[TestClient], worlds: tuple[World, World], kind: str
+) -> None:
     full, less = (client.get(f"/v1/runs/run-1/report?format={kind}").text for client in clients)
-    assert plain(full) == plain(less)
+    times = worlds[0].clock is not None
+    assert plain(full, times) == plain(less, times)
     if kind == "json":
         said = json.loads(full)["participation"]
         assert (said["realised_most"], said["realised_users_by_rounds"]) == (None, None)
@@ -243,6 +281,8 @@ def test_the_exported_log_and_the_chain(clients: list[TestClient], worlds: tuple
     # As many rows, of the same kinds, in the same order: also registrations happen at moments that tell nothing.
     assert [row["event"] for row in full] == [row["event"] for row in less]
     assert [row["event"] for row in full].count("users.register") == ROUNDS
+    times = worlds[0].clock is not None
+    assert same(full, times) == same(less, times)
     for row in full:
         assert not set(row["details"]) & (COUNTS | {"cohort", "reports", "rejects"})
     for one in worlds:
@@ -257,7 +297,8 @@ def test_events(clients: list[TestClient], worlds: tuple[World, World]) -> None:
     for one in worlds:
         with Ledger.open(one.home.ledger) as ledger:
             seen.append([encode(row).decode() for row in Answers(ledger).events(0, 1000)])
-    assert [plain(event) for event in seen[0]] == [plain(event) for event in seen[1]]
+    times = worlds[0].clock is not None
+    assert [plain(event, times) for event in seen[0]] == [plain(event, times) for event in seen[1]]
     for event in seen[0]:
         data = json.loads(event.split("data: ")[1])
         assert set(data) == {"id", "at", "event", "population", "run", "round"}
@@ -269,6 +310,13 @@ def test_progress_and_logs(worlds: tuple[World, World]) -> None:
     assert [report.epsilon for report in full.told] == [report.epsilon for report in less.told]
     assert full.logged == less.logged
     assert full.logged, "a run says at least that it started"
+    if full.clock is not None:
+        times = [datetime.fromisoformat(json.loads(line)["time"]).timestamp() for line in full.logged]
+        with Ledger.open(full.home.ledger) as ledger:
+            start = ledger.run("run-1").started_at
+        # A line shows milliseconds; any look at the clock moves it on by one.
+        assert {round((time - start) % PERIOD, 6) for time in times} <= {round((times[0] - start) % PERIOD, 6)}
+        assert abs(times[0] - start) < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_views_are_json_and_name_no_user_or_key(ledger: Ledger) -> None:
 
 
 def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> None:
-    ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", actor="officer")
+    ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", simulated=True, actor="officer")
     run = start(ledger, population="hidden", plan_json="{}")
     run.register_users(np.arange(7, dtype=np.uint64))
     run.void_round(run.open_round([1, 2, 3]), "2 reports, 3 needed", reports=2, rejects={"nan": 1})

@@ -1,0 +1,33 @@
+"""Wait for a run's scheduled times (`ledger.schedule`): under `add_remove` nothing happens at another time.
+
+A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows in no time
+that is stored, and in no time at which a row appears, as long as the answers are in before the next scheduled time. A
+round that is late waits for the one after: that it was late is visible, and how late it was is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fieldfare_server.ledger.schedule import Schedule
+
+LONGEST_WAIT = 1.0
+"""Seconds between two heartbeats while waiting."""
+
+
+class Pace:
+    """The scheduled times of one run as its coordinator keeps them."""
+
+    def __init__(
+        self, schedule: Schedule, clock: Callable[[], float], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """clock: seconds since 1970."""
+        self._schedule, self._clock, self._sleep = schedule, clock, sleep
+
+    def wait(self, tick: Callable[[float], None]) -> None:
+        """Return at the first scheduled time after now. tick: called meanwhile, with the seconds that are left."""
+        due = self._schedule.following(self._clock())
+        while (left := due - self._clock()) > 0:
+            tick(left)
+            self._sleep(max(0.0, min(due - self._clock(), LONGEST_WAIT)))

@@ -1,0 +1,31 @@
+"""A clock that tests set: it stands for the ledger's clock and for the sleep of a run's pace."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run import strategy
+from fieldfare_server.run.pace import Pace
+
+
+class FakeClock:
+    """Seconds since 1970. Every look at it takes a moment, as work does between two looks."""
+
+    def __init__(self, start: float, look: float = 1e-3) -> None:
+        self.now, self._look = start, look
+
+    def __call__(self) -> float:
+        self.now += self._look
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass: a node trains, a coordinator sleeps."""
+        self.now += seconds
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Let every ledger that is opened from now on, and the pace of every run, go by this clock."""
+        patch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=self))
+        patch.setattr(strategy, "Pace", functools.partial(Pace, sleep=self.pass_seconds))
