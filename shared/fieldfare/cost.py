@@ -16,6 +16,10 @@ from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
 
 
+CHARGE_FORMAT = 1
+"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more."""
@@ -81,13 +85,20 @@ class Cost:
         }
 
 
-def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+def cost_of(
+    plan: Plan, cache: MutableMapping[str, bytes] | None = None, *, charge_format: int = CHARGE_FORMAT
+) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
-    cache: as for `mechanisms.build`.
+    Args:
+        cache: as for `mechanisms.build`.
+        charge_format: the rule by which the run was begun. It decides the noise of a plan with an `epsilon`, so a run
+            is resumed and verified by its own.
     """
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
+    if charge_format == 0:
+        mechanism = mechanism.first_charge()
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     if discrete:
