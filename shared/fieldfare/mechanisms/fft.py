@@ -94,7 +94,8 @@ class FftMechanism(MatrixMechanism):
 
     Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
     participation, over the whole horizon where the evenly spaced pattern is allowed and attains the module's bound, and
-    over fewer rounds where the bound of `factorization/released.py` is attained; otherwise it is an upper bound. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    over fewer rounds where the bound of `factorization/released.py` is attained; otherwise it is an upper bound. zCDP
+    with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(self, rounds: int, ones: int, engine: Engine = "replay") -> None:

@@ -226,9 +226,15 @@ class OnlineTree(_Tree):
         n = self._released(rounds)
         patterns = None if self.all_nodes else in_step_patterns(participation, n)
         if patterns is not None:
-            return Sensitivity(float(self.pattern_norms(patterns, n).max()), "exact", "every pattern of the fixed order")
+            return Sensitivity(
+                float(self.pattern_norms(patterns, n).max()), "exact", "every pattern of the fixed order"
+            )
         whole = tree_sensitivity(participation, n, read_only=False)
-        worst = None if self.all_nodes else self._released_numbers.worst(*participation.separation_and_count(self.rounds), n)
+        worst = (
+            None
+            if self.all_nodes
+            else self._released_numbers.worst(*participation.separation_and_count(self.rounds), n)
+        )
         if worst is None or worst[0] >= whole**2:
             return whole
         exact = worst[1] and isinstance(participation, Single | MinSeparation | Poisson)
@@ -244,7 +250,7 @@ class OnlineTree(_Tree):
         sizes = np.array([len(pattern) for pattern in patterns], dtype=np.int64)
         for size in np.unique(sizes[sizes > 0]):
             same = np.flatnonzero(sizes == size)
-            rows = np.array([patterns[i] for i in same], dtype=np.int64)
+            rows = np.array([patterns[int(i)] for i in same], dtype=np.int64)
             squares[same] = self._released_numbers.pattern_squares(rows, n)
         return np.minimum(np.sqrt(squares), whole)
 

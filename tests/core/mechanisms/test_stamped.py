@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
-from fieldfare.factorization.toeplitz import inverse
 from fieldfare.factorization.released import released_gram
+from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms.stamped import Stamped, stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
 from fieldfare.noise import SecureNoise

@@ -171,7 +171,9 @@ def test_a_batch_used_twice_in_four_rounds() -> None:
     """Order [0, 1, 2, 1]: batch 1 is in rounds 1 and 3 of the whole tree."""
     patterns = [(0,), (1, 3), (2,)]
     assert node_norms(patterns, 4, read_only=False).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
-    assert build("online", 4, "all").pattern_norms(patterns).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
+    assert build("online", 4, "all").pattern_norms(patterns).max() ** 2 == pytest.approx(
+        row("tree_order_sens2"), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("n", [16, 64])
@@ -348,7 +350,9 @@ def test_where_its_program_would_take_minutes_the_online_tree_is_charged_for_all
     assert (everything, everything.bound) == (pytest.approx(np.linalg.norm(matrix.sum(axis=1)), rel=1e-10), "exact")
 
 
-@pytest.mark.parametrize(("released", "old", "new"), [(128, 26.0, 21.6293778), (300, 68.0, 62.7601730), (512, 110, 110)])
+@pytest.mark.parametrize(
+    ("released", "old", "new"), [(128, 26.0, 21.6293778), (300, 68.0, 62.7601730), (512, 110, 110)]
+)
 def test_the_full_tree_after_part_of_its_rounds_is_charged_for_them(released: int, old: float, new: float) -> None:
     full, setting = build("full", 512), MinSeparation(80, 6)
     value = full.sensitivity(setting, released)
