@@ -86,6 +86,7 @@ def _print_cost(cost: Cost) -> None:
         ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
         ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
         ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
+        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
         ("rounding", fields["rounding"]),
         ("of mu^2, for float64's resolution", f"{cost.resolution:.3g}" if cost.resolution else "-"),
         ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
