@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, zcdp_epsilon
 from fieldfare.accounting.realised import RealisedCharge
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
+
+CHARGE_FORMAT = 1
+"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not."""
+
+_TRIES = 30
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,8 @@ class Cost:
     participation: Participation
     noise_multiplier: float
     loss: PrivacyLoss
+    resolution: float = 0.0
+    """The part of mu^2 that is charged for the resolution of floats (`Privatiser.resolution`), from round 0 on."""
 
     @property
     def sensitivity(self) -> float:
@@ -37,8 +45,12 @@ class Cost:
         return self.loss.epsilon(self.plan.privacy.delta)
 
     def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """The charge for `loss`, that of Gaussian noise: discrete noise is known by zCDP alone."""
-        return loss.as_concentrated() if self.plan.privacy.rounding == "discrete" else loss
+        """The charge for `loss`, that of real-valued Gaussian noise: discrete noise is known by zCDP alone, and floats
+        add their resolution.
+        """
+        if self.plan.privacy.rounding == "discrete":
+            return loss.as_concentrated()
+        return loss + PrivacyLoss(self.resolution)
 
     def realised(self) -> RealisedCharge:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
@@ -70,6 +82,7 @@ class Cost:
             "delta": delta,
             "adjacency": self.plan.privacy.adjacency,
             "rounding": self.plan.privacy.rounding,
+            "resolution_mu_squared": self.resolution,
             "amplified_by_sampling": amplified,
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
@@ -81,17 +94,64 @@ class Cost:
         }
 
 
-def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+def cost_of(
+    plan: Plan,
+    cache: MutableMapping[str, bytes] | None = None,
+    *,
+    charge_format: int = CHARGE_FORMAT,
+    resolution: float = 0.0,
+) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
-    cache: as for `mechanisms.build`.
+    Args:
+        cache: as for `mechanisms.build`.
+        charge_format: the rule by which the run was begun. It decides the noise of a plan with an `epsilon`, so a run
+            is resumed and verified by its own.
+        resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
+            a plan does not know: see `with_resolution`.
     """
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
+    if charge_format == 0:
+        mechanism = mechanism.first_charge()
+    if plan.privacy.rounding == "discrete":
+        _require_discrete(plan, mechanism, participation)
+    return _calibrated(plan, mechanism, participation, resolution)
+
+
+def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
+    """`cost` with the charge for the resolution of floats, for sums of `numel` numbers.
+
+    Args:
+        clip: the L2 norm by which one user moves the sum.
+        users: most users that one reply sums.
+
+    Raises:
+        BadInput: no grid serves such sums, or their resolution alone costs the plan's epsilon.
+    """
+    norms = cost.mechanism.row_norms()
+    for _ in range(_TRIES):
+        setting = (cost.plan.privacy.rounding, cost.noise_multiplier, clip, numel, users, float(norms.max()))
+        needed = Privatiser.of(*setting).resolution(numel, norms)
+        if needed <= cost.resolution:
+            return cost
+        # More noise is a little coarser: some room saves most of the rounds.
+        room = needed if cost.plan.privacy.epsilon is None else needed * (1 + 2.0**-10)
+        try:
+            cost = _calibrated(cost.plan, cost.mechanism, cost.participation, room)
+        except BudgetRefused:
+            break
+    raise BadInput(
+        f"privacy.epsilon = {cost.plan.privacy.epsilon} for {numel} parameters",
+        f"the resolution of float64 noise alone costs mu^2 = {needed:.3g} of it.",
+        "a larger epsilon, or a smaller model",
+    )
+
+
+def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, resolution: float) -> Cost:
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
-    if discrete:
-        _require_discrete(plan, mechanism, participation)
+    extra = PrivacyLoss(resolution)
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
@@ -101,10 +161,12 @@ def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             adjacency=privacy.adjacency,
+            already=extra,
             concentrated=discrete,
         )
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
-    return Cost(plan, mechanism, participation, sigma, loss.as_concentrated() if discrete else loss)
+    cost = Cost(plan, mechanism, participation, sigma, loss, resolution)
+    return replace(cost, loss=cost.charged(loss))
 
 
 def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:

@@ -38,6 +38,9 @@ from fieldfare.registry import Table, bad_input
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 """The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
+RESOLUTION = "charged_resolution"
+"""The key of a run's stored plan with the mu^2 that is charged for the resolution of floats."""
+
 
 class PrivacySpec(Table):
     """`[privacy]`: whose budget, and how much of it. Exactly one of `epsilon` and `noise_multiplier`."""
@@ -355,7 +358,11 @@ class Plan(Table):
 
     @classmethod
     def stored(cls, table: Mapping[str, Any]) -> Plan:
-        """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`."""
+        """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
+
+        What `run_json` adds is left out.
+        """
+        table = {key: value for key, value in table.items() if key != RESOLUTION}
         privacy = table.get("privacy")
         # Plans from before `rounding` existed were run with floats.
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
@@ -373,6 +380,16 @@ class Plan(Table):
             del table["privacy"]["rounding"]
         if self.run.round_seconds is None:
             del table["run"]["round_seconds"]
+        return json.dumps(table, sort_keys=True, separators=(",", ":"))
+
+    def run_json(self, resolution: float) -> str:
+        """`to_json` as a ledger stores it with a run, which is charged mu^2 = `resolution` for its model's size.
+
+        The plan does not know the model; with this number the charge can be computed again from the ledger alone.
+        """
+        if not resolution:
+            return self.to_json()
+        table = {**json.loads(self.to_json()), RESOLUTION: resolution}
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:

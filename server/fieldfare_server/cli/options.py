@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
+AcceptDeltaOption = Annotated[
+    bool,
+    typer.Option("--accept-delta", help="accept a delta of 1/users or more, or a sampling rate far from the cohort"),
+]
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="where runs and the SQLite ledger live [FIELDFARE_HOME, else ./runs]")
 ]

@@ -9,11 +9,14 @@ import typer
 
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.task import load_task
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
+from fieldfare_server.run.pricing import price_with_model
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -43,7 +46,7 @@ def plan(
     """
     with refusals(json_):
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = cost_of(read_plan(path))
+        cost = _cost(read_plan(path))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             print_json(cost.to_json() | ({"forecast": prediction.to_json()} if prediction is not None else {}))
@@ -51,6 +54,15 @@ def plan(
         _print_cost(cost)
         if prediction is not None:
             _print_forecast(prediction)
+
+
+def _cost(plan: Plan) -> Cost:
+    """With the size of the task's model, where the task is installed here."""
+    try:
+        load_task(plan.run.task)
+    except BadInput:
+        return cost_of(plan)
+    return price_with_model(plan)
 
 
 def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
@@ -74,7 +86,9 @@ def _print_cost(cost: Cost) -> None:
         ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
         ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
         ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
+        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
         ("rounding", fields["rounding"]),
+        ("of mu^2, for float64's resolution", f"{cost.resolution:.3g}" if cost.resolution else "-"),
         ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
         ("epsilon", f"{cost.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
     ]

@@ -11,12 +11,14 @@ import typer
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.progress import print_warnings
 from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.planning.population_size import check_population_size
 
 
 def run(
@@ -31,6 +33,7 @@ def run(
             "--create-population", help="create the plan's population with the plan's budget if it is missing"
         ),
     ] = False,
+    accept_delta: AcceptDeltaOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="do not wait for the end")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -49,6 +52,7 @@ def run(
             if plan.availability is not None:
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task
+            _check_users(directory, plan, accept_delta)
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)
         run_id = resume or new_run_id()
@@ -69,6 +73,14 @@ def run(
             print_json({"run": run_id, "followed": not detach})
         else:
             out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
+
+
+def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
+    """Where the population's users are known from earlier runs, and their number is no secret."""
+    with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
+        known = [view for view in ledger.populations() if view.name == plan.privacy.population]
+    if known and known[0].users and known[0].adjacency != "add_remove":
+        print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
 
 
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:

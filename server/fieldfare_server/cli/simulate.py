@@ -10,7 +10,7 @@ import typer
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
@@ -30,6 +30,7 @@ def simulate(
         Path | None,
         typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),
     ] = None,
+    accept_delta: AcceptDeltaOption = False,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -46,20 +47,22 @@ def simulate(
         directory = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
-                read_plan(path)
+                require_users(read_plan(path), accept_delta=accept_delta)
             run_id = resume or new_run_id()
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:
-            session = _begin(directory, read_plan(path)) if path else Session.resume(directory, resume, True)
+            session = (
+                _begin(directory, read_plan(path), accept_delta) if path else Session.resume(directory, resume, True)
+            )
             run_id = session.account.id
             with live_export(directory.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
         _print_run(directory, run_id, json_)
 
 
-def _begin(directory: StateDirectory, plan: Plan) -> Session:
-    require_users(plan)
+def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool) -> Session:
+    require_users(plan, accept_delta=accept_delta)
     return Session.begin(directory, plan, identity_is_stable=True)
 
 

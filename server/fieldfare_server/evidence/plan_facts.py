@@ -11,7 +11,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, Single, adjacency_factor
-from fieldfare.plan import Plan
+from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server.ledger.views import RunView
 
 
@@ -38,16 +38,19 @@ def plan_facts(run: RunView) -> PlanFacts | None:
     """The facts of a run; None when this version cannot read the run's plan."""
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
-        return _facts(json.dumps(run.plan, sort_keys=True, separators=(",", ":")), run.planned)
+        return _facts(json.dumps(run.plan, sort_keys=True, separators=(",", ":")), run.planned, run.format)
     except (FieldfareError, ValueError, TypeError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
-    plan = Plan.stored(json.loads(plan_json))
+def _facts(plan_json: str, planned: PrivacyLoss, format: int) -> PlanFacts:
+    table = json.loads(plan_json)
+    plan = Plan.stored(table)
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    if format == 0:
+        mechanism = mechanism.first_charge()
     unadjusted = mechanism.sensitivity(participation)
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(unadjusted)
     separation, most = participation.separation_and_count(plan.run.rounds)
@@ -58,19 +61,22 @@ def _facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
         sensitivity=sensitivity,
         bound=unadjusted.bound,
         how=unadjusted.how,
-        noise_multiplier=_noise_multiplier(planned, mechanism, sensitivity),
+        noise_multiplier=_noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0))),
         separation=separation,
         max_participations=most,
     )
 
 
-def _noise_multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float) -> float | None:
+def _noise_multiplier(
+    planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float, resolution: float
+) -> float | None:
     """The noise multiplier that the ledger's charge implies.
 
-    The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2.
+    The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2 + resolution.
     """
     if planned.sampled:
         # A sampled event records sigma divided by the norm of C's longest column.
         multipliers = {event.noise_multiplier for event in planned.sampled}
         return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
-    return sensitivity / math.sqrt(2 * planned.rho) if planned.rho > 0 else None
+    of_noise = 2 * planned.rho - resolution
+    return sensitivity / math.sqrt(of_noise) if of_noise > 0 else None

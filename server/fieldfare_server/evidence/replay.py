@@ -132,7 +132,9 @@ class Replay:
             "message": "",
         }
         started = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
-        self.runs[row["run"]] = Run({**body, **start, **started, "state": "running", "request": None}, plan)
+        self.runs[row["run"]] = Run(
+            {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan
+        )
 
     def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)

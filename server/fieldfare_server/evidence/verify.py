@@ -17,17 +17,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, and_, select, text
+from sqlalchemy import Connection, RowMapping, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
-from fieldfare.plan import Plan
 from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
 from fieldfare_server.ledger.journal import read_head
+from fieldfare_server.run.pricing import price_of_stored
 
 T = TypeVar("T")
 
@@ -35,8 +34,8 @@ Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
 committed rounds in order, so it may keep state."""
 
-Recompute = Callable[[str], Charge]
-"""plan_json -> a fresh `Charge`."""
+Recompute = Callable[[str, int], Charge]
+"""(plan_json, the run's format) -> a fresh `Charge`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Report:
         return self.fault is None
 
 
-def recharge(plan_json: str) -> Charge:
-    """The `Charge` of a plan, computed from participation as its coordinator computes it."""
-    cost = cost_of(Plan.stored(json.loads(plan_json)))
+def recharge(plan_json: str, format: int) -> Charge:
+    """The `Charge` of a run, computed from participation as its coordinator computes it, by the rule of its format."""
+    cost = price_of_stored(json.loads(plan_json), format)
     charge = cost.realised()
     return lambda round, users: cost.charged(charge.add(round, users))
 
@@ -204,7 +203,7 @@ class _Verification:
             if _sha256(row["plan"].encode()) != expected.plan:
                 raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
             self._rounds(connection, row["seq"], row["id"], expected)
-            self._charges(connection, row["seq"], row["id"], row["plan"], expected)
+            self._charges(connection, row, expected)
             self._checkpoints(row["id"], expected)
         self._require_all("runs", replay.runs, [row["id"] for row in rows])
 
@@ -228,8 +227,9 @@ class _Verification:
         for index, attempt in sorted(left):
             raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
 
-    def _charges(self, connection: Connection, seq: int, run_id: str, plan: str, run: Run) -> None:
-        charge = None if self._recompute is None else self._recompute(plan)
+    def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
+        seq, run_id = row["seq"], row["id"]
+        charge = None if self._recompute is None else self._recompute(row["plan"], row["format"])
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
         for index, users in self._participations(connection, seq, run_id, committed):
             if charge is None:

@@ -79,6 +79,8 @@ class RunView(View):
     message: str
     checkpoint: str | None
     """SHA-256 of the newest committed checkpoint."""
+    format: int
+    """By which rule its noise is drawn and its charge computed."""
     started_at: float
     started_by: str
     ended_at: float | None

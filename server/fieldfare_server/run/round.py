@@ -29,13 +29,12 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
 from fieldfare_server.run.aggregation import Aggregate
+from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
-from fieldfare_server.run.selection import Users, users_asked
+from fieldfare_server.run.selection import Users
 from fieldfare_server.run.task_model import TaskModel
 
-SAMPLED_COHORTS = 4
-"""The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
 
@@ -112,13 +111,12 @@ class Rounds:
         self.optimizer = optimizers.build(plan.server_optimizer)
         initial = self.model.initial
         self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
-        asked = users_asked(plan.run.cohort, plan.run.over_selection)
-        self._most_users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else asked
+        self._most_users = most_users(plan)
         self._charge: RealisedCharge | None = None
         self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
         if cost is not None:
             self._charge = cost.realised()
-            numel = self.optimizer.queries * self.model.schema.numel + self.clipping.counts
+            numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(
                 cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise
             )

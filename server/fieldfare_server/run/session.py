@@ -17,12 +17,12 @@ import torch
 from safetensors.torch import save
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
-from fieldfare.task import Task, load_task
+from fieldfare.task import Task
 from fieldfare_flower import logs
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
@@ -32,6 +32,7 @@ from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.lease_keeper import LeaseKeeper
+from fieldfare_server.run.pricing import price_of_stored, price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 
@@ -81,8 +82,7 @@ class Session:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
-        cost = cost_of(plan, StrategyFiles(home.root / "strategies"))
-        load_task(plan.run.task)
+        cost = price_with_model(plan, StrategyFiles(home.root / "strategies"))
         home.prepare()
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
@@ -93,7 +93,7 @@ class Session:
         files.create(key)
         try:
             new = NewRun(
-                plan.to_json(),
+                plan.run_json(cost.resolution),
                 plan.digest(),
                 plan.privacy.population,
                 plan.run.rounds,
@@ -102,6 +102,7 @@ class Session:
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 id=run_id,
+                format=CHARGE_FORMAT,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
@@ -135,7 +136,8 @@ class Session:
             CheckpointError: what is on disk is not what was committed.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        plan = Plan.stored(ledger.run(run_id).plan)
+        run = ledger.run(run_id)
+        plan = Plan.stored(run.plan)
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
@@ -146,7 +148,8 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost_of(plan, StrategyFiles(home.root / "strategies")), handle, files, key)
+            cost = price_of_stored(run.plan, run.format, StrategyFiles(home.root / "strategies"))
+            session = cls(plan, cost, handle, files, key)
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):

@@ -18,12 +18,17 @@ programming.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+
+from fieldfare.factorization.few_patterns import in_step_patterns
+from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.participation import Participation
 
 Matrix = NDArray[np.float64]
 
@@ -31,6 +36,14 @@ _KEY_DIGITS = 12
 """Decimal digits by which the online tree's states are told apart; rounding of sums is far below."""
 _MOST_STATES = 400
 """More states than this, and the online tree's sums are rounded up to a grid: a bound instead of the maximum."""
+_MOST_BOUNDED = 2048
+"""Most rounds for which `largest_released` makes the Gram matrix."""
+_MOST_CHAIN = 5e8
+"""Most additions of `chain_bound` there: a few seconds."""
+_MOST_JOINED = 4e9
+"""Most additions of the online tree's dynamic program: about ten seconds."""
+_CLOSE = 1e-9
+"""Relative distance at which a lower and an upper bound are one value."""
 _NEVER = -np.inf
 
 
@@ -50,12 +63,11 @@ def pattern_square(gram: Matrix, pattern: Sequence[int]) -> float:
     return float(np.abs(gram[np.ix_(rounds, rounds)]).sum())
 
 
-def chain_bound(gram: Matrix, separation: int, count: int, *, memory: int = 1) -> float:
+def chain_bound(gram: Matrix, separation: int, count: int) -> float:
     """An upper bound on `pattern_square` over all patterns of at most `count` rounds at least `separation` apart.
 
-    The l-th next participation is at least l separations later, so its inner product is at most the largest from there
-    on. With `memory` = 1 the next participation enters exactly (O(count n^2) time), with 2 the next two do (O(count
-    n^3)).
+    The next participation enters exactly. The l-th next one is at least l separations later, so its inner product is at
+    most the largest from there on. O(count n^2) time.
     """
     absolute = np.abs(gram)
     n = len(absolute)
@@ -67,11 +79,6 @@ def chain_bound(gram: Matrix, separation: int, count: int, *, memory: int = 1) -
     for lag in range(1, k):
         rows = np.arange(max(0, n - lag * b))
         later[lag, rows] = suffix[rows, rows + lag * b]
-    return _chain_one(absolute, own, later, b, k) if memory == 1 else _chain_two(absolute, own, later, b, k)
-
-
-def _chain_one(absolute: Matrix, own: Matrix, later: Matrix, b: int, k: int) -> float:
-    n = len(own)
     value = own.copy()
     best = float(own.max())
     allowed = np.arange(n)[None, :] >= np.arange(n)[:, None] + b
@@ -82,27 +89,64 @@ def _chain_one(absolute: Matrix, own: Matrix, later: Matrix, b: int, k: int) -> 
     return best
 
 
-def _chain_two(absolute: Matrix, own: Matrix, later: Matrix, b: int, k: int) -> float:
-    n = len(own)
-    best = float(own.max())
-    if k == 1:
-        return best
-    # pair[i, j]: the bound of a pattern that begins with rounds i, j, for the present number of rounds.
-    allowed = np.arange(n)[None, :] >= np.arange(n)[:, None] + b
-    pair = np.where(allowed, own[:, None] + 2 * absolute + own[None, :], _NEVER)
-    best = max(best, float(pair.max()))
-    for c in range(3, k + 1):
-        more = 2 * later[3:c].sum(axis=0)
-        after = np.full((n, n), _NEVER)
-        for i in range(n - 2 * b):
-            reach = 2 * absolute[i][None, :] + pair[i + b :]
-            after[i, i + b :] = reach.max(axis=1)
-        pair = np.where(allowed, own[:, None] + more[:, None] + 2 * absolute + after, _NEVER)
-        best = max(best, float(pair.max()))
-    return best
+def largest_released(
+    strategy: Callable[[int], Matrix], participation: Participation, n: int
+) -> tuple[float, bool] | None:
+    """The largest `pattern_square` of the first n rounds of a square lower-triangular C, and whether it is exact.
+
+    Otherwise it is a proven upper bound. It never falls with n.
+
+    Args:
+        strategy: n -> the first n rows and columns of C.
+
+    Returns:
+        None where the bound would take more than seconds: n above 2 048, or many participations.
+    """
+    b, k = participation.separation_and_count(n)
+    if n > _MOST_BOUNDED or (k < n and k * n * n > _MOST_CHAIN):
+        return None
+    # |G| may fall where products of both signs meet. The larger of their two sums is at least |G| and never falls.
+    c = strategy(n)
+    above, below = np.maximum(c, 0), np.maximum(-c, 0)
+    largest = above.T @ above + below.T @ below
+    if below.any():
+        largest = np.maximum(largest, above.T @ below + below.T @ above)
+    patterns = in_step_patterns(participation, n)
+    if patterns is not None:
+        values = [pattern_square(largest, pattern) for pattern in patterns]
+        bound, witness = max(values), patterns[int(np.argmax(values))]
+    elif k >= n:
+        bound, witness = float(largest.sum()), tuple(range(n))  # b = 1: every pattern is part of this one
+    else:
+        bound, witness = chain_bound(largest, b, k), climb(largest, b, k)[1]
+    attained = float(np.square(c[:, list(witness)].sum(axis=1)).sum())
+    return bound, participation.allows(witness, n) and attained >= bound * (1 - _CLOSE)
 
 
-def climb(gram: Matrix, separation: int, count: int, starts: int = 30) -> tuple[float, tuple[int, ...]]:
+class ReleasedBounds:
+    """Values of `largest_released` for one mechanism, kept: each may take a second."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Participation, int], tuple[float, bool] | None] = {}
+
+    def smaller(
+        self, known: Sensitivity, strategy: Callable[[int], Matrix], participation: Participation, n: int
+    ) -> Sensitivity:
+        """`known`, an upper bound for the first n rounds, or what the first n rows of C prove where that is less.
+
+        Monotone in n where `known` is. strategy: the number of rounds -> the leading rows and columns of C.
+        """
+        key = participation, n
+        if key not in self._known:
+            self._known[key] = largest_released(strategy, participation, n)
+        found = self._known[key]
+        if found is None or found[0] >= known**2 * (1 + _CLOSE):
+            return known
+        value = min(float(known), math.sqrt(found[0]))
+        return Sensitivity(value, "exact" if found[1] else "upper bound", "chain bound over what is released")
+
+
+def climb(gram: Matrix, separation: int, count: int, starts: int = 6) -> tuple[float, tuple[int, ...]]:
     """A pattern that no change of one or two neighbouring rounds improves, from `starts` evenly spaced ones.
 
     Returns (its square, its rounds).
@@ -187,15 +231,29 @@ class OnlineTree:
             total += square / self.variances[height]
         return total
 
-    def worst(self, separation: int, count: int) -> tuple[float, bool]:
+    def worst(self, separation: int, count: int, released: int | None = None) -> tuple[float, bool] | None:
         """The largest pattern square over patterns of at most `count` rounds at least `separation` apart; whether
-        exact.
+        exact, else it is an upper bound. It never falls with `released`. None where it would take minutes.
 
         Dynamic programming over nodes: a node's state is how many participations it holds and their weighted sum r; a
         matrix over (first allowed offset, how far the next is barred past its end) holds the best cost of what lies
         below. A parent's sum is w (c_left + c_right) + (1 - w) r_right, so of a left child only the count goes on.
         """
-        return _worst_online(self.rounds, min(separation, self.rounds), count)
+        n = self.rounds if released is None else released
+        if min(count, -(-n // separation)) <= 1:
+            return float(self.pattern_squares(np.arange(n)[:, None], n).max()), True
+        if separation == 1 and count >= n:  # every pattern is part of this one
+            return float(self.pattern_squares(np.arange(n)[None, :], n)[0]), True
+        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's count.
+        tables = _online_tables(self.rounds, separation, min(count, -(-self.rounds // separation)))
+        return None if tables is None else (_best_roots(tables.left, n, separation, count), tables.exact)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    left: list[dict[int, Matrix]]
+    """By height and by participations in the node: the best cost of a node that is shown, shape (b, b)."""
+    exact: bool
 
 
 @lru_cache(maxsize=8)
@@ -210,15 +268,15 @@ def _online_tree(heights: int) -> tuple[Matrix, Matrix, tuple[Matrix, ...]]:
     return shares, np.array(variances), tuple(weights)
 
 
-@lru_cache(maxsize=64)
-def _worst_online(n: int, b: int, k: int) -> tuple[float, bool]:
+@lru_cache(maxsize=8)
+def _online_tables(n: int, b: int, k: int) -> _Tables | None:
     shares, variances, _ = _online_tree(n.bit_length())
     first, barred = np.arange(b)[:, None], np.arange(b)[None, :]
     absent = np.where(barred >= np.maximum(first - 1, 0), 0.0, _NEVER)
     present = np.where((first == 0) & (barred >= b - 1), 0.0, _NEVER)
     below: dict[tuple[int, float], Matrix] = {(0, 0.0): absent, (1, 1.0): present}
     left: list[dict[int, Matrix]] = []
-    exact = True
+    exact, work = True, 0.0
     for height in range(n.bit_length()):
         shown: dict[int, Matrix] = {}
         for (c, r), cost in below.items():
@@ -236,6 +294,10 @@ def _worst_online(n: int, b: int, k: int) -> tuple[float, bool]:
                 c = c_left + c_right
                 if c > most:
                     continue
+                # A row of the product costs about as much as 10 000 additions by itself.
+                work += b * (b * min(b, 1 << height) + 1e4)
+                if work > _MOST_JOINED:
+                    return None
                 r = share * c + (1 - share) * r_right
                 # Costs rise with r, so rounding it up gives a bound.
                 key = (c, math.ceil(r * 64) / 64 if coarse else round(r, _KEY_DIGITS))
@@ -243,7 +305,11 @@ def _worst_online(n: int, b: int, k: int) -> tuple[float, bool]:
                 above[key] = np.maximum(above[key], both) if key in above else both
         exact = exact and not coarse
         below = above
-    # The roots of n's binary expansion, from left to right.
+    return _Tables(left, exact)
+
+
+def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
+    """The best cost of the roots of n's binary expansion, from left to right, with at most k participations."""
     row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
     for height in reversed(range(n.bit_length())):
         if not n >> height & 1:
@@ -256,7 +322,7 @@ def _worst_online(n: int, b: int, k: int) -> tuple[float, bool]:
                     value = (reached[:, None] + cost).max(axis=0)
                     following[c] = np.maximum(following[c], value) if c in following else value
         row = following
-    return max(float(value.max()) for value in row.values()), exact
+    return max(float(value.max()) for value in row.values())
 
 
 def _through(before: Matrix, after: Matrix) -> Matrix:

@@ -18,7 +18,8 @@ about 0.01. It falls from x_0, and for L = T it turns negative beyond lag 0.87 T
 `factorization/toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2)) every lag in use is non-negative,
 for a little more error. Of L = T, that L and halfway, the plan gets the one with the smallest prefix error. Where |x|
 does not increase up to the longest lag in use, the evenly spaced pattern is exact; otherwise the largest |x| beyond
-each lag gives an upper bound. Fewer released rounds only remove rows of C, so the same value bounds them.
+each lag gives an upper bound. Fewer released rounds only remove rows of C: the same value bounds them, and so does the
+chain bound of the rows that are left, which is less.
 
 B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096. It needs a horizon.
 """
@@ -34,6 +35,7 @@ from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
@@ -91,8 +93,9 @@ class FftMechanism(MatrixMechanism):
     """C lower-triangular with C^T C = X, dense; see the module.
 
     Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
-    participation, and over the whole horizon where the evenly spaced pattern is allowed and attains the module's bound;
-    otherwise it is an upper bound. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    participation, over the whole horizon where the evenly spaced pattern is allowed and attains the module's bound, and
+    over fewer rounds where the bound of `factorization/released.py` is attained; otherwise it is an upper bound. zCDP
+    with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(self, rounds: int, ones: int, engine: Engine = "replay") -> None:
@@ -111,7 +114,7 @@ class FftMechanism(MatrixMechanism):
             )
         if ones < rounds:
             raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
-        self.ones = ones
+        self.ones, self._first, self._bounds = ones, False, ReleasedBounds()
         self._x = gram_coefficients(rounds, ones)
         cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
         c = np.ascontiguousarray(cholesky[::-1, ::-1].T)
@@ -126,9 +129,15 @@ class FftMechanism(MatrixMechanism):
             columns = np.sqrt(np.square(self._c[:n, :n]).sum(axis=0))
             return Sensitivity(float(columns.max()), "exact", "largest column norm")
         value = sensitivity(self._x, participation, n)
-        return (
-            value if n == self.rounds else Sensitivity(float(value), "upper bound", f"{value.how}, all rows released")
-        )
+        if n == self.rounds:
+            return value
+        value = Sensitivity(float(value), "upper bound", f"{value.how}, all rows released")
+        return value if self._first else self._bounds.smaller(value, self.strategy_matrix, participation, n)
+
+    def first_charge(self) -> Mechanism:
+        other = FftMechanism(self.rounds, self.ones, self.engine)
+        other._first = True
+        return other
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)

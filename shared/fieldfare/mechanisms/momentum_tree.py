@@ -38,6 +38,7 @@ from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of
 from fieldfare.factorization.few_patterns import few_patterns
+from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import column_norms, largest_discounted_sum, node_norms
@@ -112,9 +113,9 @@ class MomentumTree(Mechanism):
     """Algorithm 1 as a mechanism.
 
     Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one participation,
-    wherever patterns are few enough to try them all (fixed orders among them), and under min-separation where evenly
-    spaced rounds attain the bound; otherwise it is the upper bound of `factorization/tree_patterns.py`. zCDP with
-    rho = (sensitivity / sigma)^2 / 2.
+    wherever patterns are few enough to try them all (fixed orders among them), and under min-separation where a pattern
+    attains the bound; otherwise it is the smaller upper bound of `factorization/tree_patterns.py` and
+    `factorization/released.py`. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     kind = "momentum-tree"
@@ -138,6 +139,8 @@ class MomentumTree(Mechanism):
         if self.scale.shape != (rounds.bit_length(),) or not (np.isfinite(self.scale) & (self.scale > 0)).all():
             raise BadInput("scale", f"must be {rounds.bit_length()} positive numbers, one a height.")
         self.scale.setflags(write=False)
+        self._first = False
+        self._bounds = ReleasedBounds()
         self._carry = self.scale * np.power(momentum, 2.0 ** np.arange(len(self.scale)))
 
     def __repr__(self) -> str:
@@ -146,6 +149,11 @@ class MomentumTree(Mechanism):
     @property
     def buffers(self) -> int:
         return stored_heights(self.rounds)
+
+    def first_charge(self) -> Mechanism:
+        other = MomentumTree(self.rounds, self.momentum, self.scale)
+        other._first = True
+        return other
 
     def strategy_matrix(self, n: int) -> Floats:
         matrix = np.zeros((self._released(n), n))
@@ -178,7 +186,8 @@ class MomentumTree(Mechanism):
         attained = float(self.pattern_norms([range(s, n, b)[:k] for s in range(min(b, n))], n).max())
         if isinstance(participation, MinSeparation) and value <= attained * (1 + 1e-12):
             return Sensitivity(max(value, attained), "exact", "upper bound attained by evenly spaced rounds")
-        return Sensitivity(value, "upper bound", "max-plus dynamic programming over the discounted tree")
+        tree = Sensitivity(value, "upper bound", "max-plus dynamic programming over the discounted tree")
+        return tree if self._first else self._bounds.smaller(tree, self.strategy_matrix, participation, n)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)

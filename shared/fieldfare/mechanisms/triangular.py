@@ -7,6 +7,7 @@ X_n = C[:n]^T C[:n]. The bounds over patterns are in `factorization/triangular.p
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -19,6 +20,7 @@ from scipy.linalg import solve_triangular
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.few_patterns import in_step_patterns
+from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.triangular import (
     best_separated,
@@ -123,6 +125,7 @@ class TriangularMechanism(MatrixMechanism):
         below, column = np.nonzero(c)
         self._bands = int((below - column).max()) + 1
         self._horizon_sensitivity = horizon_sensitivity
+        self._first, self._bounds = False, ReleasedBounds()
         self._whole: Floats | None = None
         self._curves: dict[int, tuple[Floats, Floats]] = {}
 
@@ -152,9 +155,15 @@ class TriangularMechanism(MatrixMechanism):
         else:
             value = float(np.sqrt(min(gram_bound(gram, b, k), triangle_bound(gram, b, k))))
             how = "largest row sums of C^T C over patterns"
-        if self._horizon_sensitivity is not None:
-            value = min(value, float(self._horizon_sensitivity(participation)))
-        return Sensitivity(value, "upper bound", how)
+        if self._horizon_sensitivity is None:
+            return Sensitivity(value, "upper bound", how)
+        bound = Sensitivity(min(value, float(self._horizon_sensitivity(participation))), "upper bound", how)
+        return bound if self._first else self._bounds.smaller(bound, self.strategy_matrix, participation, n)
+
+    def first_charge(self) -> Mechanism:
+        other = copy.copy(self)
+        other._first = True
+        return other
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         """As in `Mechanism`: the smaller sum of the products after n rounds and of those of the whole horizon.

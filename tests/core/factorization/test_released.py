@@ -9,7 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from fieldfare import mechanisms
-from fieldfare.factorization.released import OnlineTree, chain_bound, climb, pattern_square, released_gram
+from fieldfare.factorization.released import (
+    OnlineTree,
+    chain_bound,
+    climb,
+    largest_released,
+    pattern_square,
+    released_gram,
+)
 from fieldfare.participation import MinSeparation
 
 ONLINE = {"kind": "tree", "estimator": "online"}
@@ -77,7 +84,9 @@ def test_the_diagonal_for_eight_rounds() -> None:
 def test_the_online_trees_worst_pattern_is_what_was_computed_independently(
     n: int, b: int, k: int, expected: float
 ) -> None:
-    value, exact = OnlineTree(n).worst(b, k)
+    worst = OnlineTree(n).worst(b, k)
+    assert worst is not None
+    value, exact = worst
     assert exact
     assert value == pytest.approx(expected, rel=2e-9 if n < 100 else 1e-8)
 
@@ -88,7 +97,9 @@ def test_the_online_trees_worst_pattern_is_what_was_computed_independently(
 def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, b: int, k: int) -> None:
     tree = OnlineTree(n)
     best = max(tree.pattern_squares(np.array([p]))[0] for p in patterns(n, min(b, n), k))
-    value, exact = tree.worst(b, k)
+    worst = tree.worst(b, k)
+    assert worst is not None
+    value, exact = worst
     assert exact
     assert value == pytest.approx(best, rel=1e-12)
 
@@ -102,8 +113,9 @@ def test_with_too_many_states_the_online_tree_gives_a_bound_and_says_so(monkeypa
     from fieldfare.factorization import released
 
     monkeypatch.setattr(released, "_MOST_STATES", 4)
-    value, exact = released._worst_online.__wrapped__(32, 4, 6)
-    assert not exact
+    tables = released._online_tables.__wrapped__(32, 4, 6)
+    value = released._best_roots(tables.left, 32, 4, 6)
+    assert not tables.exact
     assert 82.8601908040 <= value <= 82.8601908040 * 1.2
 
 
@@ -115,18 +127,16 @@ def test_chain_bounds_are_never_below_an_exhaustive_search_and_climbing_is_never
     gram = released_gram(noising)
     best = brute_force(gram, b, k)
     low, witness = climb(gram, b, k)
-    one, two = chain_bound(gram, b, k), chain_bound(gram, b, k, memory=2)
     assert low == pytest.approx(pattern_square(gram, witness))
     assert low <= best * (1 + 1e-12)
-    assert best <= two * (1 + 1e-12)
-    assert best <= one * (1 + 1e-12)
+    assert best <= chain_bound(gram, b, k) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
     ("spec", "rounds", "b", "k", "low", "high"),
     [
         ({"kind": "momentum-tree", "momentum": 0.9}, 512, 80, 6, 15.6843393533, 15.6843393533),
-        ({"kind": "momentum-tree", "momentum": 0.95}, 512, 64, 8, 27.0648371, 27.0648729),
+        ({"kind": "momentum-tree", "momentum": 0.95}, 512, 64, 8, 27.0648371, 27.0658308),
         ({"kind": "fft"}, 128, 80, 6, 5.68318027, 5.68318027),
         ({"kind": "fft"}, 300, 80, 6, 17.0067720, 17.0067720),
         ({"kind": "fft"}, 512, 80, 6, 38.9441406, 38.9441406),
@@ -138,4 +148,30 @@ def test_bounds_of_other_kinds_close_where_they_were_found_to(
     mechanism = mechanisms.build(spec, 512, MinSeparation(b, k))
     gram = released_gram(mechanism.noising_matrix(rounds))
     assert climb(gram, b, k)[0] == pytest.approx(low, rel=5e-9)
-    assert chain_bound(gram, b, k, memory=2) == pytest.approx(high, rel=5e-9)
+    assert chain_bound(gram, b, k) == pytest.approx(high, rel=5e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_released_is_never_charged_too_little_and_never_less_after_more_rounds(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    n, b, k = int(generator.integers(4, 11)), int(generator.integers(1, 4)), int(generator.integers(2, 6))
+    strategy = np.tril(generator.normal(size=(n, n)), -1) + np.diag(generator.uniform(0.5, 2, n))
+    last = 0.0
+    for released in range(1, n + 1):
+        part = strategy[:released, :released]
+        found = largest_released(lambda m: strategy[:m, :m], MinSeparation(b, k), released)
+        assert found is not None
+        bound, exact = found
+        true = brute_force(np.abs(part.T @ part), b, k)
+        assert bound >= max(true, last) * (1 - 1e-12)
+        if exact:
+            assert bound == pytest.approx(true, rel=2e-9)
+        last = bound
+
+
+def test_a_bound_that_would_take_long_is_not_made() -> None:
+    def never(n: int) -> NDArray[np.float64]:
+        raise AssertionError(n)
+
+    assert largest_released(never, MinSeparation(100, 5), 2049) is None
+    assert largest_released(never, MinSeparation(2), 2048) is None

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
+from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import closing, compose, node_count, nodes
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
 from fieldfare.mechanisms.base import Mechanism
-from fieldfare.mechanisms.tree import read_rows, tree_matrix, tree_sensitivity
+from fieldfare.mechanisms.tree import OnlineTree, read_rows, tree_matrix, tree_sensitivity
 from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError
@@ -26,11 +27,19 @@ from fieldfare.streams.ops import DEVICE
 
 KEY = b"a fixed key for tests, 32 bytes!"
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "tree.json").read_text())["rows"]
-VARIANTS = [("plain", "read"), ("plain", "all"), ("online", "all"), ("full", "all")]
+VARIANTS = [("plain", "read"), ("plain", "all"), ("online", "all"), ("online", None), ("full", "all")]
 
 
 def build(estimator: str, rounds: int, nodes: str | None = None) -> Mechanism:
     return mechanisms.build({"kind": "tree", "estimator": estimator, "nodes": nodes}, rounds=rounds)
+
+
+def charged_matrix(mechanism: Mechanism, n: int) -> np.ndarray:
+    """Whose columns a user is charged for: R = L^-1 with B B^T = L L^T where the released numbers count, else C."""
+    if isinstance(mechanism, OnlineTree) and not mechanism.all_nodes:
+        b = mechanism.noising_matrix(n)
+        return np.linalg.inv(np.linalg.cholesky(b @ b.T))
+    return mechanism.strategy_matrix(n)
 
 
 def worst(c: np.ndarray, participation: Participation, rounds: int) -> float:
@@ -90,7 +99,7 @@ def test_zeta_of_the_whole_tree(identifier: str) -> None:
     value = tree_sensitivity(MinSeparation(p["b"], p["k"]), p["n"], read_only=False)
     assert value.bound == "exact"
     assert value**2 == pytest.approx(found["value"], rel=1e-12)
-    assert build("online", p["n"]).sensitivity(MinSeparation(p["b"], p["k"])) == value
+    assert build("online", p["n"], "all").sensitivity(MinSeparation(p["b"], p["k"])) == value
 
 
 def test_zeta_of_the_large_settings() -> None:
@@ -116,7 +125,7 @@ def test_periodic_participation() -> None:
         rho = tree_sensitivity(FixedOrder(b), n, read_only=False) ** 2 / 2
         assert rho == pytest.approx(row(f"tree_periodic_zcdp_n{n}_b{b}"), rel=1e-12)
     for sigma, n, b, rho in rows("pub_fcp_tree_zcdp"):
-        value = build("online", n).sensitivity(CyclicPoisson(b, 0.5))
+        value = build("online", n, "all").sensitivity(CyclicPoisson(b, 0.5))
         assert value**2 / 2 / sigma**2 == pytest.approx(rho, rel=1e-12)
         assert value.bound == "exact"
 
@@ -162,7 +171,9 @@ def test_a_batch_used_twice_in_four_rounds() -> None:
     """Order [0, 1, 2, 1]: batch 1 is in rounds 1 and 3 of the whole tree."""
     patterns = [(0,), (1, 3), (2,)]
     assert node_norms(patterns, 4, read_only=False).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
-    assert build("online", 4).pattern_norms(patterns).max() ** 2 == pytest.approx(row("tree_order_sens2"), rel=1e-12)
+    assert build("online", 4, "all").pattern_norms(patterns).max() ** 2 == pytest.approx(
+        row("tree_order_sens2"), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("n", [16, 64])
@@ -277,8 +288,9 @@ def test_restarts_stamp_the_tree() -> None:
     z = np.stack([noise.standard_normal(2, row=r, dtype=torch.float64).numpy() for r in range(len(c))])
     stream = mechanism.stream(2, noise, dtype=torch.float64)
     np.testing.assert_allclose(np.stack([stream.next().numpy() for _ in range(12)]), b @ z, atol=1e-12)
+    whitened = np.linalg.inv(np.linalg.cholesky(b @ b.T))
     for participation in (MinSeparation(3, 3), FixedOrder(4)):
-        assert mechanism.sensitivity(participation) >= worst(c, participation, 12) - 1e-9
+        assert mechanism.sensitivity(participation) >= worst(whitened, participation, 12) - 1e-9
 
 
 @settings(max_examples=60, deadline=None)
@@ -299,7 +311,7 @@ def test_sensitivity_against_every_pattern(
     if scheme == "fixed-order":
         participation = FixedOrder(separation, count)
     value = mechanism.sensitivity(participation, released)
-    brute = worst(mechanism.strategy_matrix(released), participation, released)
+    brute = worst(charged_matrix(mechanism, released), participation, released)
     assert value >= brute * (1 - 1e-9)
     if value.bound == "exact":
         assert value <= brute * (1 + 1e-9)
@@ -307,6 +319,45 @@ def test_sensitivity_against_every_pattern(
         assert value.bound == "exact"
     if released > 1:
         assert value >= mechanism.sensitivity(participation, released - 1) * (1 - 1e-12)
+
+
+def test_the_online_tree_is_charged_for_what_it_releases() -> None:
+    """Gboard: 79 nodes, of which 70.3 can be seen; never more than all nodes, after any number of rounds."""
+    setting = MinSeparation(314, 6)
+    online = build("online", 2000)
+    value = online.sensitivity(setting)
+    assert (value**2, value.bound) == (pytest.approx(70.30117314826, rel=1e-12), "exact")
+    assert online.first_charge().sensitivity(setting) ** 2 == pytest.approx(79, rel=1e-12)
+    assert gaussian_epsilon(value / 7, 1e-10) == pytest.approx(7.9906776, abs=1e-7)
+    witness = [(20, 340, 660, 980, 1364, 1706)]
+    assert online.pattern_norms(witness)[0] ** 2 == pytest.approx(70.30117314826, rel=1e-12)
+    last = 0.0
+    for n in (1, 313, 314, 315, 700, 1024, 1365, 1707, 1999, 2000):
+        part = online.sensitivity(setting, n)
+        assert part.bound == "exact"
+        assert last <= part <= online.first_charge().sensitivity(setting, n)
+        assert part >= online.pattern_norms(witness, n)[0] * (1 - 1e-12)
+        last = part
+
+
+def test_where_its_program_would_take_minutes_the_online_tree_is_charged_for_all_nodes() -> None:
+    setting = MinSeparation(10)
+    online = build("online", 2000)
+    assert online.sensitivity(setting) == online.first_charge().sensitivity(setting)
+    # Every pattern under Poisson sampling is part of one, so no program is needed.
+    everything = build("online", 300).sensitivity(Poisson(0.1))
+    matrix = charged_matrix(build("online", 300), 300)
+    assert (everything, everything.bound) == (pytest.approx(np.linalg.norm(matrix.sum(axis=1)), rel=1e-10), "exact")
+
+
+@pytest.mark.parametrize(
+    ("released", "old", "new"), [(128, 26.0, 21.6293778), (300, 68.0, 62.7601730), (512, 110, 110)]
+)
+def test_the_full_tree_after_part_of_its_rounds_is_charged_for_them(released: int, old: float, new: float) -> None:
+    full, setting = build("full", 512), MinSeparation(80, 6)
+    value = full.sensitivity(setting, released)
+    assert (value**2, value.bound) == (pytest.approx(new, rel=5e-9), "exact")
+    assert full.first_charge().sensitivity(setting, released) ** 2 == pytest.approx(old, rel=1e-9)
 
 
 def test_other_participations() -> None:
@@ -333,7 +384,7 @@ def test_pattern_norms_of_many_users_at_once() -> None:
     for estimator, charged in VARIANTS:
         mechanism = build(estimator, 23, charged)
         for released in (23, 17):
-            c = mechanism.strategy_matrix(released)
+            c = charged_matrix(mechanism, released)
             expected = [np.linalg.norm(c[:, p[p < released]].sum(axis=1)) for p in patterns]
             found = mechanism.pattern_norms(patterns, released)
             if estimator == "full" and released < 23:

@@ -1,0 +1,48 @@
+"""What a plan costs with the model that its task trains: the size of the model decides the resolution of the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of, with_resolution
+from fieldfare.errors import BadInput
+from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.schema import Schema
+from fieldfare.task import load_task
+from fieldfare_server import optimizers
+from fieldfare_server.run.selection import users_asked
+
+SAMPLED_COHORTS = 4
+"""The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
+
+
+def most_users(plan: Plan) -> int:
+    """The most users that one reply may be the sum of."""
+    return SAMPLED_COHORTS * plan.run.cohort if plan.samples else users_asked(plan.run.cohort, plan.run.over_selection)
+
+
+def numbers_released(plan: Plan, schema: Schema) -> int:
+    """Numbers that a round releases: the queries' updates and the clipping's indicators."""
+    return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
+
+
+def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+    """The cost of a new run of `plan`. Builds the task's model, reads no data.
+
+    Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
+    """
+    cost = cost_of(plan, cache)
+    try:
+        schema = Schema.of(load_task(plan.run.task).build_model())
+    except ValueError as error:
+        raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
+    return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+
+
+def price_of_stored(
+    table: Mapping[str, Any], charge_format: int, cache: MutableMapping[str, bytes] | None = None
+) -> Cost:
+    """The cost of a run that the ledger holds: its stored plan, and its `format` as the rule of its charge."""
+    resolution = float(table.get(RESOLUTION, 0.0))
+    return cost_of(Plan.stored(table), cache, charge_format=min(charge_format, CHARGE_FORMAT), resolution=resolution)

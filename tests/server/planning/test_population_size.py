@@ -1,0 +1,50 @@
+"""delta and the sampling rate against the number of users."""
+
+from __future__ import annotations
+
+import pytest
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_server.planning.population_size import check_population_size
+
+
+def plan(delta: float, rate: float | None = None, groups: int | None = None) -> Plan:
+    table = {
+        "privacy": {"population": "p", "noise_multiplier": 1.0, "delta": delta},
+        "run": {"task": "digits", "rounds": 4, "cohort": 10},
+        "mechanism": {"kind": "independent"},
+    }
+    if groups:
+        table["participation"] = {"scheme": "cyclic-poisson", "rate": rate, "groups": groups}
+    elif rate:
+        table["participation"] = {"scheme": "poisson", "rate": rate}
+    return Plan.parse(table)
+
+
+def test_delta_must_be_below_one_in_the_number_of_users() -> None:
+    with pytest.raises(BadInput, match=r"privacy.delta = 0.5.*--accept-delta"):
+        check_population_size(plan(0.5), 100)
+    with pytest.raises(BadInput, match=r"privacy\.delta"):
+        check_population_size(plan(0.01), 100)
+    assert len(check_population_size(plan(0.0099), 100)) == 1
+    assert len(check_population_size(plan(0.00101), 100)) == 1
+    assert check_population_size(plan(0.001), 100) == []
+    assert len(check_population_size(plan(0.5), 100, accepted=True)) == 1
+
+
+@pytest.mark.parametrize(("rate", "groups"), [(1.0, None), (1.0, 4)])
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(0.49, 2), (0.6, 1), (0.9, 0), (1.0, 0), (1.15, 0), (1.5, 1), (2.1, 2)]
+)
+def test_a_poisson_rate_should_bring_about_a_cohort(
+    rate: float, groups: int | None, factor: float, outcome: int
+) -> None:
+    users = 1000
+    sampled = plan(1e-9, rate * factor * 10 / users * (groups or 1), groups)
+    if outcome == 2:
+        with pytest.raises(BadInput, match=r"participation\.rate"):
+            check_population_size(sampled, users)
+        assert len(check_population_size(sampled, users, accepted=True)) == 1
+    else:
+        assert len(check_population_size(sampled, users)) == outcome

@@ -1,0 +1,117 @@
+"""What the size of a model adds to the charge, and by which rule a stored run is charged."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import cost_of, with_resolution
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
+from fieldfare_server.run.pricing import price_of_stored
+
+TREE = {
+    "privacy": {"population": "p", "noise_multiplier": 7.0, "delta": 1e-10},
+    "run": {"task": "digits", "rounds": 2000, "cohort": 10},
+    "participation": {"scheme": "min-separation", "separation": 314, "max_participations": 6},
+    "mechanism": {"kind": "tree", "estimator": "online"},
+}
+
+
+def plan(privacy: dict[str, object] | None = None, **tables: object) -> Plan:
+    return Plan.parse({**TREE, "privacy": {**TREE["privacy"], **(privacy or {})}, **tables})
+
+
+def targeted(epsilon: float, delta: float = 1e-5) -> Plan:
+    return Plan.parse({**TREE, "privacy": {"population": "p", "epsilon": epsilon, "delta": delta}})
+
+
+@pytest.mark.parametrize("eta", [1e-9, 1e-4, 0.03])
+def test_one_numbers_price_covers_every_mechanism_that_is_twice_eta_private(eta: float) -> None:
+    exact = -2 * norm.ppf(1 / (1 + math.exp(2 * eta)))
+    assert exact**2 <= 2 * math.pi * eta**2 * (1 + 1e-6)
+    assert exact**2 == pytest.approx(2 * math.pi * eta**2, rel=1e-3)
+
+
+def test_the_resolution_is_that_of_the_grid_that_is_used() -> None:
+    norms = np.array([1.0, 2.0, 0.5])
+    privatiser = Privatiser.of("grid", 3.0, 0.7, 5000, 0, 2.0)
+    assert privatiser.grid is not None
+    eta = 2.0**-51 * 16 * privatiser.std * norms / privatiser.grid.spacing
+    assert privatiser.resolution(5000, norms) == pytest.approx(2 * math.pi * 5000 * float((eta**2).sum()), rel=1e-12)
+    assert Privatiser.of("none", 3.0, 0.7, 5000, 0, 2.0).resolution(5000, norms) == 0.0
+    assert Privatiser.of("discrete", 3.0, 0.7, 5000, 0, 2.0).resolution(5000, norms) == 0.0
+
+
+def test_large_models_are_charged_for_the_resolution_of_floats() -> None:
+    base = cost_of(plan())
+    seen = []
+    for numel, most in ((10**3, 1e-8), (10**6, 1e-3), (10**7, 0.01), (10**8, 1.0)):
+        cost = with_resolution(base, 1.0, numel, 1)
+        assert 0 < cost.resolution < most
+        assert cost.noise_multiplier == base.noise_multiplier
+        assert cost.loss.mu_squared == base.loss.mu_squared + cost.resolution
+        # From the first released round on.
+        first = cost.charged(cost.realised().add(0, np.array([0])))
+        assert first.mu_squared >= cost.resolution
+        seen.append(cost.resolution)
+    assert seen == sorted(seen)
+    assert seen[-1] > 0.01
+
+
+def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
+    cost = with_resolution(cost_of(targeted(8.0)), 1.0, 10**8, 1)
+    assert cost.resolution > 0.1
+    assert cost.epsilon <= 8.0
+    assert cost.epsilon == pytest.approx(8.0, rel=1e-6)
+    assert cost.noise_multiplier > 1.05 * cost_of(targeted(8.0)).noise_multiplier
+    grid = Privatiser.of("grid", cost.noise_multiplier, 1.0, 10**8, 1, float(cost.mechanism.row_norms().max()))
+    assert grid.resolution(10**8, cost.mechanism.row_norms()) <= cost.resolution
+    with pytest.raises(BadInput, match="resolution of float64"):
+        with_resolution(cost_of(targeted(4.0)), 1.0, 10**8, 1)
+
+
+def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
+    cost = with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1)
+    table = json.loads(cost.plan.run_json(cost.resolution))
+    again = price_of_stored(table, 1)
+    assert again.loss == cost.loss
+    assert again.noise_multiplier == cost.noise_multiplier
+    assert Plan.stored(table).digest() == cost.plan.digest()
+
+
+def test_a_run_of_format_0_keeps_its_charge_and_its_noise() -> None:
+    old = price_of_stored(json.loads(targeted(4.0).to_json()), 0)
+    new = cost_of(targeted(4.0))
+    assert old.resolution == 0.0
+    assert float(old.mechanism.sensitivity(old.participation)) ** 2 == pytest.approx(79, rel=1e-12)
+    assert new.noise_multiplier == pytest.approx(old.noise_multiplier * math.sqrt(70.30117314826 / 79), rel=1e-9)
+    one = old.charged(old.realised().add(20, np.array([0])))
+    assert (
+        one.mu_squared
+        > replace(new, noise_multiplier=old.noise_multiplier).realised().add(20, np.array([0])).mu_squared
+    )
+
+
+def test_sampled_runs_are_charged_for_it_too() -> None:
+    sampled = Plan.parse(
+        {
+            **TREE,
+            "privacy": {"population": "p", "epsilon": 2.0, "delta": 1e-5, "adjacency": "add_remove"},
+            "run": {"task": "digits", "rounds": 20, "cohort": 10},
+            "participation": {"scheme": "poisson", "rate": 0.1},
+            "mechanism": {"kind": "independent"},
+        }
+    )
+    cost = with_resolution(cost_of(sampled), 1.0, 10**6, 40)
+    assert cost.loss.sampled
+    assert cost.loss.mu_squared == cost.resolution > 0
+    assert cost.epsilon <= 2.0
+    assert cost.charged(PrivacyLoss()).mu_squared == cost.resolution
