@@ -35,9 +35,8 @@ from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
-from fieldfare_server.run.round import SAMPLED_COHORTS
+from fieldfare_server.run.pricing import most_users
 from fieldfare_server.run.running_noise import RunningNoise
-from fieldfare_server.run.selection import users_asked
 from fieldfare_server.run.session import Session
 
 Float = NDArray[np.float64]
@@ -221,7 +220,7 @@ def _promised_std(session: Session, noise_multiplier: float) -> float:
     bound = math.hypot(spec.bound, spec.indicator_weight * math.sqrt(spec.counts))
     if grid is None:
         return noise_multiplier * bound
-    users = SAMPLED_COHORTS * plan.run.cohort if plan.samples else users_asked(plan.run.cohort, plan.run.over_selection)
+    users = most_users(plan)
     numel = session.rounds.optimizer.queries * session.schema.numel + spec.counts
     changed = bound * (1 + users * (2.0**-23 + users * 2.0**-52)) + grid.spacing * math.sqrt(numel)
     std = noise_multiplier * changed
