@@ -130,15 +130,14 @@ class Rounds:
     def settings(self) -> dict[str, Any]:
         """What nodes are told with the model, as JSON. Public."""
         current = self.clipping.at(self.released.clip)
-        settings = {
+        return {
             "client": self.plan.client.model_dump(mode="json"),
             "clipping": current.model_dump(mode="json"),
             "seed": self.plan.run.seed,
-            # Where it is secret who trains, no user's rounding may depend on who else does.
+            # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
+            # trains, that would be uncharged, so every user trains alone.
             "isolated": self.plan.privacy.adjacency == "add_remove",
         }
-        # Batched training moves one user's update by round-off when another user is absent, which is uncharged.
-        return {**settings, "isolated": True} if self.plan.privacy.adjacency == "add_remove" else settings
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...]) -> Aggregate:
         """The sum, still empty, for the replies to `occasion`. shares: one for each query."""
