@@ -25,6 +25,8 @@ class Cost:
     participation: Participation
     noise_multiplier: float
     loss: PrivacyLoss
+    strategy: str | None = None
+    """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
 
     @property
     def sensitivity(self) -> float:

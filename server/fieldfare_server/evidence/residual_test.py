@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -94,14 +95,19 @@ class RunTest(BaseModel):
     """Lower bounds and an estimate, never a guarantee; None without a noise multiplier, or in a very long run."""
 
 
-def run_residual_test(ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS) -> RunTest:
+def run_residual_test(
+    ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS, root: Path | None = None
+) -> RunTest:
     """Test the mechanism of a run and record the result in the ledger.
+
+    root: the state directory, where the run's strategy is stored (see `plan_facts`).
 
     Raises:
         BadInput: there is no such run, or another version wrote its plan.
+        StrategyError: the strategy that the run applies is not there.
     """
     view = ledger.run(run_id)
-    facts = plan_facts(view)
+    facts = plan_facts(view, root)
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
     noise = SecureNoise(secrets.token_bytes(32))

@@ -42,6 +42,7 @@ class NewRun:
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
         id: the run's id, at most 40 characters.
+        strategy: SHA-256 of the stored strategy that the run applies.
     """
 
     plan_json: str
@@ -53,6 +54,7 @@ class NewRun:
     key_commitment: str
     trust_node_ids: bool
     id: str = field(default_factory=new_run_id)
+    strategy: str | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -79,6 +81,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         "noise_source": run.noise_source,
         "key_commitment": run.key_commitment,
         "trust_node_ids": run.trust_node_ids,
+        "strategy": run.strategy,
     }
 
     def work(connection: Connection, entry: Entry) -> int:

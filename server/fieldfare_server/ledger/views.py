@@ -79,6 +79,8 @@ class RunView(View):
     message: str
     checkpoint: str | None
     """SHA-256 of the newest committed checkpoint."""
+    strategy: str | None
+    """SHA-256 of the stored strategy that the run applies; None for runs of the ledger's first version."""
     started_at: float
     started_by: str
     ended_at: float | None

@@ -27,7 +27,7 @@ from fieldfare_flower import logs
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.matrix_cache import StrategyFiles
+from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
@@ -81,17 +81,18 @@ class Session:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
-        cost = cost_of(plan, StrategyFiles(home.root / "strategies"))
         load_task(plan.run.task)
         home.prepare()
+        cost, strategy = settle(plan, home.root)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        # The key is durable before the ledger can name it: a run that exists can always be resumed.
+        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
+            StoredStrategy(home.root, run_id, cost.strategy).write(strategy)
             new = NewRun(
                 plan.to_json(),
                 plan.digest(),
@@ -102,6 +103,7 @@ class Session:
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 id=run_id,
+                strategy=cost.strategy,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
@@ -132,13 +134,15 @@ class Session:
 
         Raises:
             LedgerError: another coordinator holds the run.
-            CheckpointError: what is on disk is not what was committed.
+            CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        plan = Plan.stored(ledger.run(run_id).plan)
+        run = ledger.run(run_id)
+        plan = Plan.stored(run.plan)
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
+        cost = StoredStrategy(home.root, run_id, run.strategy).cost(plan)
         handle = ledger.resume_run(
             run_id,
             key_commitment=key_commitment(key),
@@ -146,7 +150,7 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost_of(plan, StrategyFiles(home.root / "strategies")), handle, files, key)
+            session = cls(plan, cost, handle, files, key)
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
