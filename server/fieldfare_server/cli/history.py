@@ -109,9 +109,7 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
             remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
             raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
         for run, why in result.missing.items():
-            raise LedgerError(
-                f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}"
-            )
+            raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
 
 
 @on_ledger()

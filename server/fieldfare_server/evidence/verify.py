@@ -101,9 +101,7 @@ def verify(
     """
     try:
         with ledger.database.read() as connection:
-            return verify_on(
-                connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies
-            )
+            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies)
     except FieldfareError as error:
         return Report(ledger.url, None, Fault("database", ledger.url, str(error)))
 
@@ -127,9 +125,7 @@ def verify_on(
     except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
         # Damage can turn any value into one of another type, length or sign.
         fault = Fault("database", name, f"{type(error).__name__}: {error}")
-    return Report(
-        name, verification.head, fault, verification.checked, verification.missing, verification.unpinned
-    )
+    return Report(name, verification.head, fault, verification.checked, verification.missing, verification.unpinned)
 
 
 _STREAM = {"yield_per": 1000}
