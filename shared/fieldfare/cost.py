@@ -33,6 +33,8 @@ class Cost:
     loss: PrivacyLoss
     resolution: float = 0.0
     """The part of mu^2 that is charged for the resolution of floats (`Privatiser.resolution`), from round 0 on."""
+    strategy: str | None = None
+    """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
 
     @property
     def sensitivity(self) -> float:

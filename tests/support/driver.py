@@ -49,7 +49,7 @@ class Place:
         return [json.loads(line) for line in self.transcript.read_text().splitlines()]
 
 
-def charge(plan_json: str):  # type: ignore[no-untyped-def]
+def charge(plan_json: str, strategy: object):  # type: ignore[no-untyped-def]
     """mu^2 = 0.04 x the largest participation of any user so far: `verify` recomputes with it."""
     assert plan_json == PLAN
     times: Counter[int] = Counter()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from flwr.app import Message
 
+from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.task import Task, seeded
 from fieldfare_client.app import app
@@ -76,12 +77,14 @@ def plan(**changes: Any) -> Plan:
     return Plan.parse(table)
 
 
-def home(root: Path, epsilon: float = 50.0, simulated: bool = True, url: str = "") -> StateDirectory:
+def home(
+    root: Path, epsilon: float = 50.0, simulated: bool = True, url: str = "", adjacency: Adjacency = "zero_out"
+) -> StateDirectory:
     """A home with the population `people`, in the empty database at `url` or else in a new SQLite file."""
     state = StateDirectory(root / "home", url or f"sqlite:///{root / 'home' / 'ledger.sqlite3'}", lease_patience=5.0)
     state.prepare()
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
-        ledger.create_population("people", epsilon, 1e-5, simulated=simulated, actor="test")
+        ledger.create_population("people", epsilon, 1e-5, adjacency=adjacency, simulated=simulated, actor="test")
     return state
 
 

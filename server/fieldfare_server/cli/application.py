@@ -24,6 +24,7 @@ COMMANDS = (
     "budget",
     "runs",
     "report",
+    "certificate",
     "audit",
     "verify",
     "doctor",

@@ -93,14 +93,24 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
             result = check(opened, directory.root, recompute=recharge, held=held)
         if json_:
             print_json(
-                {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}
+                {
+                    "ok": result.ok,
+                    "fault": str(result.fault) if result.fault else None,
+                    "checked": result.checked,
+                    "not_recomputed": {**result.missing, **result.unpinned},
+                }
             )
         elif result.ok:
             out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
+            for run, why in result.unpinned.items():
+                out.print(f"The charges of run {run} cannot be recomputed: {why}", markup=False)
         if result.fault:
-            raise LedgerError(
-                f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", "its backup"
-            )
+            # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
+            ledger_is_whole = result.fault.table == "checkpoints"
+            remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
+            raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
+        for run, why in result.missing.items():
+            raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
 
 
 @on_ledger()
@@ -156,7 +166,7 @@ def audit(
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            result = run_residual_test(opened, run, actor=actor(), home=directory.root)
+            result = run_residual_test(opened, run, actor=actor(), root=directory.root)
         if json_:
             print_json(result.model_dump(mode="json"))
         else:

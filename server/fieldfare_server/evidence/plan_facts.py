@@ -6,12 +6,14 @@ import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, Single, adjacency_factor
 from fieldfare.plan import RESOLUTION, Plan
+from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger.views import RunView
 
 
@@ -34,23 +36,37 @@ class PlanFacts:
     max_participations: int
 
 
-def plan_facts(run: RunView) -> PlanFacts | None:
-    """The facts of a run; None when this version cannot read the run's plan."""
+def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
+    """The facts of a run; None when this version cannot read the run's plan.
+
+    root: the state directory, in which the run's strategy is stored. None: the strategy is built from the plan; for
+        kinds that search for an optimum that may be another one than the run applies, so it is for display only.
+
+    Raises:
+        StrategyError: the strategy is not there.
+    """
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
-        return _facts(json.dumps(run.plan, sort_keys=True, separators=(",", ":")), run.planned, run.format)
+        plan = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
+        stored = None if root is None else StoredStrategy(root, run.id, run.strategy, run.format)
+        return _facts(plan, run.planned, run.format, stored)
+    except StrategyError:
+        raise
     except (FieldfareError, ValueError, TypeError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _facts(plan_json: str, planned: PrivacyLoss, format: int) -> PlanFacts:
+def _facts(plan_json: str, planned: PrivacyLoss, format: int, strategy: StoredStrategy | None) -> PlanFacts:
     table = json.loads(plan_json)
     plan = Plan.stored(table)
     participation = plan.participation.build()
-    mechanism = build(plan.mechanism, plan.run.rounds, participation)
-    if format == 0:
-        mechanism = mechanism.first_charge()
+    if strategy is None:
+        mechanism = build(plan.mechanism, plan.run.rounds, participation)
+        if format == 0:
+            mechanism = mechanism.first_charge()
+    else:
+        mechanism = strategy.cost(table).mechanism
     unadjusted = mechanism.sensitivity(participation)
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(unadjusted)
     separation, most = participation.separation_and_count(plan.run.rounds)

@@ -125,6 +125,7 @@ class Replay:
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
         start = {
+            "strategy": body.get("strategy"),  # rows of the ledger's first version name none
             "spent": budget.NOTHING.to_json(),
             "next_round": 0,
             "checkpoint": None,

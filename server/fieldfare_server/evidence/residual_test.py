@@ -31,7 +31,7 @@ from fieldfare.participation import Participation
 from fieldfare_server.evidence.canaries import CanaryEstimates, attack_run, densest_patterns
 from fieldfare_server.evidence.known_sums import Releases, release_known_sums
 from fieldfare_server.evidence.plan_facts import plan_facts
-from fieldfare_server.files.matrix_cache import StrategyFiles
+from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Ledger
 
 Float = NDArray[np.float64]
@@ -93,24 +93,26 @@ class RunTest(BaseModel):
 
 
 def run_residual_test(
-    ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS, home: Path | None = None
+    ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS, root: Path | None = None
 ) -> RunTest:
-    """Test a run's plan in a real session and record the result in the ledger.
+    """Test the mechanism of a run and record the result in the ledger.
 
-    home: the state directory, for the run's optimised strategy matrices (None: they are optimised again).
+    root: the state directory, where the run's strategy is stored (see `plan_facts`).
 
     Raises:
         BadInput: there is no such run, or another version wrote its plan.
+        StrategyError: the strategy that the run applies is not there.
     """
     view = ledger.run(run_id)
-    facts = plan_facts(view)
+    facts = plan_facts(view, root)
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
-    cost = cost_of(facts.plan, None if home is None else StrategyFiles(home / "strategies"))
+    stored = None if root is None else StoredStrategy(root, run_id, view.strategy, view.format)
+    cost = cost_of(facts.plan) if stored is None else stored.cost(view.plan)
     # What was charged decides, not what this version would calibrate.
     sigma = facts.noise_multiplier or cost.noise_multiplier
     rounds = min(cost.mechanism.rounds, MOST_ROUNDS)
-    releases = release_known_sums(facts.plan, sigma, rounds, numbers, home)
+    releases = release_known_sums(facts.plan, sigma, rounds, numbers, root)
     residual = whitened_residual(cost.mechanism, cost.participation, releases)
     canaries = attack_run(ledger, view, cost.mechanism, cost.participation, sigma, SecureNoise(secrets.token_bytes(32)))
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})

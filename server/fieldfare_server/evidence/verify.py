@@ -24,9 +24,9 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
 from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
 from fieldfare_server.ledger.journal import read_head
-from fieldfare_server.run.pricing import price_of_stored
 
 T = TypeVar("T")
 
@@ -34,8 +34,9 @@ Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
 committed rounds in order, so it may keep state."""
 
-Recompute = Callable[[str, int], Charge]
-"""(plan_json, the run's format) -> a fresh `Charge`."""
+Recompute = Callable[[str, StoredStrategy], Charge]
+"""(plan_json, the strategy that the run applies) -> a fresh `Charge`. Raises `StrategyError` where the charge cannot be
+recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,22 @@ class Report:
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges, checkpoints,
     tokens."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
+    unpinned: Mapping[str, str] = field(default_factory=dict)
+    """The same for runs of the ledger's first version, which name no strategy."""
 
     @property
     def ok(self) -> bool:
         return self.fault is None
 
 
-def recharge(plan_json: str, format: int) -> Charge:
-    """The `Charge` of a run, computed from participation as its coordinator computes it, by the rule of its format."""
-    cost = price_of_stored(json.loads(plan_json), format)
+def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
+    """The `Charge` of a plan, computed from participation as its coordinator computes it. Nothing is optimised.
+
+    Raises `StrategyError` where the stored strategy is not there.
+    """
+    cost = strategy.cost(json.loads(plan_json))
     charge = cost.realised()
     return lambda round, users: cost.charged(charge.add(round, users))
 
@@ -79,6 +87,7 @@ def verify(
     *,
     recompute: Recompute | None = None,
     held: Head | None = None,
+    strategies: Path | None = None,
 ) -> Report:
     """Check everything and stop at the first row that does not fit.
 
@@ -87,10 +96,11 @@ def verify(
         store_root: the directory of the runs' files (None: checkpoints are not checked).
         recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not recomputed).
         held: the end of the journal as it is known outside the database.
+        strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
     try:
         with ledger.database.read() as connection:
-            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held)
+            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies)
     except FieldfareError as error:
         return Report(ledger.url, None, Fault("database", ledger.url, str(error)))
 
@@ -102,9 +112,10 @@ def verify_on(
     *,
     recompute: Recompute | None = None,
     held: Head | None = None,
+    strategies: Path | None = None,
 ) -> Report:
     """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
-    verification = _Verification(store_root, recompute, held)
+    verification = _Verification(store_root, recompute, held, strategies or store_root)
     fault = None
     try:
         verification.run(connection)
@@ -113,7 +124,7 @@ def verify_on(
     except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
         # Damage can turn any value into one of another type, length or sign.
         fault = Fault("database", name, f"{type(error).__name__}: {error}")
-    return Report(name, verification.head, fault, verification.checked)
+    return Report(name, verification.head, fault, verification.checked, verification.missing, verification.unpinned)
 
 
 _STREAM = {"yield_per": 1000}
@@ -121,10 +132,15 @@ _STREAM = {"yield_per": 1000}
 
 
 class _Verification:
-    def __init__(self, store_root: Path | None, recompute: Recompute | None, held: Head | None) -> None:
+    def __init__(
+        self, store_root: Path | None, recompute: Recompute | None, held: Head | None, strategies: Path | None
+    ) -> None:
         self._root, self._recompute, self._held = store_root, recompute, held
+        self._files = strategies or Path()
         self.head: Head | None = None
         self.checked: dict[str, int] = {}
+        self.missing: dict[str, str] = {}
+        self.unpinned: dict[str, str] = {}
 
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
@@ -229,7 +245,7 @@ class _Verification:
 
     def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
         seq, run_id = row["seq"], row["id"]
-        charge = None if self._recompute is None else self._recompute(row["plan"], row["format"])
+        charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
         for index, users in self._participations(connection, seq, run_id, committed):
             if charge is None:
@@ -240,6 +256,15 @@ class _Verification:
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
                 raise Unfit("rounds", f"{run_id} {index}", why)
             self.checked["charges"] = self.checked.get("charges", 0) + 1
+
+    def _charge_of(self, run_id: str, plan: str, format: int, strategy: str | None) -> Charge | None:
+        if self._recompute is None:
+            return None
+        try:
+            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, format))
+        except StrategyError as error:
+            (self.unpinned if strategy is None else self.missing)[run_id] = str(error)
+            return None
 
     def _participations(
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]

@@ -1,1 +1,1 @@
-"""The state directory: atomic writes, checkpoints, keys, the matrix cache."""
+"""The state directory: atomic writes, checkpoints, keys, strategies."""

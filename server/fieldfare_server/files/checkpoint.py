@@ -1,5 +1,6 @@
 """A run's files: its noise key, and checkpoints that exist whole or not at all.
 
+    ROOT/RUN/SHA-256.strategy                what the run applies (`files.strategies`); not secret
     ROOT/RUN/noise.key                       32 bytes, mode 0600; the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
@@ -88,6 +89,8 @@ class RunFiles:
             raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
         self._remove_pending()
         self._key.unlink(missing_ok=True)
+        for strategy in self.directory.glob("*.strategy"):
+            strategy.unlink()
         for directory in (self._pending, self._committed, self.directory):
             directory.rmdir()
 

@@ -44,6 +44,7 @@ class NewRun:
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
         format: how its noise is drawn and its charge computed (`fieldfare.cost.CHARGE_FORMAT`); 0: as at first.
         id: the run's id, at most 40 characters.
+        strategy: SHA-256 of the stored strategy that the run applies.
     """
 
     plan_json: str
@@ -56,6 +57,7 @@ class NewRun:
     trust_node_ids: bool
     format: int = 0
     id: str = field(default_factory=new_run_id)
+    strategy: str | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -83,6 +85,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         "key_commitment": run.key_commitment,
         "trust_node_ids": run.trust_node_ids,
         "format": run.format,
+        "strategy": run.strategy,
     }
 
     def work(connection: Connection, entry: Entry) -> int:

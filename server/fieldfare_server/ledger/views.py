@@ -81,6 +81,8 @@ class RunView(View):
     """SHA-256 of the newest committed checkpoint."""
     format: int
     """By which rule its noise is drawn and its charge computed."""
+    strategy: str | None
+    """SHA-256 of the stored strategy that the run applies; None for runs of the ledger's first version."""
     started_at: float
     started_by: str
     ended_at: float | None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import MutableMapping
 
-from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of, with_resolution
+from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import load_task
 from fieldfare_server import optimizers
@@ -38,11 +37,3 @@ def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
-
-
-def price_of_stored(
-    table: Mapping[str, Any], charge_format: int, cache: MutableMapping[str, bytes] | None = None
-) -> Cost:
-    """The cost of a run that the ledger holds: its stored plan, and its `format` as the rule of its charge."""
-    resolution = float(table.get(RESOLUTION, 0.0))
-    return cost_of(Plan.stored(table), cache, charge_format=min(charge_format, CHARGE_FORMAT), resolution=resolution)

@@ -65,17 +65,22 @@ class RoundRecord:
     blind: str
     """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
     could try cohorts against the digest."""
+    strategy: str | None = None
+    """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if self.strategy is None:
+            del fields["strategy"]
         return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
 
     @classmethod
     def from_json(cls, meta: Mapping[str, Any]) -> Self:
         """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
         try:
-            fields = {name: meta[name] for name in cls.__dataclass_fields__}
+            fields = {name: meta[name] for name in cls.__dataclass_fields__ if name != "strategy"}
+            fields["strategy"] = meta.get("strategy")
             participants = np.asarray(meta["participants"], np.int64)
             return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
         except (KeyError, TypeError, ValueError) as error:
@@ -200,6 +205,7 @@ class Rounds:
             score={name: value for name, value in score.items() if math.isfinite(value)},
             noise=noise_facts,
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
+            strategy=None if self.cost is None else self.cost.strategy,
         )
         digest = NO_CHECKPOINT
         if self.files is not None:
@@ -240,11 +246,12 @@ class Rounds:
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
         """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
         record = RoundRecord.from_json(meta)
-        expected = (next_round - 1, self.plan.digest(), self.model.schema.digest())
-        if (record.round, record.plan, record.schema) != expected:
+        strategy = None if self.cost is None else self.cost.strategy
+        expected = (next_round - 1, self.plan.digest(), self.model.schema.digest(), strategy)
+        if (record.round, record.plan, record.schema, record.strategy) != expected:
             raise CheckpointError(
                 f"checkpoint of round {record.round} of run {self.account.id}",
-                "it belongs to another round, plan or model.",
+                "it belongs to another round, plan, model or strategy.",
                 "the backup of this run's directory",
             )
         state = _without_prefix("opt.", tensors)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,12 +28,12 @@ from fieldfare_flower import logs
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.matrix_cache import StrategyFiles
+from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.lease_keeper import LeaseKeeper
-from fieldfare_server.run.pricing import price_of_stored, price_with_model
+from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 
@@ -82,16 +83,17 @@ class Session:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
-        cost = price_with_model(plan, StrategyFiles(home.root / "strategies"))
         home.prepare()
+        cost, strategy = settle(plan, home.root, partial(price_with_model, plan))
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
-        # The key is durable before the ledger can name it: a run that exists can always be resumed.
+        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
+            StoredStrategy(home.root, run_id, cost.strategy).write(strategy)
             new = NewRun(
                 plan.run_json(cost.resolution),
                 plan.digest(),
@@ -103,6 +105,7 @@ class Session:
                 trust_node_ids=plan.run.trust_node_ids,
                 id=run_id,
                 format=CHARGE_FORMAT,
+                strategy=cost.strategy,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
@@ -133,7 +136,7 @@ class Session:
 
         Raises:
             LedgerError: another coordinator holds the run.
-            CheckpointError: what is on disk is not what was committed.
+            CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
         run = ledger.run(run_id)
@@ -141,6 +144,7 @@ class Session:
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
+        cost = StoredStrategy(home.root, run_id, run.strategy, run.format).cost(run.plan)
         handle = ledger.resume_run(
             run_id,
             key_commitment=key_commitment(key),
@@ -148,7 +152,6 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            cost = price_of_stored(run.plan, run.format, StrategyFiles(home.root / "strategies"))
             session = cls(plan, cost, handle, files, key)
             opened = handle.open_round_pending()
             if opened is not None:

@@ -14,7 +14,7 @@ factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
@@ -242,10 +243,16 @@ class BandedSpec(MechanismSpec):
     column_normalised: bool = Field(default=False, description="give every column of C the same norm")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
         if self.bands > block:
             raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {block}], the rounds.", str(block))
-        c = toeplitz.round_to_float32(optimise(PrefixLoss.of(block, participation, self.objective), self.bands))
+        loss = PrefixLoss.of(block, participation, self.objective)
+        c = recall(cache, "c", lambda: toeplitz.round_to_float32(optimise(loss, self.bands)))
         return stamped(self._block(block, c), self.restart_every, rounds)
 
     def _block(self, rounds: int, c: Floats) -> Mechanism:

@@ -14,6 +14,7 @@ bands - 1 rows again instead of replaying all rounds.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.nu import noising_coefficients
+from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
@@ -94,10 +96,16 @@ class BandedInverseSpec(MechanismSpec):
     objective: Objective = Field(default="mean", description="which prefix error to minimise")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         if self.bands > n:
             raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {n}], the rounds.", str(n))
-        b = optimise(PrefixLoss.of(n, participation, self.objective), self.bands)
+        loss = PrefixLoss.of(n, participation, self.objective)
+        b = recall(cache, "b", lambda: optimise(loss, self.bands))
         c = toeplitz.inverse(b, n)
         block = ToeplitzMechanism(self.kind, n, c, b, window_stream(b, n), buffers=len(b) - 1)
         return stamped(block, self.restart_every, rounds)

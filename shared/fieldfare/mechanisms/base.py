@@ -68,7 +68,7 @@ class MechanismSpec(Table):
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:
-        """As `build`. Kinds that take minutes to optimise keep their result in `cache`; the others ignore it."""
+        """As `build`. Kinds that search for an optimum read it from `cache`, or put it there; the others ignore it."""
         return self.build(rounds, participation)
 
 

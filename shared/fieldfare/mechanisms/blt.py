@@ -27,6 +27,7 @@ double precision and applied in single precision is another mechanism: (1 - 6e-8
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
@@ -42,6 +43,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.rational import Exponentials, towards_zero
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import recall_exponentials
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism
@@ -242,9 +244,15 @@ class BltSpec(MechanismSpec):
         raise BadInput(f"mechanism.buffers = {buffers!r}", why, nearest)
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
-        blt = optimise(PrefixLoss.of(block, participation, self.objective), self.buffers)
-        return stamped(mechanism(blt, block), self.restart_every, rounds)
+        loss = PrefixLoss.of(block, participation, self.objective)
+        optimum = recall_exponentials(cache, lambda: optimise(loss, self.buffers).rounded())
+        return stamped(exponential_mechanism("blt", optimum, block), self.restart_every, rounds)
 
 
 def mechanism(blt: Blt, rounds: int) -> ToeplitzMechanism:

@@ -26,7 +26,7 @@ B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import Engine, MatrixMechanism
@@ -170,12 +171,21 @@ class FftSpec(MechanismSpec):
     engine: Engine = "replay"
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         schedule = participation or Single()
+
+        def best() -> Floats:
+            choices = [FftMechanism(n, ones, self.engine) for ones in sorted(sizes)]
+            return np.array([min(choices, key=lambda m: m.mean_error(n, schedule)).ones])
+
         sizes = {n}
         if schedule.separation_and_count(n)[1] > 1:
             positive = non_negative_ones(n)
             sizes |= {(n + positive) // 2, positive}
-        choices = [FftMechanism(n, ones, self.engine) for ones in sorted(sizes)]
-        best = min(choices, key=lambda m: m.mean_error(n, schedule))
-        return stamped(best, self.restart_every, rounds)
+        ones = int(recall(cache, "ones", best)[0])
+        return stamped(FftMechanism(n, ones, self.engine), self.restart_every, rounds)

@@ -34,7 +34,7 @@ Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -47,6 +47,7 @@ from fieldfare.factorization import rational
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import inverse, round_to_float32
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import recall, recall_exponentials
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
@@ -83,7 +84,13 @@ class SquareRootSpec(MechanismSpec):
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries, in rounds")
     tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")
 
-    def _build(self, nu: float | Literal["auto"], rounds: int, participation: Participation | None) -> Mechanism:
+    def _build(
+        self,
+        nu: float | Literal["auto"],
+        rounds: int,
+        participation: Participation | None,
+        cache: MutableMapping[str, bytes],
+    ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > block:
             raise BadInput(
@@ -91,8 +98,8 @@ class SquareRootSpec(MechanismSpec):
             )
         schedule = participation or Single()
         if nu == "auto":
-            nu = self.tuned(rounds, schedule)
-        return stamped(self._block(nu, block, schedule), self.restart_every, rounds)
+            nu = float(recall(cache, "nu", lambda: np.array([self.tuned(rounds, schedule)]))[0])
+        return stamped(self._block(nu, block, schedule, cache), self.restart_every, rounds)
 
     def _coefficients(self, nu: float, n: int) -> tuple[Floats, Floats]:
         """(c, beta) of the exact or cut mechanism."""
@@ -103,7 +110,9 @@ class SquareRootSpec(MechanismSpec):
         beta = round_to_float32(beta)
         return inverse(beta[: self.window], n), beta
 
-    def _block(self, nu: float, n: int, participation: Participation) -> ToeplitzMechanism:
+    def _block(
+        self, nu: float, n: int, participation: Participation, cache: MutableMapping[str, bytes]
+    ) -> ToeplitzMechanism:
         c, beta = self._coefficients(nu, n)
         if self.window is not None or nu == 1.0 or n == 1:
             width = 1 if nu == 1.0 else min(n, self.window or n)
@@ -112,7 +121,8 @@ class SquareRootSpec(MechanismSpec):
             engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
             make = row_stream(beta, n, engine)
             return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
-        return exponential_mechanism(self.kind, rational.nearest(c, beta, participation, self.tolerance), n)
+        fit = recall_exponentials(cache, lambda: rational.nearest(c, beta, participation, self.tolerance))
+        return exponential_mechanism(self.kind, fit, n)
 
     def tuned(self, rounds: int, participation: Participation) -> float:
         """argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that will run."""
@@ -161,4 +171,9 @@ class NuSpec(SquareRootSpec):
     _nu = field_validator("nu", mode="before")(_parse_nu)
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self._build(self.nu, rounds, participation)
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
+        return self._build(self.nu, rounds, participation, cache)

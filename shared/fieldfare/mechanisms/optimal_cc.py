@@ -10,6 +10,7 @@ Formal guarantee: that of `nu` at nu = 0.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import ClassVar, Literal
 
 from fieldfare.mechanisms.base import About, Mechanism
@@ -33,4 +34,9 @@ class OptimalCCSpec(SquareRootSpec):
     kind: Literal["optimal-cc"] = "optimal-cc"
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self._build(0.0, rounds, participation)
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
+        return self._build(0.0, rounds, participation, cache)

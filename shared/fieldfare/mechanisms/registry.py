@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import ONE_THREAD
 from fieldfare.participation import Participation
 from fieldfare.registry import Registry
 
@@ -49,7 +50,7 @@ def build(
         spec: a parsed or raw `[mechanism]` table.
         rounds: the horizon, at least 1.
         participation: what optimised kinds optimise for (None: one participation).
-        cache: results of optimisations that take minutes, by name (None: kept in this process). Entries are checked.
+        cache: results of optimisations, by name (None: those that take minutes are kept in this process).
 
     Raises:
         BadInput: the spec or the rounds are out of range.
@@ -57,4 +58,7 @@ def build(
     if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
         raise BadInput(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
     parsed = parse(spec)
-    return parsed.build(rounds, participation) if cache is None else parsed.build_cached(rounds, participation, cache)
+    with ONE_THREAD.limit(limits=1, user_api="blas"):
+        if cache is None:
+            return parsed.build(rounds, participation)
+        return parsed.build_cached(rounds, participation, cache)

@@ -11,6 +11,7 @@ non-increasing. The mechanism is valid under every participation, and optimal fo
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from fieldfare.factorization import rational
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import inverse, round_to_float32
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
+from fieldfare.mechanisms.optimum import recall_exponentials
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
@@ -48,6 +50,11 @@ class SpectralSpec(MechanismSpec):
     tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
+        return self.build_cached(rounds, participation, {})
+
+    def build_cached(
+        self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
+    ) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > n:
             raise BadInput(f"mechanism.window = {self.window}", f"must be in [1, {n}], a block's rounds.", str(n))
@@ -55,9 +62,9 @@ class SpectralSpec(MechanismSpec):
         if self.learning_rate >= fastest:
             why = f"must be in (0, 1 / largest eigenvalue) = (0, {fastest:.6g})."
             raise BadInput(f"mechanism.learning_rate = {self.learning_rate}", why, f"{fastest / 2:.3g}")
-        return stamped(self._block(n, participation or Single()), self.restart_every, rounds)
+        return stamped(self._block(n, participation or Single(), cache), self.restart_every, rounds)
 
-    def _block(self, n: int, participation: Participation) -> ToeplitzMechanism:
+    def _block(self, n: int, participation: Participation, cache: MutableMapping[str, bytes]) -> ToeplitzMechanism:
         width = self.window or n
         beta = optimal_coefficients(self.eigenvalues, self.learning_rate, width)
         windowed = self.window is not None or n == 1
@@ -71,7 +78,8 @@ class SpectralSpec(MechanismSpec):
             if (beta[1:] > 1e-12).any():
                 raise BadInput("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])
-            return exponential_mechanism(self.kind, rational.nearest(c, falling, participation, self.tolerance), n)
+            fit = recall_exponentials(cache, lambda: rational.nearest(c, falling, participation, self.tolerance))
+            return exponential_mechanism(self.kind, fit, n)
         engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
         make = row_stream(beta, n, engine)
         return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)

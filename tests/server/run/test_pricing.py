@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fieldfare.cost import cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
-from fieldfare_server.run.pricing import price_of_stored
+from fieldfare_server.files.strategies import StoredStrategy
 
 TREE = {
     "privacy": {"population": "p", "noise_multiplier": 7.0, "delta": 1e-10},
@@ -81,14 +82,14 @@ def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
 def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
     cost = with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1)
     table = json.loads(cost.plan.run_json(cost.resolution))
-    again = price_of_stored(table, 1)
+    again = StoredStrategy(Path(), "run", None, 1).cost(table)
     assert again.loss == cost.loss
     assert again.noise_multiplier == cost.noise_multiplier
     assert Plan.stored(table).digest() == cost.plan.digest()
 
 
 def test_a_run_of_format_0_keeps_its_charge_and_its_noise() -> None:
-    old = price_of_stored(json.loads(targeted(4.0).to_json()), 0)
+    old = StoredStrategy(Path(), "run", None, 0).cost(json.loads(targeted(4.0).to_json()))
     new = cost_of(targeted(4.0))
     assert old.resolution == 0.0
     assert float(old.mechanism.sensitivity(old.participation)) ** 2 == pytest.approx(79, rel=1e-12)

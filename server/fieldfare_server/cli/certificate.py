@@ -1,0 +1,36 @@
+"""`fieldfare certificate`: what a stranger needs to check a run's privacy without this software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import refusals
+from fieldfare_server.evidence.certificate import certificate as certify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+
+
+def certificate(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    file: Annotated[Path | None, typer.Option("--out", help="write it to this file, not to standard output")] = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user."""
+    with refusals(False):
+        directory = StateDirectory.of(home, ledger)
+        # One snapshot: a round committed meanwhile must not show in half of the certificate.
+        with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
+            text = certify(snapshot, run, directory.root).decode()
+        if file is None:
+            typer.echo(text)
+            return
+        try:
+            file.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None

@@ -1,0 +1,172 @@
+"""One strategy for each run, stored by content: the same charge on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare.mechanisms import dense
+from fieldfare.mechanisms.registry import kinds
+from fieldfare.plan import Plan
+from fieldfare_server.cli.application import assemble
+from fieldfare_server.evidence.residual_test import run_residual_test
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import StoredStrategy, StrategyError, settle
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
+from support.federation import LyingGrid, home, plan
+from support.kinds import SPECS
+
+DENSE = {"mechanism": {"kind": "dense", "objective": "max"}}
+SEARCH = """
+import hashlib, sys
+from fieldfare import mechanisms
+from fieldfare.participation import MinSeparation
+m = mechanisms.build({"kind": "dense", "objective": "max"}, 160, MinSeparation(40, 4))
+both = m.strategy_matrix(160).tobytes() + m.noising_matrix(160).tobytes()
+print(hashlib.sha256(both).hexdigest())
+"""
+
+
+def test_a_search_ends_at_the_same_bits_on_one_and_two_threads() -> None:
+    found = set()
+    for threads in ("1", "2"):
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-c", SEARCH]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_every_kind_is_built_from_its_stored_strategy_without_a_search(spec: dict[str, object], tmp_path: Path) -> None:
+    a_plan = plan(mechanism=spec, run__rounds=12, participation={"scheme": "min-separation", "separation": 4})
+    cost, content = settle(a_plan, tmp_path)
+    assert cost.strategy == hashlib.sha256(content).hexdigest()
+    assert settle(a_plan, tmp_path)[1] == content
+    (tmp_path / "run").mkdir()
+    stored = StoredStrategy(tmp_path, "run", cost.strategy)
+    stored.write(content)
+    shutil.rmtree(tmp_path / "strategies", ignore_errors=True)
+    again = stored.cost(a_plan)
+    assert again.loss == cost.loss
+    assert (again.mechanism.noising_matrix(12) == cost.mechanism.noising_matrix(12)).all()
+    assert {spec["kind"] for spec in SPECS} == set(kinds())
+
+
+def broken_off(tmp_path: Path) -> tuple[StateDirectory, str]:
+    """A home with a dense run that stopped after two rounds."""
+    state_dir = home(tmp_path)
+    with Session.begin(state_dir, plan(**DENSE), identity_is_stable=True) as session:
+        strategy = FieldfareStrategy(session)
+        for _ in range(2):
+            assert strategy.run_round(LyingGrid(3))
+    return state_dir, session.account.id
+
+
+def another_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose search would end elsewhere, and says so if it is asked."""
+
+    def search(*_: object) -> None:
+        raise AssertionError("optimised again")
+
+    monkeypatch.setattr(dense, "_optimise", search)
+
+
+def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state_dir, run_id = broken_off(tmp_path)
+    shutil.rmtree(state_dir.root / "strategies")
+    another_optimum(monkeypatch)
+    with Session.resume(state_dir, run_id, identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+    with Ledger.open(state_dir.ledger, head_file=state_dir.head_file) as ledger:
+        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        digest = ledger.run(run_id).strategy
+        assert run_residual_test(ledger, run_id, actor="test", numbers=2**16, root=state_dir.root).residual.passed
+    assert report.ok
+    assert report.checked["charges"] == 6
+    assert (report.missing, report.unpinned) == ({}, {})
+    # The ledger, its journal and the checkpoint name one content.
+    with sqlite3.connect(state_dir.root / "ledger.sqlite3") as link:
+        ((body,),) = link.execute("SELECT body FROM audit WHERE action = 'run.start'").fetchall()
+    with Ledger.open(state_dir.ledger) as ledger:
+        _, meta = RunFiles(state_dir.root, run_id).latest_committed(str(ledger.run(run_id).checkpoint))
+    path = StoredStrategy(state_dir.root, run_id, digest).path
+    assert json.loads(body)["strategy"] == meta["strategy"] == digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("harm", ["missing", "altered"])
+def test_a_lost_strategy_is_named_and_no_backup_is_advised(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state_dir, run_id = broken_off(tmp_path)
+    with Ledger.open(state_dir.ledger) as ledger:
+        before = ledger.run(run_id)
+    path = StoredStrategy(state_dir.root, run_id, before.strategy).path
+    content = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content.replace(b"A", b"B", 1))
+    another_optimum(monkeypatch)
+    with pytest.raises(StrategyError, match="nothing is lost or spent") as refusal:
+        Session.resume(state_dir, run_id, identity_is_stable=True)
+    assert str(path) in str(refusal.value)
+    assert str(before.strategy) in refusal.value.why
+    arguments = ["--home", str(state_dir.root), "--ledger", state_dir.ledger]
+    told = CliRunner().invoke(assemble("verify"), ["verify", *arguments])
+    words = " ".join((told.output + told.stderr).split())
+    assert told.exit_code != 0
+    assert "the ledger is whole" in words
+    assert "backup" not in words
+    with pytest.raises(StrategyError), Ledger.open(state_dir.ledger) as ledger:
+        run_residual_test(ledger, run_id, actor="test", root=state_dir.root)
+    path.write_bytes(content)
+    with Ledger.open(state_dir.ledger) as ledger:
+        assert ledger.run(run_id).spent == before.spent
+        assert verify(ledger, state_dir.root, recompute=recharge).checked["charges"] == 2
+    with Session.resume(state_dir, run_id, identity_is_stable=True):
+        pass
+
+
+def test_a_strategy_of_another_plan_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    cost, content = settle(plan(), tmp_path)
+    stored = StoredStrategy(tmp_path, "run", cost.strategy)
+    stored.write(content)
+    other: Plan = plan(mechanism={"kind": "nu", "nu": 0.2})
+    with pytest.raises(StrategyError, match="another plan"):
+        stored.cost(other)
+
+
+def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> None:
+    """The stored coefficients of a kind without an optimiser pin its formula."""
+    (tmp_path / "run").mkdir()
+    a_plan = plan(mechanism={"kind": "anti-pgd", "nu": 0.05})
+    _, content = settle(a_plan, tmp_path)
+    _, other = settle(plan(mechanism={"kind": "anti-pgd", "nu": 0.06}), tmp_path)
+    changed = json.dumps({**json.loads(content), "noising": json.loads(other)["noising"]}).encode()
+    stored = StoredStrategy(tmp_path, "run", hashlib.sha256(changed).hexdigest())
+    stored.write(changed)
+    with pytest.raises(StrategyError, match="computes another strategy"):
+        stored.cost(a_plan)
+
+
+def test_an_old_dense_run_without_its_file_cannot_be_recomputed_and_is_not_corrupt(tmp_path: Path) -> None:
+    a_plan = plan(**DENSE)
+    with pytest.raises(StrategyError, match="another search may end at another one"):
+        StoredStrategy(tmp_path, "run", None).cost(a_plan)
+    cost, _ = settle(a_plan, tmp_path)
+    assert StoredStrategy(tmp_path, "run", None).cost(a_plan).loss == cost.loss
