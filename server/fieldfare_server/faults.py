@@ -43,6 +43,7 @@ POINTS = (
     "strategy.selected",
     "strategy.sent",
     "strategy.aggregated",
+    "strategy.summed",
     "strategy.privatised",
     "strategy.stepped",
     "strategy.released",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge
@@ -83,13 +85,23 @@ def _from_service(run: Run) -> dict[str, Any]:
     }
 
 
-def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
+def verify(
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    against: Annotated[
+        str | None, typer.Option(help="URL of another copy of this ledger: name the round in which the two part")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
     """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match."""
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
             held = HeadFile(directory.head_file).read()
             result = check(opened, directory.root, recompute=recharge, held=held)
+            if result.ok and against is not None:
+                with Ledger.open(against) as other:
+                    result = replace(result, fault=find_fork(opened, other))
         if json_:
             print_json(
                 {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}

@@ -181,6 +181,14 @@ class RunFiles:
         """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
+    def nonces(self, digest: str) -> list[str]:
+        """The nonces, hex, in the metadata of a committed checkpoint; empty where it has none. Reads no tensor.
+
+        Raises `CheckpointError` if it is not one of Fieldfare's.
+        """
+        meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
+        return list(meta.get("nonces", []))
+
     def holds(self, digest: str) -> bool:
         """Whether a whole checkpoint with this digest exists, promoted or pending."""
         paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
@@ -252,11 +260,12 @@ def _digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def _read(path: Path, digest: str) -> Checkpoint:
+def _read(path: Path, digest: str, *, tensors: bool = True) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads(file.metadata()["fieldfare"])
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        return Checkpoint(digest, int(note["round"]), tensors, dict(note["meta"]))
+            names = file.keys() if tensors else ()
+            held = {name: file.get_tensor(name).clone() for name in names}
+        return Checkpoint(digest, int(note["round"]), held, dict(note["meta"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).") from None

@@ -30,6 +30,8 @@ class RunFacts:
     adjacency: str
     delta: float
     salt: bytes
+    nonces: bool
+    """Whether each committed round has a nonce."""
 
     @property
     def hides_presence(self) -> bool:

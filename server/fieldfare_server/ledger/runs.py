@@ -41,6 +41,7 @@ class NewRun:
         noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
+        format: `models.NONCES`: each commit carries a nonce; 0: none does, as before there were nonces.
         id: the run's id, at most 40 characters.
     """
 
@@ -52,6 +53,7 @@ class NewRun:
     noise_source: str
     key_commitment: str
     trust_node_ids: bool
+    format: int = 0
     id: str = field(default_factory=new_run_id)
 
 
@@ -79,6 +81,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         "noise_source": run.noise_source,
         "key_commitment": run.key_commitment,
         "trust_node_ids": run.trust_node_ids,
+        "format": run.format,
     }
 
     def work(connection: Connection, entry: Entry) -> int:

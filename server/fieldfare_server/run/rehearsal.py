@@ -22,6 +22,7 @@ class Account(Protocol):
     """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
 
     id: str
+    nonces: list[bytes] | None
 
     @property
     def users(self) -> int: ...
@@ -41,6 +42,7 @@ class Account(Protocol):
         statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
+        nonce: bytes | None = None,
     ) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
@@ -58,6 +60,8 @@ class Rehearsal:
     """
 
     id = "rehearsal"
+    nonces: list[bytes] | None = None
+    """None: nothing is stored that could be put back, so one noise cannot serve two sums."""
 
     def __init__(self) -> None:
         self._next_round = 0
@@ -99,6 +103,7 @@ class Rehearsal:
         statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
+        nonce: bytes | None = None,
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
         self._next_round = round.index + 1

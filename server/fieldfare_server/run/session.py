@@ -29,6 +29,7 @@ from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.matrix_cache import StrategyFiles
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
+from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.lease_keeper import LeaseKeeper
@@ -101,6 +102,7 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
+                format=NONCES,
                 id=run_id,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
