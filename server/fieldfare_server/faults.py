@@ -32,6 +32,7 @@ POINTS = (
     "ledger.round.committed",
     "ledger.run.finishing",
     "ledger.run.finished",
+    "run.secret-destroyed",
     "checkpoint.writing",
     "checkpoint.half-written",
     "checkpoint.written",

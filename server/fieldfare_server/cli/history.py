@@ -10,7 +10,7 @@ import typer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.schemas import Run
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
@@ -22,6 +22,7 @@ from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.ending import destroy, destroy_left_behind
 
 
 def runs(
@@ -93,10 +94,14 @@ def verify(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match."""
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match.
+
+    Destroys first what a crash left of the keys and checkpoints of ended runs.
+    """
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            destroy_left_behind(directory, opened, actor())
             held = HeadFile(directory.head_file).read()
             result = check(opened, directory.root, recompute=recharge, held=held)
             if result.ok and against is not None:
@@ -114,22 +119,31 @@ def verify(
             )
 
 
-@on_ledger()
 def abandon(
-    opened: Ledger,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
-) -> Answer:
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
     """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
-    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
+    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone. Where they
+    are in this home, the last model is written, and key and checkpoints are destroyed.
     """
-    ended = opened.abandon(run, reason=reason, actor=actor())
+    with refusals(json_):
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            ended = opened.abandon(run, reason=reason, actor=actor())
+            destroy(directory, opened, run, actor())
     text = (
         f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
         f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
     )
-    return Answer(_from_view(ended), lambda: out.print(text))
+    if json_:
+        print_json(_from_view(ended))
+    else:
+        out.print(text)
 
 
 def report(

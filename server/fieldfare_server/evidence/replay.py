@@ -163,6 +163,11 @@ class Replay:
         population["settled"] = body["settled"]
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
 
+    def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.runs[row["run"]]
+        self._require(row, not run.active, "the key of a run under way is destroyed")
+        self._require(row, body["key_commitment"] == run.values["key_commitment"], "it is the key of another run")
+
     def _round_open(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         key = (row["round"], body["attempt"])

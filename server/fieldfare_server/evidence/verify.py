@@ -292,7 +292,8 @@ class _Verification:
             if files.nonces(name) != nonces[: committed[name] + 1]:
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
         newest = run.values["checkpoint"]
-        if newest is not None and newest not in digests and not files.holds(newest):
+        # Checkpoints of an ended run are destroyed with its key.
+        if run.active and newest is not None and newest not in digests and not files.holds(newest):
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 

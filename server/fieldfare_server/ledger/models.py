@@ -133,7 +133,8 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`). `strategy`: SHA-256 of the applied strategy.
+"""`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`).
+`strategy`: SHA-256 of the applied strategy.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(

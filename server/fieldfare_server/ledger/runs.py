@@ -155,6 +155,21 @@ def record_residual_test(journal: Journal, run_id: str, result: Mapping[str, Any
     journal.write(work)
 
 
+def record_key_destroyed(journal: Journal, run_id: str, actor: str) -> None:
+    """Record that an ended run's key, noise state and checkpoints are destroyed. Raises `BadInput` while it lives."""
+
+    def work(connection: Connection, entry: Entry) -> None:
+        run = run_row(connection, run_id)
+        if run.state in ACTIVE:
+            raise BadInput(f"the key of run {run_id}", f"the run is {run.state}.", "end it first")
+        body = {"key_commitment": run.key_commitment}
+        entry.append(
+            "run.key_destroyed", actor, body, population=population_name(connection, run.population_id), run=run_id
+        )
+
+    journal.write(work)
+
+
 def _require_open(population: Row[Any], run: NewRun, adjacency: object) -> None:
     if population.state != "open":
         raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Self
 
 import torch
-from safetensors.torch import save
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
@@ -24,7 +23,6 @@ from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import Task, load_task
 from fieldfare_flower import logs
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.matrix_cache import StrategyFiles
@@ -32,6 +30,7 @@ from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_
 from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
+from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
@@ -57,6 +56,7 @@ class Session:
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
         self.rounds = Rounds(plan, cost, account, files, self.noise)
         self.cohorts = Cohorts(plan, self.schema, account, self.noise)
+        self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
 
@@ -90,6 +90,7 @@ class Session:
         run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        destroy_left_behind(home, ledger, actor)
         # The key is durable before the ledger can name it: a run that exists can always be resumed.
         files.create(key)
         try:
@@ -115,9 +116,10 @@ class Session:
         except BaseException as error:
             # Nothing was sent or released: the whole reservation returns at once.
             handle.finish("failed", str(error))
+            destroy(home, ledger, run_id, actor)
             ledger.close()
             raise
-        session._keep_lease(ledger, handle)
+        session._keep_lease(home, ledger, handle)
         return session
 
     @classmethod
@@ -137,6 +139,7 @@ class Session:
             CheckpointError: what is on disk is not what was committed.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        destroy_left_behind(home, ledger, actor)
         plan = Plan.stored(ledger.run(run_id).plan)
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
@@ -161,11 +164,12 @@ class Session:
         except BaseException as error:
             handle.hand_back(str(error))
             raise
-        session._keep_lease(ledger, handle)
+        session._keep_lease(home, ledger, handle)
         return session
 
-    def _keep_lease(self, ledger: Ledger, handle: RunHandle) -> None:
+    def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
+        self._home = home
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
@@ -219,15 +223,19 @@ class Session:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def finish(self, state: EndState, message: str) -> Path | None:
-        """End the run and write its last committed model; returns the model's path, None for a rehearsal."""
+        """Write the last committed model, end the run, and destroy its key and noise state.
+
+        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
+        then, and the next command on this home destroys what is left.
+        """
         path = None
         if self.files is not None:
-            path = self.files.directory / "model.safetensors"
-            named = {name: value.clone().contiguous() for name, value in self.schema.split(self.params).items()}
-            replace_file(path, save(named), mode=0o644)
+            path = write_model(self.files, self.params, self.schema)
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
         self.account.finish(state, message)
+        if self._ledger is not None and self._home is not None:
+            destroy(self._home, self._ledger, self.account.id, f"run {self.account.id}")
         return path
 
     def __enter__(self) -> Self:
