@@ -2,8 +2,8 @@
 
 With the key, or with a checkpoint's noise buffers, the released models give back the clipped sums of the users. So as
 soon as the ledger says that a run has ended, its files go, and the journal says that they are gone. The ledger keeps
-the commitment to the key. A crash between the two leaves files of an ended run: the next begin, resume or verify on this
-home removes them, and the doctor names them. Backups are out of reach: see deploy/README.md.
+the commitment to the key. A crash between the two leaves files of an ended run: the next begin, resume or verify on
+this home removes them, and the doctor names them. Backups are out of reach: see deploy/README.md.
 """
 
 from __future__ import annotations
