@@ -10,6 +10,7 @@ import torch
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.models import NONCES
 from support.ledgers import digest, gaussian, start
 
 
@@ -22,22 +23,29 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     _, token = ledger.create_token("page", ("read",), actor="officer")
     ledger.create_token("office", ("read", "admin"), actor="officer")
     ledger.revoke_token(token.id, actor="officer")
-    run = start(ledger, 0.8, rounds=3)
+    run = start(ledger, 0.8, rounds=3, format=NONCES)
     run.register_users(np.arange(100, 140, dtype=np.uint64))
+    nonces = [bytes([t] * 16).hex() for t in range(3)]
     store = None if root is None else RunFiles(root, run.id)
     if store is not None:
         store.create(bytes(32))
     for t, cohort in enumerate(([0, 1, 2], [2, 3], [4])):
         opened = run.open_round(cohort)
-        name = digest(str(t)) if store is None else store.write(t, {"x": torch.full((4,), float(t))}, {})
+        name = (
+            digest(str(t))
+            if store is None
+            else store.write(t, {"x": torch.full((4,), float(t))}, {"nonces": nonces[: t + 1]})
+        )
         loss = PrivacyLoss(mu_squared=0.04 * min(t + 1, 2), sampled=())
-        run.commit_round(opened, cohort, loss, name, {"accuracy": 0.5}, {"nan": 1}, reports=9)
+        run.commit_round(
+            opened, cohort, loss, name, {"accuracy": 0.5}, {"nan": 1}, reports=9, nonce=bytes.fromhex(nonces[t])
+        )
         if store is not None:
             store.promote(name)
     run.finish("done")
-    other = start(ledger, 0.2, rounds=3)
+    other = start(ledger, 0.2, rounds=3, format=NONCES)
     other.void_round(other.open_round([5, 6]), "too few", reports=1, rejects={"shape": 2})
     opened = other.open_round([5, 7])
-    other.commit_round(opened, [5], gaussian(0.2), digest("other"))
+    other.commit_round(opened, [5], gaussian(0.2), digest("other"), nonce=bytes([9] * 16))
     other.register_users(np.arange(139, 150, dtype=np.uint64))
     other.open_round([8, 9])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -9,10 +10,11 @@ import typer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.schemas import Run
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.run_evidence import describe_canaries
 from fieldfare_server.evidence.statement import privacy_statement
@@ -21,6 +23,7 @@ from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.ending import destroy, destroy_left_behind
 
 
 def runs(
@@ -84,13 +87,27 @@ def _from_service(run: Run) -> dict[str, Any]:
     }
 
 
-def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
-    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match."""
+def verify(
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    against: Annotated[
+        str | None, typer.Option(help="URL of another copy of this ledger: name the round in which the two part")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match.
+
+    Destroys first what a crash left of the keys and checkpoints of ended runs.
+    """
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            destroy_left_behind(directory, opened, actor())
             held = HeadFile(directory.head_file).read()
             result = check(opened, directory.root, recompute=recharge, held=held)
+            if result.ok and against is not None:
+                with Ledger.open(against) as other:
+                    result = replace(result, fault=find_fork(opened, other))
         if json_:
             print_json(
                 {
@@ -113,22 +130,31 @@ def verify(home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOpti
             raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
 
 
-@on_ledger()
 def abandon(
-    opened: Ledger,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
-) -> Answer:
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
     """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
-    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
+    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone. Where they
+    are in this home, the last model is written, and key and checkpoints are destroyed.
     """
-    ended = opened.abandon(run, reason=reason, actor=actor())
+    with refusals(json_):
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            ended = opened.abandon(run, reason=reason, actor=actor())
+            destroy(directory, opened, run, actor())
     text = (
         f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
         f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
     )
-    return Answer(_from_view(ended), lambda: out.print(text))
+    if json_:
+        print_json(_from_view(ended))
+    else:
+        out.print(text)
 
 
 def report(

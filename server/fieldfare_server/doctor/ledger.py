@@ -14,6 +14,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
+from fieldfare_server.run.ending import left_behind
 
 CLOCKS = 5.0
 """Most seconds between the clocks of coordinator and database: a lease lasts 30."""
@@ -28,6 +29,10 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
             yield _check_clock(opened)
             yield from _check_chain(opened, home)
             yield from _check_runs(opened)
+            for run in left_behind(home, opened):
+                yield warning(
+                    f"key of run {run}", "the run has ended; key or checkpoints are here.", "fieldfare verify"
+                )
     except FieldfareError as error:
         yield report_refusal(
             "ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE"

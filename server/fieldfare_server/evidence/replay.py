@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.noise import NONCE_BYTES
 from fieldfare_server.ledger import budget
-from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER
 
 
@@ -69,6 +70,8 @@ class Replay:
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, Run] = {}
         self.tokens: dict[str, dict[str, Any]] = {}
+        self._nonces: dict[str, str] = {}
+        """Nonce -> the round that has it, in words."""
 
     def apply(self, row: Mapping[str, Any]) -> None:
         """Apply one journal row. Raises `Unfit` if what it says was not allowed at that point."""
@@ -161,6 +164,11 @@ class Replay:
         population["settled"] = body["settled"]
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
 
+    def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.runs[row["run"]]
+        self._require(row, not run.active, "the key of a run under way is destroyed")
+        self._require(row, body["key_commitment"] == run.values["key_commitment"], "it is the key of another run")
+
     def _round_open(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         key = (row["round"], body["attempt"])
@@ -171,7 +179,7 @@ class Replay:
         self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
         values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
         empty = {"participants": 0, "rejects": {}, "reason": "", "statistics": _EMPTY}
-        unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at"))
+        unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at", "nonce"))
         opened = {"opened_at": row["at"], "cohort": body["cohort"]}
         run.attempts[key] = Attempt({**values, **empty, **unset, **opened})
         run.open = key
@@ -191,12 +199,25 @@ class Replay:
             body["noise_row"] == attempt.values["noise_row"],
             "its noise row is not the one it was opened with",
         )
+        nonce = body.get("nonce")
+        self._check_nonce(row, run, nonce)
         reported = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
-        closed = {"state": "committed", "closed_at": row["at"], "cohort": None}
+        closed = {"state": "committed", "closed_at": row["at"], "cohort": None, "nonce": nonce}
         attempt.values |= {**reported, **closed, "participants": body["participant_count"]}
         attempt.users = body["participants"]
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
+
+    def _check_nonce(self, row: Mapping[str, Any], run: Run, nonce: str | None) -> None:
+        needed = has_nonces(run.values["format"], run.values["noise_source"])
+        self._require(
+            row, (nonce is not None) == needed, "it has no nonce" if needed else "it has a nonce it cannot have"
+        )
+        if nonce is not None:
+            self._require(row, len(bytes.fromhex(nonce)) == NONCE_BYTES, "its nonce has another length")
+            label = f"round {row['round']} of run {row['run']}"
+            first = self._nonces.setdefault(nonce, label)
+            self._require(row, first == label, f"its nonce is that of {first}")
 
     def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}

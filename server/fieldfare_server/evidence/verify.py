@@ -304,7 +304,9 @@ class _Verification:
     def _checkpoints(self, run_id: str, run: Run) -> None:
         if self._root is None:
             return
-        committed = {a.values["checkpoint"] for a in run.attempts.values() if a.values["state"] == "committed"}
+        rounds = sorted((index, a) for (index, _), a in run.attempts.items() if a.values["state"] == "committed")
+        committed = {a.values["checkpoint"]: index for index, a in rounds}
+        nonces = [a.values["nonce"] for _, a in rounds if a.values["nonce"] is not None]
         files = RunFiles(self._root, run_id)
         digests = files.digests()
         for name, digest in digests.items():
@@ -312,8 +314,11 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", f"its bytes have the digest {digest}")
             if name not in committed:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
+            if files.nonces(name) != nonces[: committed[name] + 1]:
+                raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
         newest = run.values["checkpoint"]
-        if newest is not None and newest not in digests and not files.holds(newest):
+        # Checkpoints of an ended run are destroyed with its key.
+        if run.active and newest is not None and newest not in digests and not files.holds(newest):
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 

@@ -1,12 +1,12 @@
 """A run's files: its noise key, and checkpoints that exist whole or not at all.
 
     ROOT/RUN/SHA-256.strategy                what the run applies (`files.strategies`); not secret
-    ROOT/RUN/noise.key                       32 bytes, mode 0600; the ledger holds only a commitment to it
+    ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
 
 A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or foreign file
-cannot be mistaken for it. Nothing is ever unpickled.
+cannot be mistaken for it. Nothing is ever unpickled. When the run ends, `destroy` removes all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from fieldfare.errors import CheckpointError
 from fieldfare_server import faults
 from fieldfare_server.files.atomic import replace_file, sync_directory
+from fieldfare_server.files.keys import KEY_BYTES, key_format
 
 _SUFFIX = ".safetensors"
 _DTYPES = {
@@ -74,13 +75,14 @@ class RunFiles:
 
     def create(self, key: bytes) -> None:
         """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists already."""
-        if len(key) != 32:
+        if len(key) != KEY_BYTES:
             raise CheckpointError("noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes")
+        content = key_format().wrap(key)
         if self._key.exists():
             raise CheckpointError(f"noise key {self._key}", "there is one already; replacing it would break resuming.")
         for directory in (self.directory, self._pending, self._committed):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(self._key, key)
+        replace_file(self._key, content)
         sync_directory(self.directory.parent)
 
     def remove(self) -> None:
@@ -98,16 +100,48 @@ class RunFiles:
         """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
         try:
             mode = self._key.stat().st_mode & 0o777
-            key = self._key.read_bytes()
+            content = self._key.read_bytes()
         except OSError as error:
             raise CheckpointError(
                 f"noise key {self._key}", f"it cannot be read ({error.strerror}); no other key will do.", "its backup"
             ) from None
         if mode & 0o077:
             raise CheckpointError(f"noise key {self._key}", f"others can read it (mode {mode:o}).", "chmod 600")
-        if len(key) != 32:
+        key = key_format().unwrap(content)
+        if len(key) != KEY_BYTES:
             raise CheckpointError(f"noise key {self._key}", f"it has {len(key)} bytes, not 32.", "its backup")
         return key
+
+    def secrets(self) -> list[Path]:
+        """The files that only a run under way may have: key, checkpoints, and what a crash left half-written."""
+        keys = [path for path in self._files(self.directory) if "noise.key" in path.name]
+        return [*keys, *self._files(self._pending), *self._files(self._committed)]
+
+    def destroy(self) -> None:
+        """Overwrite and remove all `secrets`, the key first: the run has ended. Idempotent, also after a crash.
+
+        A copy-on-write file system or a flash disk may keep old blocks all the same; only encryption of the disk covers
+        those. Raises `CheckpointError` if the disk refuses.
+        """
+        try:
+            for path in self.secrets():
+                if not path.exists():
+                    continue  # another process is at the same work
+                with open(path, "r+b") as file:
+                    size = path.stat().st_size
+                    for start in range(0, size, _BLOCK):
+                        file.write(bytes(min(_BLOCK, size - start)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                path.unlink()
+                sync_directory(path.parent)
+                faults.point("run.secret-destroyed")
+        except OSError as error:
+            raise CheckpointError(
+                f"key and checkpoints in {self.directory}",
+                f"they cannot be destroyed ({error.strerror}).",
+                "mend the disk, then `fieldfare verify`",
+            ) from error
 
     def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
         """Write a pending checkpoint, durably, in place of any older one; returns its digest (SHA-256, hex).
@@ -184,6 +218,14 @@ class RunFiles:
         """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
+    def nonces(self, digest: str) -> list[str]:
+        """The nonces, hex, in the metadata of a committed checkpoint; empty where it has none. Reads no tensor.
+
+        Raises `CheckpointError` if it is not one of Fieldfare's.
+        """
+        meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
+        return list(meta.get("nonces", []))
+
     def holds(self, digest: str) -> bool:
         """Whether a whole checkpoint with this digest exists, promoted or pending."""
         paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
@@ -255,11 +297,12 @@ def _digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def _read(path: Path, digest: str) -> Checkpoint:
+def _read(path: Path, digest: str, *, tensors: bool = True) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads(file.metadata()["fieldfare"])
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        return Checkpoint(digest, int(note["round"]), tensors, dict(note["meta"]))
+            names = file.keys() if tensors else ()
+            held = {name: file.get_tensor(name).clone() for name in names}
+        return Checkpoint(digest, int(note["round"]), held, dict(note["meta"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).") from None

@@ -33,6 +33,8 @@ class RunFacts:
     salt: bytes
     schedule: Schedule | None
     """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
+    nonces: bool
+    """Whether each committed round has a nonce."""
 
     @property
     def hides_presence(self) -> bool:

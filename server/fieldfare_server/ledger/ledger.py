@@ -190,6 +190,10 @@ class Ledger(Reader):
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         runs.record_residual_test(self._journal, run_id, result, actor)
 
+    def record_key_destroyed(self, run_id: str, *, actor: str) -> None:
+        """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""
+        runs.record_key_destroyed(self._journal, run_id, actor)
+
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def create_token(

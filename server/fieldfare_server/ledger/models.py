@@ -133,7 +133,8 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""`format`: 0 for runs of the ledger's first version, without nonces. `strategy`: SHA-256 of the applied strategy.
+"""`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`).
+`strategy`: SHA-256 of the applied strategy.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(
@@ -216,5 +217,15 @@ tokens = Table(
     UniqueConstraint("digest"),
 )
 
+NONCES = 1
+"""The `format` from which on a run's noise rows are drawn under nonces."""
 SEEDED = "seeded"
 """The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
+
+
+def has_nonces(format: int, noise_source: str) -> bool:
+    """Whether each committed round of a run has a nonce.
+
+    A run with a fixed seed has none, whatever its format: it is not private, and its seed must give the same model.
+    """
+    return format >= NONCES and noise_source != SEEDED

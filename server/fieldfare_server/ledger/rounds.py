@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.noise import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import blobs, budget, chain, models
 from fieldfare_server.ledger.chain import sha256
@@ -55,6 +56,8 @@ class Commitment:
     """Canonical JSON."""
     rejects: Mapping[str, int]
     reports: int
+    nonce: str | None
+    """Hex; None in a run without nonces."""
 
 
 def prepare(
@@ -66,6 +69,7 @@ def prepare(
     statistics: Mapping[str, Any] | None,
     rejects: Mapping[str, int] | None,
     reports: int,
+    nonce: bytes | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
     users = np.sort(users)
@@ -74,13 +78,26 @@ def prepare(
         raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
     if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
         raise BadInput(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
+    if (nonce is None) == run.nonces or (nonce is not None and len(nonce) != NONCE_BYTES):
+        needed = f"a nonce of {NONCE_BYTES} bytes" if run.nonces else "no nonce"
+        raise BadInput(f"the nonce of round {round.index} of run {run.id}", f"the run needs {needed}.")
     try:
         encoded = chain.canonical(dict(statistics or {}))
     except (TypeError, ValueError) as error:
         raise BadInput(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
     # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
     epsilon = budget.epsilon(spent, run.delta)
-    return Commitment(users, blob, spent, epsilon, checkpoint, encoded, dict(rejects or {}), reports)
+    return Commitment(
+        users,
+        blob,
+        spent,
+        epsilon,
+        checkpoint,
+        encoded,
+        dict(rejects or {}),
+        reports,
+        None if nonce is None else nonce.hex(),
+    )
 
 
 def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
@@ -118,6 +135,23 @@ def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
     return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"])
 
 
+def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes] | None:
+    """The nonces of a run's committed rounds, in order; None for a run without nonces.
+
+    Raises `LedgerError` where there are more or fewer than rounds.
+    """
+    c = models.rounds.c
+    query = select(c.index, c.nonce).where(c.run_seq == run.seq, c.state == "committed").order_by(c.index)
+    having = [(index, nonce) for index, nonce in connection.execute(query) if nonce is not None]
+    if [index for index, _ in having] != list(range(next_round if run.nonces else 0)):
+        raise LedgerError(
+            f"run {run.id}",
+            f"{next_round} rounds are committed, and {len(having)} of them have a nonce.",
+            "the ledger's backup: without its nonces a run is never continued",
+        )
+    return [bytes.fromhex(nonce) for _, nonce in having] if run.nonces else None
+
+
 def void(
     connection: Connection,
     entry: Entry,
@@ -146,6 +180,8 @@ def commit(connection: Connection, entry: Entry, run: RunFacts, round: OpenRound
     _require_open(run, round, state)
     _require_charge(connection, run, round, made.spent)
     charge = {"spent": made.spent.to_json(), "epsilon": made.epsilon, "checkpoint": made.checkpoint}
+    if made.nonce is not None:
+        charge["nonce"] = made.nonce
     columns = {**charge, "participants": made.users.size, "statistics": made.statistics}
     _close(connection, round, "committed", entry.now, made.reports, made.rejects, **columns)
     row = {"round_id": round.id, "run_seq": run.seq, "index": round.index, "count": made.users.size, "users": made.blob}

@@ -45,18 +45,21 @@ class RunHandle:
             except ValueError as error:
                 raise LedgerError(f"run {run_id}", f"its participation record is corrupt: {error}.") from None
             self._open = rounds.find_open(connection, run.seq)
-        self._run = RunFacts(
-            id=run.id,
-            seq=run.seq,
-            rounds=run.rounds,
-            planned=PrivacyLoss.from_json(run.planned),
-            population=population.name,
-            population_id=population.id,
-            adjacency=population.adjacency,
-            delta=population.delta,
-            salt=population.salt,
-            schedule=Schedule.of(run),
-        )
+            self._run = RunFacts(
+                id=run.id,
+                seq=run.seq,
+                rounds=run.rounds,
+                planned=PrivacyLoss.from_json(run.planned),
+                population=population.name,
+                population_id=population.id,
+                adjacency=population.adjacency,
+                delta=population.delta,
+                salt=population.salt,
+                schedule=Schedule.of(run),
+                nonces=models.has_nonces(run.format, run.noise_source),
+            )
+            self.nonces: list[bytes] | None = rounds.nonces(connection, self._run, run.next_round)
+            """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
         self._over = False
@@ -195,6 +198,7 @@ class RunHandle:
         statistics: Mapping[str, Any] | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
+        nonce: bytes | None = None,
     ) -> None:
         """Charge `round` durably. What the round made may be seen only after this returns.
 
@@ -208,6 +212,7 @@ class RunHandle:
             statistics: public or privatised values only; finite JSON.
             rejects: number of refused replies by reason.
             reports: number of accepted replies.
+            nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
 
         Raises:
             BudgetRefused: `spent` is out of bounds.
@@ -215,10 +220,12 @@ class RunHandle:
             LedgerError: the round is not open, or the run was taken over.
         """
         users = self._registration.require_known(participants)
-        made = rounds.prepare(self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports)
+        made = rounds.prepare(self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce)
         self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
         faults.point("ledger.round.committed")
         self._participation.add(round.index, made.users)
+        if self.nonces is not None and nonce is not None:
+            self.nonces.append(nonce)
         self.next_round, self.spent, self.checkpoint = round.index + 1, spent, checkpoint_digest
         self._open = None
 

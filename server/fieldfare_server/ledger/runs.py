@@ -42,7 +42,8 @@ class NewRun:
         noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
-        format: how its noise is drawn and its charge computed (`fieldfare.cost.CHARGE_FORMAT`); 0: as at first.
+        format: how its noise is drawn and its charge computed: `models.NONCES`, each commit carries a nonce and the
+            present rule charges; 0: the first version of both.
         id: the run's id, at most 40 characters.
         strategy: SHA-256 of the stored strategy that the run applies.
     """
@@ -159,6 +160,21 @@ def record_residual_test(journal: Journal, run_id: str, result: Mapping[str, Any
         entry.now = scheduled(row, entry.now)
         population = population_name(connection, row.population_id)
         entry.append(RESIDUAL_TEST, actor, result, population=population, run=run_id)
+
+    journal.write(work)
+
+
+def record_key_destroyed(journal: Journal, run_id: str, actor: str) -> None:
+    """Record that an ended run's key, noise state and checkpoints are destroyed. Raises `BadInput` while it lives."""
+
+    def work(connection: Connection, entry: Entry) -> None:
+        run = run_row(connection, run_id)
+        if run.state in ACTIVE:
+            raise BadInput(f"the key of run {run_id}", f"the run is {run.state}.", "end it first")
+        body = {"key_commitment": run.key_commitment}
+        entry.append(
+            "run.key_destroyed", actor, body, population=population_name(connection, run.population_id), run=run_id
+        )
 
     journal.write(work)
 

@@ -25,6 +25,7 @@ class Account(Protocol):
     """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
 
     id: str
+    nonces: list[bytes] | None
 
     @property
     def schedule(self) -> Schedule | None: ...
@@ -48,6 +49,7 @@ class Account(Protocol):
         statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
+        nonce: bytes | None = None,
     ) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
@@ -67,6 +69,8 @@ class Rehearsal:
     id = "rehearsal"
     schedule = None
     clock = staticmethod(time.time)
+    nonces: list[bytes] | None = None
+    """None: nothing is stored that could be put back, so one noise cannot serve two sums."""
 
     def __init__(self) -> None:
         self._next_round = 0
@@ -108,6 +112,7 @@ class Rehearsal:
         statistics: Statistics | None = None,
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
+        nonce: bytes | None = None,
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
         self._next_round = round.index + 1

@@ -3,11 +3,18 @@
 Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels in the
 checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from those bytes: the
 noised sum is never computed a second time.
+
+Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a round twice.
+Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits and from the sum itself
+(spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its noise is independent; a copy
+made later holds the same sum and can only repeat the same release.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -20,7 +27,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
-from fieldfare.noise import SecureNoise
+from fieldfare.noise import NONCE_BYTES, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import Occasion
@@ -65,6 +72,8 @@ class RoundRecord:
     blind: str
     """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
     could try cohorts against the digest."""
+    nonces: list[str]
+    """The nonce of every round so far, this one included, hex; empty for a run without nonces."""
     strategy: str | None = None
     """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
 
@@ -73,18 +82,24 @@ class RoundRecord:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         if self.strategy is None:
             del fields["strategy"]
+        if not self.nonces:
+            del fields["nonces"]  # as the records of before there were nonces
         return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
 
     @classmethod
     def from_json(cls, meta: Mapping[str, Any]) -> Self:
         """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
         try:
-            fields = {name: meta[name] for name in cls.__dataclass_fields__ if name != "strategy"}
-            fields["strategy"] = meta.get("strategy")
+            meta = {"nonces": [], "strategy": None, **meta}
+            fields = {name: meta[name] for name in cls.__dataclass_fields__}
             participants = np.asarray(meta["participants"], np.int64)
             return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
+
+    def nonce(self) -> bytes | None:
+        """This round's nonce; None for a run without nonces."""
+        return bytes.fromhex(self.nonces[-1]) if self.nonces else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +133,14 @@ class Rounds:
         self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
         self._most_users = most_users(plan)
         self._charge: RealisedCharge | None = None
+        # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
+        self._nonces = None if account.nonces is None else list(account.nonces)
         self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
         if cost is not None:
             self._charge = cost.realised()
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(
-                cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise
+                cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
             )
 
     # -- what nodes are sent --------------------------------------------------------------------------------------
@@ -173,8 +190,11 @@ class Rounds:
         """
         current, info = self.released, self.step_info()
 
-        # Privatise. From here on, everything is post-processing of the noised sum.
+        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
+        # of the noised sum.
         self._require_noise_row(opened)
+        faults.point("strategy.summed")
+        self._draw_nonce(opened.index, total.sum())
         noised = self.running_noise.privatise(total.sum())
         faults.point("strategy.privatised")
 
@@ -206,6 +226,7 @@ class Rounds:
             noise=noise_facts,
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
             strategy=None if self.cost is None else self.cost.strategy,
+            nonces=[nonce.hex() for nonce in self._nonces or ()],
         )
         digest = NO_CHECKPOINT
         if self.files is not None:
@@ -221,7 +242,9 @@ class Rounds:
 
     def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
         charge = (record.participants, record.spent, digest)
-        self.account.commit_round(opened, *charge, record.statistics, record.rejects, record.reports)
+        self.account.commit_round(
+            opened, *charge, record.statistics, record.rejects, record.reports, nonce=record.nonce()
+        )
         if self.files is not None:
             self.files.promote(digest)
 
@@ -237,6 +260,7 @@ class Rounds:
         if pending is not None:
             record = RoundRecord.from_json(pending.meta)
             if (record.round, record.attempt) == (opened.index, opened.attempt):
+                self._require_nonces(record, opened.index + 1, record.nonces[:-1])
                 self._commit(opened, pending.digest, record)
                 return True
         files.discard()
@@ -254,6 +278,9 @@ class Rounds:
                 "it belongs to another round, plan, model or strategy.",
                 "the backup of this run's directory",
             )
+        self._require_nonces(record, next_round, record.nonces)
+        if self._nonces is not None:
+            self._nonces[:] = map(bytes.fromhex, record.nonces)
         state = _without_prefix("opt.", tensors)
         self.released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
         self.running_noise.restore(_without_prefix("noise.", tensors), record.noise)
@@ -281,6 +308,31 @@ class Rounds:
                 f"round {opened.index} of run {self.account.id}",
                 f"its noise row is {opened.noise_row}, the noise stands at row {stream.round}.",
                 "resume the run",
+            )
+
+    def _draw_nonce(self, index: int, total: torch.Tensor) -> None:
+        """Make the nonce of round `index`, whose final sum is `total`, and hand it to the noise."""
+        if self._nonces is None:
+            return
+        if len(self._nonces) != index:
+            raise LedgerError(
+                f"round {index} of run {self.account.id}",
+                f"there are nonces of {len(self._nonces)} rounds before it.",
+                "resume the run",
+            )
+        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
+        digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
+        digest.update(total.contiguous().numpy().data)
+        self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
+
+    def _require_nonces(self, record: RoundRecord, rounds: int, committed: Sequence[str]) -> None:
+        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds."""
+        kept = None if self.account.nonces is None else [nonce.hex() for nonce in self.account.nonces]
+        if len(record.nonces) != (0 if kept is None else rounds) or list(committed) != (kept or []):
+            raise CheckpointError(
+                f"checkpoint of round {record.round} of run {self.account.id}",
+                f"its {len(record.nonces)} nonces are not those of the ledger's rounds: it is of another branch.",
+                "the ledger and the directory of one backup",
             )
 
     def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:

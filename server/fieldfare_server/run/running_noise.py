@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,11 +31,25 @@ class RunningNoise:
     """See `StepInfo.noise_autocovariance`."""
 
     @classmethod
-    def of(cls, cost: Cost, rounding: Rounding, bound: float, numel: int, users: int, noise: SecureNoise) -> Self:
+    def of(
+        cls,
+        cost: Cost,
+        rounding: Rounding,
+        bound: float,
+        numel: int,
+        users: int,
+        noise: SecureNoise,
+        nonces: Sequence[bytes] | None,
+    ) -> Self:
         """The noise of `cost` before its first row, for sums of `numel` elements. Raises `BadInput`.
 
-        bound: the L2 norm by which one user moves the sum. users: how many users one reply may sum.
+        Args:
+            bound: the L2 norm by which one user moves the sum.
+            users: how many users one reply may sum.
+            nonces: of the run's rounds, kept by reference; None for a run without nonces.
         """
+        if nonces is not None:
+            noise = noise.with_nonces(nonces, cost.mechanism.birth)
         norms = cost.mechanism.row_norms()
         privatiser = Privatiser.of(rounding, cost.noise_multiplier, bound, numel, users, float(norms.max()))
         stream = privatiser.stream(cost.mechanism, numel, noise)

@@ -15,23 +15,23 @@ from types import TracebackType
 from typing import Self
 
 import torch
-from safetensors.torch import save
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
+from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import Task
 from fieldfare_flower import logs
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
+from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
+from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
@@ -58,6 +58,7 @@ class Session:
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
         self.rounds = Rounds(plan, cost, account, files, self.noise)
         self.cohorts = Cohorts(plan, self.schema, account, self.noise)
+        self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
 
@@ -90,6 +91,7 @@ class Session:
         run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        destroy_left_behind(home, ledger, actor)
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
@@ -103,8 +105,8 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
+                format=NONCES,
                 id=run_id,
-                format=CHARGE_FORMAT,
                 strategy=cost.strategy,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
@@ -117,9 +119,10 @@ class Session:
         except BaseException as error:
             # Nothing was sent or released: the whole reservation returns at once.
             handle.finish("failed", str(error))
+            destroy(home, ledger, run_id, actor)
             ledger.close()
             raise
-        session._keep_lease(ledger, handle)
+        session._keep_lease(home, ledger, handle)
         return session
 
     @classmethod
@@ -139,6 +142,7 @@ class Session:
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        destroy_left_behind(home, ledger, actor)
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
         require_identity(plan, identity_is_stable)
@@ -165,11 +169,12 @@ class Session:
         except BaseException as error:
             handle.hand_back(str(error))
             raise
-        session._keep_lease(ledger, handle)
+        session._keep_lease(home, ledger, handle)
         return session
 
-    def _keep_lease(self, ledger: Ledger, handle: RunHandle) -> None:
+    def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
+        self._home = home
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
@@ -223,15 +228,19 @@ class Session:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def finish(self, state: EndState, message: str) -> Path | None:
-        """End the run and write its last committed model; returns the model's path, None for a rehearsal."""
+        """Write the last committed model, end the run, and destroy its key and noise state.
+
+        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
+        then, and the next command on this home destroys what is left.
+        """
         path = None
         if self.files is not None:
-            path = self.files.directory / "model.safetensors"
-            named = {name: value.clone().contiguous() for name, value in self.schema.split(self.params).items()}
-            replace_file(path, save(named), mode=0o644)
+            path = write_model(self.files, self.params, self.schema)
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
         self.account.finish(state, message)
+        if self._ledger is not None and self._home is not None:
+            destroy(self._home, self._ledger, self.account.id, f"run {self.account.id}")
         return path
 
     def __enter__(self) -> Self:

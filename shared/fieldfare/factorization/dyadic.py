@@ -7,6 +7,7 @@ ERM" (NeurIPS 2022), appendix A, Algorithm 3.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from fieldfare.errors import BadInput
@@ -54,3 +55,8 @@ def nodes(rounds: int) -> Iterator[Node]:
 def node_count(rounds: int) -> int:
     """How many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds` + 1."""
     return 2 * rounds - rounds.bit_count()
+
+
+def closing_round(node: int) -> int:
+    """The round, counted from 0, in which node number `node` >= 0 closes: node_count(t) <= node < node_count(t + 1)."""
+    return bisect_right(range(node + 2), node, key=node_count) - 1

@@ -132,6 +132,15 @@ class Mechanism(ABC):
         """Rows of z that the horizon may use: C's. Trees of all nodes have more of them than rounds."""
         return self.rounds
 
+    def birth(self, row: int) -> int:
+        """The round in which row `row` of z is first used: with a square, lower-triangular B the round itself.
+
+        A row is drawn under the nonce of that round (`SecureNoise.with_nonces`). The noise must be *fresh*: with
+        B B^T = L L^T, row t of L^-1 B uses rows only that are born in round t. Only then does a second branch of a run
+        cost at most one more charge. A test checks every registered kind.
+        """
+        return row
+
     @property
     def whole(self) -> bool:
         """Whether C and B are known to be matrices of whole numbers, which discrete noise needs."""

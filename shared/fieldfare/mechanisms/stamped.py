@@ -66,6 +66,11 @@ class Stamped(Mechanism):
     def noise_rows(self) -> int:
         return self.block.noise_rows * len(self._lengths(None))
 
+    def birth(self, row: int) -> int:
+        """As in the row's block, whose first round is counted from the run's."""
+        block, inside = divmod(row, self.block.noise_rows)
+        return block * self.block.rounds + self.block.birth(inside)
+
     def strategy_matrix(self, n: int) -> Floats:
         return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
 

@@ -37,7 +37,7 @@ from pydantic import Field
 
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
-from fieldfare.factorization.dyadic import height_of, node_count, nodes
+from fieldfare.factorization.dyadic import closing_round, height_of, node_count, nodes
 from fieldfare.factorization.few_patterns import in_step_patterns
 from fieldfare.factorization.released import OnlineTree as ReleasedTree
 from fieldfare.factorization.sensitivity import Sensitivity
@@ -146,6 +146,10 @@ class _Tree(Mechanism):
     @property
     def noise_rows(self) -> int:
         return self.rounds if self.read_only else node_count(self.rounds)
+
+    def birth(self, row: int) -> int:
+        """The round in which the row's node closes; rows of read nodes are numbered by round already."""
+        return row if self.read_only else closing_round(row)
 
     def strategy_matrix(self, n: int) -> Floats:
         matrix = tree_matrix(self._released(n))

@@ -15,14 +15,14 @@ The time of a draw depends on its value (rejection sampling): it must not be vis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from fieldfare.errors import BadInput
 from fieldfare.noise.drawer import Drawer
-from fieldfare.noise.secure import SecureNoise
+from fieldfare.noise.secure import Births, SecureNoise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,14 +51,17 @@ class DiscreteNoise(SecureNoise):
     def __init__(self, noise: SecureNoise, scale: int) -> None:
         _require_scale(scale)
         super().__init__(noise._key, noise.device, source=noise.source, threads=noise.threads)
-        self._first = noise._first
+        self._first, self._nonces, self._birth = noise._first, noise._nonces, noise._birth
         self.scale = scale
 
     def from_row(self, first: int) -> DiscreteNoise:
         return DiscreteNoise(super().from_row(first), self.scale)
 
+    def with_nonces(self, nonces: Sequence[bytes], birth: Births) -> DiscreteNoise:
+        return DiscreteNoise(super().with_nonces(nonces, birth), self.scale)
+
     def fingerprint(self) -> str:
-        return self._subkey("fingerprint", f"discrete:{self.scale}").hex()[:32]
+        return self._subkey("fingerprint", f"discrete:{self.scale}{self._nonce_digest()}").hex()[:32]
 
     def _drawer_of_row(self, stream: str, row: int) -> Drawer:
         return _DiscreteDrawer(self, stream, row)
@@ -83,14 +86,15 @@ def discrete_gaussian(
 ) -> Integers:
     """n exact draws from P(v) proportional to exp(-v^2 / (2 scale^2)) on the integers: int64, shape (n,).
 
-    The key fixes element [offset + i] of row `row`, whatever the split, as in `SecureNoise.normal_`. No other use
-    shares its bits.
+    The key (and the nonce of the row's round, where `noise` has nonces) fixes element [offset + i] of row `row`,
+    whatever the split, as in `SecureNoise.normal_`. No other use shares its bits.
 
     Raises:
         BadInput: `scale` is not an integer in [1, 2^31].
     """
     _require_scale(scale)
     first, last = offset // _BLOCK, -(-(offset + n) // _BLOCK)
+    noise = noise._source_of_row(stream, row)
     blocks = [_draw_block(scale, _Words(noise, row, block, f"discrete:{stream}")) for block in range(first, last)]
     whole = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
     return whole[offset - first * _BLOCK :][:n]

@@ -10,6 +10,12 @@ How a number is made
     31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a second plane, so both
     dtypes give the same number up to rounding). `fieldfare.noise.box_muller` has the arithmetic and its error.
 
+Which noise no copy can repeat
+    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to two sums.
+    `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce of birth(j)), where
+    birth(j) is the round in which that row is first used. `nonce` makes a round's nonce from fresh bits and from the
+    sum that the round releases, once that sum is final: two sums never share a row, even where the fresh bits repeat.
+
 How far the tail is right
     The radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision next to 0. A tail of
     probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15. The largest number that can
@@ -27,6 +33,8 @@ What is assumed, and what is not covered
 from __future__ import annotations
 
 import hashlib
+import hmac
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
 import numpy as np
@@ -48,6 +56,9 @@ Source = Literal["aes-256-ctr", "philox-4x32-10"]
 
 _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
+NONCE_BYTES: Final = 16
+Births = Callable[[int], int]
+"""Row of z -> the round in which it is first used: `Mechanism.birth`."""
 _MAP: Final = "2"
 """Version of the map from bits to floats. A change that alters any float must change this too."""
 
@@ -71,7 +82,7 @@ class SecureNoise:
         BadInput: the key is not 32 bytes, the source is unknown, or threads < 1.
     """
 
-    __slots__ = ("_first", "_key", "device", "source", "threads")
+    __slots__ = ("_birth", "_first", "_key", "_nonces", "device", "source", "threads")
 
     def __init__(
         self,
@@ -89,6 +100,8 @@ class SecureNoise:
             raise BadInput(f"threads = {threads}", "must be at least 1.", "1")
         self._key = key
         self._first = 0
+        self._nonces: Sequence[_Bytes] | None = None
+        self._birth: Births | None = None
         self.device = torch.device(device)
         self.source: Source = source
         self.threads = threads
@@ -101,7 +114,7 @@ class SecureNoise:
 
     def derive(self, label: str) -> SecureNoise:
         """An independent source for another purpose. Its key does not reveal this one."""
-        return SecureNoise(self._subkey("derive", label), self.device, source=self.source, threads=self.threads)
+        return self._copy(self._subkey("derive", label))
 
     def from_row(self, first: int) -> SecureNoise:
         """The same source with the rows of "z" counted from `first`: its row r is row first + r here.
@@ -109,17 +122,48 @@ class SecureNoise:
         Every other stream, and everything else, is the same. Raises `BadInput` for a negative `first`.
         """
         _require_range(first, 0, 0)
-        view = SecureNoise(self._key, self.device, source=self.source, threads=self.threads)
-        view._first = self._first + first
+        view = self._copy(self._key)
+        view._first, view._nonces, view._birth = self._first + first, self._nonces, self._birth
         return view
+
+    def with_nonces(self, nonces: Sequence[_Bytes], birth: Births) -> SecureNoise:
+        """The same source with each row of "z" drawn under the nonce of the round in which it is first used.
+
+        Every other stream is the same. Where the nonce of a row's round is missing, drawing that row is refused.
+
+        Args:
+            nonces: 16 bytes for each round, in order. Kept by reference: append a round's nonce before its rows.
+            birth: the round of a row (counted from the first row of the whole run): `Mechanism.birth`.
+        """
+        view = self._copy(self._key)
+        view._first, view._nonces, view._birth = self._first, nonces, birth
+        return view
+
+    def nonce(self, run: str, round: int, fresh: _Bytes, digest: _Bytes) -> _Bytes:
+        """The nonce of one round of one run, 16 bytes: it shows nothing of the sum to who has no key.
+
+        Args:
+            run: the run's id.
+            round: in [0, 2^63).
+            fresh: 16 bytes that the operating system drew after the sum was final.
+            digest: SHA-256, 32 bytes, of the final sum and of the schema that gives it its meaning.
+
+        Raises:
+            BadInput: `fresh` or `digest` has another length.
+        """
+        if len(fresh) != NONCE_BYTES or len(digest) != 32:
+            raise BadInput(f"{len(fresh)} fresh bytes and a digest of {len(digest)}", "must be 16 and 32.", "16 and 32")
+        name = run.encode()
+        message = b"nonce" + len(name).to_bytes(4, "big") + name + round.to_bytes(8, "big") + fresh + digest
+        return hmac.digest(self._key, message, "sha256")[:NONCE_BYTES]
 
     def fingerprint(self) -> str:
         """32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output).
 
-        They depend on the map from random bits to floats too: a state that an older map made is refused, never
-        continued.
+        They depend on the map from random bits to floats too, and on the nonces so far: a state that an older map or
+        another branch of the run made is refused, never continued.
         """
-        return self._subkey("fingerprint", _MAP).hex()[:32]
+        return self._subkey("fingerprint", _MAP + self._nonce_digest()).hex()[:32]
 
     def normal_(self, out: torch.Tensor, *, row: int, offset: int = 0, stream: str = "z") -> torch.Tensor:
         """Fill `out` with elements [offset, offset + n) of row `row` of `stream`; return `out`.
@@ -192,9 +236,33 @@ class SecureNoise:
 
     def _drawer_of_row(self, stream: str, row: int) -> Drawer:
         """The one place where a row's key is chosen: all floats of a row, on every path, come from this drawer."""
+        source = self._source_of_row(stream, row)
         if self.source == "philox-4x32-10":
-            return PhiloxDrawer(self._subkey("philox", stream), row)
-        return AesDrawer(self._subkey("normal", stream), row)
+            return PhiloxDrawer(source._subkey("philox", stream), row)
+        return AesDrawer(source._subkey("normal", stream), row)
+
+    def _source_of_row(self, stream: str, row: int) -> SecureNoise:
+        """What row `row` (of the whole run) of `stream` is drawn from. Raises `BadInput` where a nonce is missing."""
+        if stream != "z" or self._nonces is None or self._birth is None:
+            return self
+        born = self._birth(row)
+        if not 0 <= born < len(self._nonces):
+            raise BadInput(
+                f"row {row} of z", f"round {born} bears it, and there are nonces of {len(self._nonces)} rounds only."
+            )
+        nonce = self._nonces[born]
+        if len(nonce) != NONCE_BYTES:
+            raise BadInput(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
+        return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
+
+    def _nonce_digest(self) -> str:
+        """Hex; empty without nonces, as before there were any."""
+        if self._nonces is None:
+            return ""
+        return ":" + hashlib.sha256(b"".join(self._nonces)).hexdigest()
+
+    def _copy(self, key: _Bytes) -> SecureNoise:
+        return SecureNoise(key, self.device, source=self.source, threads=self.threads)
 
     def _subkey(self, purpose: str, label: str) -> _Bytes:
         # The length comes first: ("normal", "z") and ("normalz", "") are different messages.

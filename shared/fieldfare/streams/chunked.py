@@ -87,8 +87,7 @@ class ChunkedStream(Stream):
         self._noise, self._ops = noise, ops_on(self.device)
         width = self.width if self.device.type == "cpu" else DEVICE_CHUNK
         self._kept = KeptVectors(slots, numel, width, dtype, self.device)
-        shape = f"{self.name}:{numel}:{horizon}:{restart_every}:{dtype}:{noise.source}:{noise.fingerprint()}:"
-        self._identity = hashlib.blake2b(shape.encode() + coefficients, digest_size=16).hexdigest()
+        self._coefficients = coefficients
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Row `round` of B z into `out` (or a new vector), shape (numel,); then advances.
@@ -111,12 +110,12 @@ class ChunkedStream(Stream):
         self._advance(None, take)
 
     def state_dict(self) -> dict[str, Any]:
-        """`buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients and key.
+        """`buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients, key and nonces.
 
         Secret like the key: buffers and released values together give the noise away.
         """
         self._require_untorn()
-        return {"identity": self._identity, "round": self.round, "buffers": self._kept.read()}
+        return {"identity": self._identity(), "round": self.round, "buffers": self._kept.read()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or torn."""
@@ -125,10 +124,10 @@ class ChunkedStream(Stream):
             raise BadInput(
                 f"noise state with fields {sorted(state)}", f"differs in {sorted(differing)}.", "state_dict()"
             )
-        if state["identity"] != self._identity:
+        if state["identity"] != self._identity():
             raise BadInput(
                 "noise state",
-                "belongs to another key, mechanism, horizon, size or dtype, or an older Fieldfare wrote it.",
+                "belongs to another key, mechanism, nonces, horizon, size or dtype, or an older Fieldfare wrote it.",
                 "a state of this very stream",
             )
         buffers, t = state["buffers"], state["round"]
@@ -158,6 +157,11 @@ class ChunkedStream(Stream):
     @abstractmethod
     def _rule(self, t: int, age: int) -> Rule:
         """The rule of round t, which is round `age` of its block. Called once a round, before the pieces."""
+
+    def _identity(self) -> str:
+        noise, shape = self._noise, f"{self.name}:{self.numel}:{self.horizon}:{self.restart_every}:{self.dtype}"
+        whole = f"{shape}:{noise.source}:{noise.fingerprint()}:".encode() + self._coefficients
+        return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
     def _replay_from(self, t: int) -> int:
         """The earliest round that the state before round t depends on, if there is no restart in between."""

@@ -43,7 +43,8 @@ def test_a_filled_ledger_of_an_old_version_goes_on(dump: Path, ledger_url: str, 
             opened = handle.open_round_pending()
             assert opened is not None
             assert opened.cohort.tolist() == [8, 9]
-            handle.commit_round(opened, [8], gaussian(0.2), digest("new"))
+            nonce = None if handle.nonces is None else bytes(range(16))
+            handle.commit_round(opened, [8], gaussian(0.2), digest("new"), nonce=nonce)
             handle.finish("stopped")
         assert verify(ledger).ok
 

@@ -1,0 +1,97 @@
+"""How a run's noise key lies on disk: as it is, or wrapped by a command of yours (a key service, a hardware token).
+
+A wrapped key protects backups of the state directory: without the wrapping key they hold no noise key. Set
+FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP to JSON lists of arguments, for example
+`["age", "--encrypt", "--recipient", "age1..."]`. No shell runs. The command reads standard input and writes standard
+output: wrap takes 32 bytes, unwrap gives the same 32 bytes back.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fieldfare.errors import BadInput, CheckpointError
+
+KEY_BYTES = 32
+_WRAPPED = b"fieldfare.wrapped-key.v1\n"
+_SECONDS = 60.0
+
+
+class KeyFormat(Protocol):
+    """Turns a key into the content of its file and back."""
+
+    def wrap(self, key: bytes) -> bytes: ...
+    def unwrap(self, content: bytes) -> bytes: ...
+
+
+class PlainKeys:
+    """The file is the key."""
+
+    def wrap(self, key: bytes) -> bytes:
+        return key
+
+    def unwrap(self, content: bytes) -> bytes:
+        """Raises `CheckpointError` where the file is a wrapped key."""
+        if content.startswith(_WRAPPED):
+            raise CheckpointError("the noise key", "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with")
+        return content
+
+
+@dataclass(frozen=True)
+class CommandKeys:
+    """A command wraps the key and another unwraps it.
+
+    Raises `CheckpointError` if a command fails. Keys that were written plain are still read.
+    """
+
+    wrap_command: Sequence[str]
+    unwrap_command: Sequence[str]
+
+    def wrap(self, key: bytes) -> bytes:
+        """Unwraps at once what it wrapped: a key that does not come back would lose the run later."""
+        content = _WRAPPED + _run("wrap", self.wrap_command, key)
+        if not hmac.compare_digest(self.unwrap(content), key):
+            raise CheckpointError("the noise key", "what FIELDFARE_KEY_UNWRAP gives back is another key.")
+        return content
+
+    def unwrap(self, content: bytes) -> bytes:
+        if not content.startswith(_WRAPPED):
+            return content
+        return _run("unwrap", self.unwrap_command, content.removeprefix(_WRAPPED))
+
+
+def key_format(environment: Mapping[str, str] = os.environ) -> KeyFormat:
+    """As FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP say. Raises `BadInput` unless both are set, or neither."""
+    wrap, unwrap = (environment.get(f"FIELDFARE_KEY_{what}") for what in ("WRAP", "UNWRAP"))
+    if not wrap and not unwrap:
+        return PlainKeys()
+    if not wrap or not unwrap:
+        raise BadInput("FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP", "only one of them is set.", "both, or neither")
+    return CommandKeys(_arguments("FIELDFARE_KEY_WRAP", wrap), _arguments("FIELDFARE_KEY_UNWRAP", unwrap))
+
+
+def _arguments(name: str, value: str) -> list[str]:
+    try:
+        arguments = json.loads(value)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, list) or not arguments or not all(isinstance(part, str) for part in arguments):
+        raise BadInput(name, "must be a JSON list of a program and its arguments.", '["age", "--decrypt"]')
+    return arguments
+
+
+def _run(what: str, command: Sequence[str], content: bytes) -> bytes:
+    """The command's output. What it prints on stderr is not repeated: it may hold anything."""
+    try:
+        done = subprocess.run(list(command), input=content, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CheckpointError("the noise key", f"the command to {what} it failed ({type(error).__name__}).") from None
+    if done.returncode or not done.stdout:
+        raise CheckpointError("the noise key", f"the command to {what} it failed (status {done.returncode}).")
+    return done.stdout
