@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, zcdp_epsilon
+from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, discretised, zcdp_epsilon
+from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism, build
@@ -18,13 +20,17 @@ from fieldfare.plan import Plan
 
 @dataclass(frozen=True)
 class Cost:
-    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more."""
+    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more.
+
+    `concentrated`: discrete noise is charged by zCDP alone, as runs of the ledger's first version are.
+    """
 
     plan: Plan
     mechanism: Mechanism
     participation: Participation
     noise_multiplier: float
     loss: PrivacyLoss
+    concentrated: bool = False
 
     @property
     def sensitivity(self) -> float:
@@ -37,8 +43,33 @@ class Cost:
         return self.loss.epsilon(self.plan.privacy.delta)
 
     def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """The charge for `loss`, that of Gaussian noise: discrete noise is known by zCDP alone."""
-        return loss.as_concentrated() if self.plan.privacy.rounding == "discrete" else loss
+        """The charge for `loss`, that of Gaussian noise: discrete noise costs a little more (`discretised`)."""
+        if self.plan.privacy.rounding != "discrete":
+            return loss
+        return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
+
+    @property
+    def leak(self) -> float | None:
+        """d of the run's price where its noise decides it: that of discrete noise, 0 for Gaussian noise.
+
+        None where it is chosen when the run is admitted: with amplification by sampling.
+        """
+        if self.loss.sampled:
+            return None
+        return discretised.leak(self.loss.mu_squared) if self.plan.privacy.rounding == "discrete" else 0.0
+
+    def priced(self) -> dict[float, float]:
+        """{d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {} unless sampled.
+
+        Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent for runs of
+        many rounds, by several times for one or a few.
+        """
+        if not self.loss.sampled:
+            return {}
+        delta = self.plan.privacy.delta
+        return {
+            share: gauge(price(self.loss, share * delta).mu_squared, delta, share * delta) for share in PRICED_SHARES
+        }
 
     def realised(self) -> RealisedCharge:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
@@ -81,11 +112,18 @@ class Cost:
         }
 
 
-def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+PRICED_SHARES = (0.01, 0.1, 0.3)
+"""Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
+
+
+def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None, *, planned: PrivacyLoss | None = None) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
-    cache: as for `mechanisms.build`.
+    Args:
+        cache: as for `mechanisms.build`.
+        planned: what a run of this plan reserved, if there is one: where that is concentrated, so is its charge.
     """
+    concentrated = planned is not None and planned.concentrated > 0
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     privacy = plan.privacy
@@ -101,10 +139,26 @@ def cost_of(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             adjacency=privacy.adjacency,
-            concentrated=discrete,
+            concentrated=concentrated,
         )
+        if discrete and not concentrated:
+            sigma = _least_discrete(mechanism, participation, plan, sigma)
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
-    return Cost(plan, mechanism, participation, sigma, loss.as_concentrated() if discrete else loss)
+    cost = Cost(plan, mechanism, participation, sigma, loss, concentrated)
+    return replace(cost, loss=cost.charged(loss))
+
+
+def _least_discrete(mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float) -> float:
+    """The least multiplier of discrete noise that costs no more than the plan's epsilon, where `gaussian` is the least
+    of Gaussian noise."""
+    privacy = plan.privacy
+    assert privacy.epsilon is not None
+    sigma = gaussian * math.sqrt(discretised.SHARE)
+    while True:
+        loss = discretised.as_gaussian(charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency))
+        if loss.epsilon(privacy.delta) <= privacy.epsilon:
+            return sigma
+        sigma *= 1 + 4e-16
 
 
 def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:

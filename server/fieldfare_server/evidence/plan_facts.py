@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.errors import FieldfareError
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, Single, adjacency_factor
@@ -58,19 +58,23 @@ def _facts(plan_json: str, planned: PrivacyLoss) -> PlanFacts:
         sensitivity=sensitivity,
         bound=unadjusted.bound,
         how=unadjusted.how,
-        noise_multiplier=_noise_multiplier(planned, mechanism, sensitivity),
+        noise_multiplier=_noise_multiplier(planned, mechanism, sensitivity, plan.privacy.rounding == "discrete"),
         separation=separation,
         max_participations=most,
     )
 
 
-def _noise_multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float) -> float | None:
+def _noise_multiplier(planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float, discrete: bool) -> float | None:
     """The noise multiplier that the ledger's charge implies.
 
-    The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2.
+    The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2, which discrete noise
+    raises a little (`discretised`).
     """
     if planned.sampled:
         # A sampled event records sigma divided by the norm of C's longest column.
         multipliers = {event.noise_multiplier for event in planned.sampled}
         return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
-    return sensitivity / math.sqrt(2 * planned.rho) if planned.rho > 0 else None
+    if planned.rho <= 0:
+        return None
+    share = discretised.SHARE if discrete and not planned.concentrated else 1.0
+    return sensitivity * math.sqrt(share / (2 * planned.rho))

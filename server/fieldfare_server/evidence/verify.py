@@ -35,8 +35,8 @@ Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
 committed rounds in order, so it may keep state."""
 
-Recompute = Callable[[str], Charge]
-"""plan_json -> a fresh `Charge`."""
+Recompute = Callable[[str, PrivacyLoss], Charge]
+"""(plan_json, what the run reserved) -> a fresh `Charge`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Report:
         return self.fault is None
 
 
-def recharge(plan_json: str) -> Charge:
+def recharge(plan_json: str, planned: PrivacyLoss) -> Charge:
     """The `Charge` of a plan, computed from participation as its coordinator computes it."""
-    cost = cost_of(Plan.stored(json.loads(plan_json)))
+    cost = cost_of(Plan.stored(json.loads(plan_json)), planned=planned)
     charge = cost.realised()
     return lambda round, users: cost.charged(charge.add(round, users))
 
@@ -229,7 +229,7 @@ class _Verification:
             raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
 
     def _charges(self, connection: Connection, seq: int, run_id: str, plan: str, run: Run) -> None:
-        charge = None if self._recompute is None else self._recompute(plan)
+        charge = None if self._recompute is None else self._recompute(plan, run.planned)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
         for index, users in self._participations(connection, seq, run_id, committed):
             if charge is None:

@@ -101,6 +101,7 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
+                leak=cost.leak,
                 id=run_id,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
@@ -146,7 +147,8 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost_of(plan, StrategyFiles(home.root / "strategies")), handle, files, key)
+            cost = cost_of(plan, StrategyFiles(home.root / "strategies"), planned=handle.planned)
+            session = cls(plan, cost, handle, files, key)
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
