@@ -102,9 +102,9 @@ def _print_cost(cost: Cost) -> None:
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
-            f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this run "
-            f"of epsilon {cost.epsilon:.4g}. Few sampled rounds have no cheaper price that holds whatever is run next; "
-            "more rounds with more noise each do."
+            f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "
+            f"run of epsilon {cost.epsilon:.4g}. Few sampled rounds have no cheaper price that holds whatever is run "
+            "next; more rounds with more noise each do."
         )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")

@@ -108,7 +108,7 @@ def _check_budgets(opened: Ledger) -> Iterator[Finding]:
         if population.overdrawn:
             yield warning(
                 f"budget of population {population.name}",
-                f"epsilon {population.committed_epsilon:.4g} is committed by the rule that is valid for every choice of "
-                f"runs, above the budget of {population.epsilon:g}: older versions composed sampled runs otherwise.",
+                f"epsilon {population.committed_epsilon:.4g} is committed by the rule that is valid for every choice "
+                f"of runs, above the budget of {population.epsilon:g}: older versions composed sampled runs otherwise.",
                 "it takes no new run; raise the budget if its users may bear it, or make a new population",
             )

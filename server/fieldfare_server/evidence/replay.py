@@ -248,7 +248,7 @@ class Replay:
         settled = PrivacyLoss.from_json(values["settled"])
         active = (run.planned for run in self.runs.values() if run.active and run.values["population"] == name)
         total = budget.compose([settled, *active, PrivacyLoss.from_json(body["planned"])])
-        return total.epsilon(values["delta"]) <= values["epsilon"]
+        return bool(total.epsilon(values["delta"]) <= values["epsilon"])
 
 
 _EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"

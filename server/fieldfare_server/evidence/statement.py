@@ -76,9 +76,9 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
 
 def _filter_lines(population: PopulationView) -> tuple[str, ...]:
     lines = (
-        "The guarantee for all runs holds however each run was chosen after earlier ones released their models (a filter "
-        "over sums of prices). The gauge says how much of it is used; it is a guarantee only if the moment of stopping "
-        "did not depend on what was released.",
+        "The guarantee for all runs holds however each run was chosen after earlier ones released their models (a "
+        "filter over sums of prices). The gauge says how much of it is used; it is a guarantee only if the moment of "
+        "stopping did not depend on what was released.",
     )
     if not population.overdrawn:
         return lines

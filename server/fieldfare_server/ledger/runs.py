@@ -66,8 +66,8 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
 
     Raises:
         BudgetRefused: the prices of what is spent, reserved and planned exceed the budget.
-        BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a taken id, a key that another run has used, or a
-            fixed seed on real people.
+        BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
+            taken id, a key that another run has used, or a fixed seed on real people.
     """
     adjacency = _adjacency(run.plan_json)
     if not is_name(run.id) or len(run.id) > 40:

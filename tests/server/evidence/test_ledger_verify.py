@@ -24,7 +24,7 @@ from support.fill import fill
 from support.ledgers import PLAN, commit, gaussian, start
 
 
-def charge_per_participation(plan_json: str):  # type: ignore[no-untyped-def]
+def charge_per_participation(plan_json: str, planned: PrivacyLoss):  # type: ignore[no-untyped-def]
     """A rule to recompute by: mu^2 = 0.04 x the most that anybody has taken part so far."""
     assert plan_json == PLAN
     times: Counter[int] = Counter()
