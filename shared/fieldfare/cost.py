@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, zcdp_epsilon
+from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, discretised, zcdp_epsilon
+from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
+
+PRICED_SHARES = (0.01, 0.1, 0.3)
+"""Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
 
 CHARGE_FORMAT = 1
 """The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not."""
@@ -35,6 +40,8 @@ class Cost:
     """The part of mu^2 that is charged for the resolution of floats (`Privatiser.resolution`), from round 0 on."""
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
+    concentrated: bool = False
+    """Whether discrete noise is charged by zCDP alone, as runs of the ledger's first version are."""
 
     @property
     def sensitivity(self) -> float:
@@ -47,12 +54,35 @@ class Cost:
         return self.loss.epsilon(self.plan.privacy.delta)
 
     def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """The charge for `loss`, that of real-valued Gaussian noise: discrete noise is known by zCDP alone, and floats
-        add their resolution.
+        """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
+        (`discretised`), and floats add their resolution.
         """
-        if self.plan.privacy.rounding == "discrete":
-            return loss.as_concentrated()
-        return loss + PrivacyLoss(self.resolution)
+        if self.plan.privacy.rounding != "discrete":
+            return loss + PrivacyLoss(self.resolution)
+        return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
+
+    @property
+    def leak(self) -> float | None:
+        """d of the run's price where its noise decides it: that of discrete noise, 0 for Gaussian noise.
+
+        None where it is chosen when the run is admitted: with amplification by sampling.
+        """
+        if self.loss.sampled:
+            return None
+        return discretised.leak(self.loss.mu_squared) if self.plan.privacy.rounding == "discrete" else 0.0
+
+    def priced(self) -> dict[float, float]:
+        """{d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {} unless sampled.
+
+        Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent for runs of
+        many rounds, by several times for one or a few.
+        """
+        if not self.loss.sampled:
+            return {}
+        delta = self.plan.privacy.delta
+        return {
+            share: gauge(price(self.loss, share * delta).mu_squared, delta, share * delta) for share in PRICED_SHARES
+        }
 
     def realised(self) -> RealisedCharge:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
@@ -118,7 +148,9 @@ def cost_of(
         mechanism = mechanism.first_charge()
     if plan.privacy.rounding == "discrete":
         _require_discrete(plan, mechanism, participation)
-    return _calibrated(plan, mechanism, participation, resolution)
+    # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
+    concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
+    return _calibrated(plan, mechanism, participation, resolution, concentrated)
 
 
 def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
@@ -140,7 +172,7 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         # More noise is a little coarser: some room saves most of the rounds.
         room = needed if cost.plan.privacy.epsilon is None else needed * (1 + 2.0**-10)
         try:
-            cost = _calibrated(cost.plan, cost.mechanism, cost.participation, room)
+            cost = _calibrated(cost.plan, cost.mechanism, cost.participation, room, cost.concentrated)
         except BudgetRefused:
             break
     raise BadInput(
@@ -150,7 +182,9 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
     )
 
 
-def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, resolution: float) -> Cost:
+def _calibrated(
+    plan: Plan, mechanism: Mechanism, participation: Participation, resolution: float, concentrated: bool
+) -> Cost:
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     extra = PrivacyLoss(resolution)
@@ -164,11 +198,26 @@ def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, 
             delta=privacy.delta,
             adjacency=privacy.adjacency,
             already=extra,
-            concentrated=discrete,
+            concentrated=concentrated,
         )
+        if discrete and not concentrated:
+            sigma = _least_discrete(mechanism, participation, plan, sigma)
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
-    cost = Cost(plan, mechanism, participation, sigma, loss, resolution)
+    cost = Cost(plan, mechanism, participation, sigma, loss, resolution, concentrated=concentrated)
     return replace(cost, loss=cost.charged(loss))
+
+
+def _least_discrete(mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float) -> float:
+    """The least multiplier of discrete noise that costs no more than the plan's epsilon, where `gaussian` is the least
+    of Gaussian noise."""
+    privacy = plan.privacy
+    assert privacy.epsilon is not None
+    sigma = gaussian * math.sqrt(discretised.SHARE)
+    while True:
+        loss = discretised.as_gaussian(charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency))
+        if loss.epsilon(privacy.delta) <= privacy.epsilon:
+            return sigma
+        sigma *= 1 + 4e-16
 
 
 def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:

@@ -52,7 +52,7 @@ class PrivacySpec(Table):
     adjacency: Adjacency = "zero_out"
     noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = "aes-256-ctr"
     rounding: Rounding = Field(
-        default="grid", description="of noised sums; discrete: exact noise on the grid, charged by zCDP; none: floats"
+        default="grid", description="of noised sums; discrete: exact noise on the grid; none: floats"
     )
 
     @model_validator(mode="after")

@@ -61,6 +61,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fieldfare.accounting.discretised import SMALLEST_SCALE
 from fieldfare.errors import BadInput
 from fieldfare.noise.chunks import DEVICE_CHUNK
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
@@ -231,7 +232,8 @@ class Privatiser:
             largest = _FAR * std * row_norm / grid.spacing
             # Sum and noise must fit in the cells that add exactly, with room to spare for both.
             if largest + users * charged / grid.spacing < _CELLS / 4:
-                if rounding == "discrete" and std / grid.spacing <= LARGEST_SCALE:
+                # A scale below SMALLEST_SCALE would cost more than is charged.
+                if rounding == "discrete" and SMALLEST_SCALE <= std / grid.spacing <= LARGEST_SCALE:
                     cells = math.ceil(std / grid.spacing)
                     return cls(cells * grid.spacing, grid, cells)
                 if rounding == "grid" and largest * _EPS <= _RESOLUTION:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
+from fieldfare.accounting.discretised import SMALLEST_SCALE
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.privatise import COST, Grid, Privatiser
@@ -194,3 +195,10 @@ def test_whole_cells_are_added_exactly_or_refused() -> None:
         grid.add_cells_(total, torch.tensor([0.5, 1.0], dtype=torch.float64))
     with pytest.raises(BadInput, match="does not add exactly"):
         grid.add_cells_(total, torch.tensor([2.0**53, 1.0], dtype=torch.float64))
+
+
+def test_discrete_noise_has_at_least_the_scale_that_is_charged() -> None:
+    """A scale below 1024 cells would cost more than `discretised.SHARE`: almost no noise has no other grid."""
+    with pytest.raises(BadInput, match="discrete"):
+        Privatiser.of("discrete", 1e-3, 1.0, 1, 1, 2.0**12)
+    assert Privatiser.of("discrete", 1e-3, 1.0, 1, 1, 1.0).cells >= SMALLEST_SCALE

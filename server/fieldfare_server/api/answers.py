@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.errors import BadInput
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
@@ -251,6 +252,13 @@ def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
     return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
 
+def _gauge(total: Price, epsilon: float, delta: float) -> Loss:
+    # With a leak that counts, the sum is not the loss of a Gaussian mechanism.
+    gaussian = total.leak <= PLAIN_SHARE * delta
+    mu = total.mu if gaussian else None
+    return Loss(epsilon=epsilon, delta=delta, rho=total.mu_squared / 2 if gaussian else None, mu=mu)
+
+
 def _population(snapshot: Reader, view: views.PopulationView) -> Population:
     activity = watch.activity(snapshot, view.name) if view.runs_active else None
     end = None
@@ -264,9 +272,11 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         adjacency=view.adjacency,
         epsilon=view.epsilon,
         delta=view.delta,
-        spent=_loss(view.spent, view.spent_epsilon, view.delta),
+        leak=view.leak,
+        overdrawn=view.overdrawn,
+        spent=_gauge(view.spent, view.spent_epsilon, view.delta),
         reserved_epsilon=view.reserved_epsilon,
-        committed=_loss(view.committed, view.committed_epsilon, view.delta),
+        committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
         runs=view.runs_total,

@@ -92,10 +92,12 @@ class Population(_Answer):
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str
     adjacency: str
-    epsilon: float = Field(description="the limit")
+    epsilon: float = Field(description="the limit, and with delta the guarantee, however runs are chosen")
     delta: float
-    spent: Loss = Field(description="charged by committed rounds; never shrinks")
-    committed: Loss = Field(description="what will be spent if the runs under way reach their end")
+    leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
+    overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
+    spent: Loss = Field(description="a gauge of what committed rounds used of the budget; the limit is the guarantee")
+    committed: Loss = Field(description="the same with what the runs under way have reserved")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int | None = Field(description="users seen so far; not shown under add_remove")

@@ -10,7 +10,7 @@ import typer
 from fieldfare_server.api.schemas import Population
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
-from fieldfare_server.cli.population import summary
+from fieldfare_server.cli.population import OVERDRAWN, summary
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -54,8 +54,12 @@ def budget(
             "Privacy budgets",
             tuple(_COLUMNS),
             [[_cell(name, row[name]) for name in _COLUMNS.values()] for row in populations],
-            caption="Epsilons at each population's delta. Runs compose by their exact loss, so epsilons do not add up.",
+            caption="Epsilons at each population's delta; they do not add up. The limit is the guarantee, however runs "
+            "are chosen; what is spent is a gauge of it.",
         )
+        for row in populations:
+            if row["overdrawn"]:
+                out.print(f"[bold yellow]{row['name']}[/]: {OVERDRAWN}")
 
 
 def _cell(name: str, value: Any) -> Any:

@@ -21,6 +21,9 @@ from fieldfare_server.run.pricing import price_with_model
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
 
+DEAR = 1.25
+"""A sampled run whose price is this many times its own epsilon is pointed out."""
+
 
 def plan(
     path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
@@ -49,7 +52,9 @@ def plan(
         cost = _cost(read_plan(path))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
-            print_json(cost.to_json() | ({"forecast": prediction.to_json()} if prediction is not None else {}))
+            priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
+            shown = cost.to_json() | (priced if cost.loss.sampled else {})
+            print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
         _print_cost(cost)
         if prediction is not None:
@@ -92,6 +97,10 @@ def _print_cost(cost: Cost) -> None:
         ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
         ("epsilon", f"{cost.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
     ]
+    priced = cost.priced()
+    if priced:
+        shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
+        rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
     if not fields["amplified_by_sampling"]:
         rows += [
             ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
@@ -105,6 +114,12 @@ def _print_cost(cost: Cost) -> None:
         ("buffers of model size", str(fields["buffers"])),
     ]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
+    if priced and min(priced.values()) > DEAR * cost.epsilon:
+        out.print(
+            f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "
+            f"run of epsilon {cost.epsilon:.4g}. Few sampled rounds have no cheaper price that holds whatever is run "
+            "next; more rounds with more noise each do."
+        )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fieldfare.accounting.filter import PLAIN_SHARE
 from fieldfare.participation import Adjacency
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.output import out
@@ -29,10 +30,14 @@ def create(
     adjacency: Annotated[Adjacency, typer.Option(help="how two neighbouring data sets differ")] = "zero_out",
     unit: Annotated[str, typer.Option(help="what a user is, for the page and reports")] = "user",
     simulated: Annotated[bool, typer.Option(help="not people: a fixed noise seed or no schedule is accepted")] = False,
+    leak: Annotated[
+        float | None,
+        typer.Option(help="D: the part of delta that sampled runs share, for good [delta/10 under add_remove, else 0]"),
+    ] = None,
 ) -> Answer:
     """Give a population of users a budget. Creates the ledger if it does not exist."""
     made = opened.create_population(
-        name, epsilon, delta, adjacency=adjacency, unit=unit, simulated=simulated, actor=actor()
+        name, epsilon, delta, adjacency=adjacency, unit=unit, simulated=simulated, leak=leak, actor=actor()
     )
     return _answer(made, "created")
 
@@ -58,10 +63,15 @@ def close(opened: Ledger, name: Name) -> Answer:
     return _answer(opened.close_population(name, actor=actor()), "closed")
 
 
+OVERDRAWN = (
+    "More is committed than the budget holds by the rule that is valid for every choice of runs: it takes no new run."
+)
+
+
 def summary(view: PopulationView) -> dict[str, Any]:
     """A population's fields for `--json`."""
     fields = view.model_dump(mode="json", exclude={"spent", "committed"})
-    return fields | {"mu_spent": view.spent.mu if view.spent.gaussian else None}
+    return fields | {"mu_spent": view.spent.mu if view.spent.leak <= PLAIN_SHARE * view.delta else None}
 
 
 def _answer(view: PopulationView, what: str) -> Answer:
@@ -69,4 +79,6 @@ def _answer(view: PopulationView, what: str) -> Answer:
         f"Population {view.name} {what}: epsilon {view.epsilon:g} at delta {view.delta:g}, {view.adjacency}, "
         f"{view.spent_epsilon:.4g} spent."
     )
+    if view.overdrawn:
+        text += " " + OVERDRAWN
     return Answer(summary(view), lambda: out.print(text))

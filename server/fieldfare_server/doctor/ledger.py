@@ -33,6 +33,7 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
                 yield warning(
                     f"key of run {run}", "the run has ended; key or checkpoints are here.", "fieldfare verify"
                 )
+            yield from _check_budgets(opened)
     except FieldfareError as error:
         yield report_refusal(
             "ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE"
@@ -105,3 +106,14 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
             )
     if not any(run.state == "interrupted" for run in runs):
         yield fine("leases", f"{len(runs)} runs under way, all of them held.")
+
+
+def _check_budgets(opened: Ledger) -> Iterator[Finding]:
+    for population in opened.populations():
+        if population.overdrawn:
+            yield warning(
+                f"budget of population {population.name}",
+                f"epsilon {population.committed_epsilon:.4g} is committed by the rule that is valid for every choice "
+                f"of runs, above the budget of {population.epsilon:g}: older versions composed sampled runs otherwise.",
+                "it takes no new run; raise the budget if its users may bear it, or make a new population",
+            )

@@ -116,8 +116,8 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any
         "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the training.",
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
-            f"Spent by this run. All runs on the same {population.unit}s together: epsilon "
-            f"{population.spent_epsilon:.6g} of {population.epsilon:g} at delta {population.delta:g}."
+            f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
+            f"{population.epsilon:g} at delta {population.delta:g}; {population.spent_epsilon:.6g} of it is used."
         ),
     }
 

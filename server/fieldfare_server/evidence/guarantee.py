@@ -124,8 +124,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     statement = (
         f"Everything this run releases is ({round_up(run.planned_epsilon)}, {run.delta:g})-differentially private for "
         f"every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, {run.delta:g}) so "
-        f"far. With all other runs charged to {run.population}: {round_up(population.committed_epsilon)} committed of "
-        f"{population.epsilon:g}."
+        f"far. {_together(population)}"
     )
     if not private:
         statement = (
@@ -141,6 +140,16 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
     return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
+
+
+def _together(population: PopulationView) -> str:
+    committed = f"{round_up(population.committed_epsilon)} committed of {population.epsilon:g}."
+    if population.overdrawn:
+        return f"All runs charged to {population.name} together exceed its budget: {committed}"
+    return (
+        f"All runs charged to {population.name} together stay ({population.epsilon:g}, {population.delta:g})-"
+        f"differentially private, however each is chosen: {committed}"
+    )
 
 
 def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.noise import NONCE_BYTES
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.models import SEEDED, has_nonces
@@ -72,6 +73,8 @@ class Replay:
         self.tokens: dict[str, dict[str, Any]] = {}
         self._nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words."""
+        self._priced = False
+        """Whether a row of a version with prices was seen: from there on, every run has one."""
 
     def apply(self, row: Mapping[str, Any]) -> None:
         """Apply one journal row. Raises `Unfit` if what it says was not allowed at that point."""
@@ -92,7 +95,12 @@ class Replay:
     def _population_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         name = row["population"]
         self._require(row, name not in self.populations, f"population {name!r} is created twice")
-        start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json()}
+        self._require(row, "leak" in body or not self._priced, "it has no leak, and newer rows come before it")
+        self._priced |= "leak" in body
+        # Migration 0002 gave the populations of the first version the same.
+        leak = body["leak"] if "leak" in body else default_leak(body["adjacency"], body["delta"])
+        self._require(row, 0 <= leak < body["delta"], "its leak is not below its delta")
+        start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json(), "leak": leak}
         created = {"created_at": row["at"], "created_by": row["actor"]}
         self.populations[name] = Population({**body, **start, **created})
 
@@ -122,11 +130,12 @@ class Replay:
         self._require(row, fresh, "its noise key has served another run")
         private = body["noise_source"] != SEEDED or population.values["simulated"]
         self._require(row, private, "a fixed noise seed is charged to real people")
-        planned = PrivacyLoss.from_json(body["planned"])
-        total = budget.compose([self._committed(row["population"]), planned])
-        fits = total.epsilon(population.values["delta"]) <= population.values["epsilon"]
+        self._require(row, "price" in body or not self._priced, "it has no price, and newer rows come before it")
+        self._priced |= "price" in body
+        fits = self._fits(row["population"], body) if "price" in body else self._fitted(row["population"], body)
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
+        body.setdefault("price", None)
         start = {
             "strategy": body.get("strategy"),  # rows of the ledger's first version name none
             "spent": budget.NOTHING.to_json(),
@@ -244,10 +253,26 @@ class Replay:
         run.open = None
         return run.attempts[key]
 
-    def _committed(self, name: str) -> PrivacyLoss:
-        settled = PrivacyLoss.from_json(self.populations[name].values["settled"])
+    def _fits(self, name: str, body: Mapping[str, Any]) -> bool:
+        """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
+        values = self.populations[name].values
+        if not budget.is_price(PrivacyLoss.from_json(body["planned"]), body["price"]):
+            return False
+        runs = (run.values for run in self.runs.values() if run.values["population"] == name)
+        charges = (
+            budget.Charge(run["planned"], run["spent"], run["price"], run["next_round"], run["ended_at"] is None)
+            for run in runs
+        )
+        total = budget.sums(charges, values["leak"]).committed + Price.from_json(body["price"])
+        return budget.Terms(values["epsilon"], values["delta"], values["leak"]).hold(total)
+
+    def _fitted(self, name: str, body: Mapping[str, Any]) -> bool:
+        """Whether a run of the first version fitted by the rule of then: the composed loss of all runs."""
+        values = self.populations[name].values
+        settled = PrivacyLoss.from_json(values["settled"])
         active = (run.planned for run in self.runs.values() if run.active and run.values["population"] == name)
-        return budget.compose([settled, *active])
+        total = budget.compose([settled, *active, PrivacyLoss.from_json(body["planned"])])
+        return bool(total.epsilon(values["delta"]) <= values["epsilon"])
 
 
 _EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"

@@ -12,6 +12,7 @@ from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.views import PopulationView
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
@@ -60,16 +61,32 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
     rows = [
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
-        ("Spent by all runs of the population", _epsilon(population.spent_epsilon, population.delta)),
-        ("Committed by all runs", _epsilon(population.committed_epsilon, population.delta)),
-        ("Budget of the population", _epsilon(population.epsilon, population.delta)),
+        ("Guarantee for all runs of the population", _epsilon(population.epsilon, population.delta)),
+        ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
+        ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
+        ("Set aside of delta for sampled runs", f"{population.leak:.3g}"),
     ]
     if not run.spent.sampled:
         rows += [
             ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
             ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
         ]
-    return Section("Formal guarantee", tuple(rows))
+    return Section("Formal guarantee", tuple(rows), _filter_lines(population))
+
+
+def _filter_lines(population: PopulationView) -> tuple[str, ...]:
+    lines = (
+        "The guarantee for all runs holds however each run was chosen after earlier ones released their models (a "
+        "filter over sums of prices). The gauge says how much of it is used; it is a guarantee only if the moment of "
+        "stopping did not depend on what was released.",
+    )
+    if not population.overdrawn:
+        return lines
+    return (
+        "The guarantee for all runs does NOT hold: runs of an older version committed more than the budget by the rule "
+        "that is valid for every choice of runs.",
+        *lines,
+    )
 
 
 def _mechanism(evidence: RunEvidence) -> Section:
@@ -121,7 +138,7 @@ def _tuning(evidence: RunEvidence) -> Section:
     lines = (
         f"{len(evidence.charged)} other runs were charged to this population. All of them, tuning or not, are in its "
         "total.",
-        f"All runs together have spent epsilon {round_up(spent)} at delta {delta:g}.",
+        f"All runs together have used epsilon {round_up(spent)} at delta {delta:g} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )

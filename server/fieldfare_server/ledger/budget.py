@@ -1,4 +1,17 @@
-"""Whether one more charge fits, by exact composition of everything spent and everything reserved."""
+"""Whether one more run fits: a filter over all runs of a population, valid however each run is chosen.
+
+`fieldfare.accounting.filter` has the theorem. A population has a rectangle (M, D), fixed by its (epsilon, delta) and
+its leak D. Each run has a price (mu^2, d). What ended runs have spent, what runs under way have reserved, and what the
+next run plans, must stay within M and within D.
+
+| run | reserved while under way | spent at the end |
+|---|---|---|
+| Gaussian or discrete noise | its planned mu^2 | its realised mu^2; the rest returns |
+| amplified by sampling | its whole price | the whole price, once a round was committed |
+
+A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
+that was opened and never committed released nothing, so a run without a committed round has spent nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +19,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import BudgetRefused
+from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised
+from fieldfare.accounting.filter import RUN_SHARE, Price, Rectangle, gauge, price
+from fieldfare.errors import BadInput, BudgetRefused
 
 NOTHING = PrivacyLoss()
 
 
 def compose(losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
-    """The loss of all of them together (adaptive composition)."""
+    """The loss of all of them together, if they were fixed in advance. No budget is decided by it."""
     total = NOTHING
     for loss in losses:
         total = total + loss
@@ -43,6 +58,138 @@ def _events(loss: PrivacyLoss) -> dict[tuple[float, float], int]:
     return counts
 
 
+# -- what runs cost -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A population's budget: its (epsilon, delta), which is the guarantee, and its leak D, which never changes."""
+
+    epsilon: float
+    delta: float
+    leak: float
+
+    def gauge(self, total: Price) -> float:
+        """How much of epsilon `total` takes, all of D set aside. A reading: the guarantee is epsilon."""
+        return _gauge(total.mu_squared, self.delta, self.leak)
+
+    def hold(self, total: Price) -> bool:
+        """Whether `total` is within the rectangle.
+
+        mu^2 <= M is asked as gauge <= epsilon, so that a plan calibrated to the whole epsilon fits to the last bit.
+        """
+        return total.leak <= self.leak and self.gauge(total) <= self.epsilon
+
+
+@lru_cache(maxsize=8192)
+def _gauge(mu_squared: float, delta: float, leak: float) -> float:
+    return gauge(mu_squared, delta, leak)
+
+
+class Charge(NamedTuple):
+    """What the ledger says of one run: the columns of its row, and whether it is under way."""
+
+    planned: str
+    spent: str
+    price: str | None
+    """None: a run of the ledger's first version."""
+    rounds: int
+    """How many are committed."""
+    active: bool
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the runs of a population have spent, and that with what runs under way have reserved."""
+
+    spent: Price
+    committed: Price
+
+
+def sums(runs: Iterable[Charge], leak: float) -> Sums:
+    """The sums over all runs of a population with D = `leak`, in the order in which they were started.
+
+    Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
+    of D, then a quarter of what is left, and so on, which depends on nothing but their order.
+    """
+    spent: list[Price] = []
+    committed: list[Price] = []
+    left = leak
+    for run in runs:
+        planned = loss(run.planned)
+        if run.price is not None:
+            whole = _price(run.price)
+        else:
+            whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
+            left -= whole.leak if planned.sampled else 0.0
+        paid = _paid(run, planned, whole)
+        spent.append(paid)
+        committed.append(whole if run.active else paid)
+    return Sums(_total(spent), _total(committed))
+
+
+def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
+    """What a run that plans `planned` reserves.
+
+    leak: of a sampled run, how much of D it takes; else what its noise leaks (None: 0, or that of discrete noise in a
+    run of the first version).
+    """
+    if planned.sampled:
+        return _sampled_price(planned, leak or 0.0)
+    if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
+        plain = discretised.as_gaussian(planned).mu_squared
+        return Price(plain, discretised.leak(plain))
+    return Price(planned.mu_squared, leak or 0.0)
+
+
+@lru_cache(maxsize=1024)
+def _sampled_price(planned: PrivacyLoss, leak: float) -> Price:
+    return price(planned, leak)
+
+
+def _paid(run: Charge, planned: PrivacyLoss, whole: Price) -> Price:
+    """What of `whole` is spent by now."""
+    if run.rounds == 0:
+        return Price()
+    if planned.sampled:
+        return whole
+    spent = loss(run.spent)
+    if planned.concentrated:
+        return Price(discretised.as_gaussian(spent).mu_squared, whole.leak)
+    return Price(spent.mu_squared, whole.leak)
+
+
+def _total(prices: list[Price]) -> Price:
+    # Exact sums: the same whatever the order of the rows.
+    return Price(math.fsum(each.mu_squared for each in prices), math.fsum(each.leak for each in prices))
+
+
+@lru_cache(maxsize=8192)
+def loss(text: str) -> PrivacyLoss:
+    """`PrivacyLoss.from_json`, cached."""
+    return PrivacyLoss.from_json(text)
+
+
+@lru_cache(maxsize=8192)
+def _price(text: str) -> Price:
+    return Price.from_json(text)
+
+
+def is_price(planned: PrivacyLoss, text: str) -> bool:
+    """Whether `text` is what a run that plans `planned` must reserve, at the leak that it names.
+
+    Another machine may compute a sampled price with other last digits.
+    """
+    named = _price(text)
+    if not planned.sampled:
+        return not planned.concentrated and named.mu_squared == planned.mu_squared
+    right = price_of(planned, named.leak)
+    return named.mu_squared >= right.mu_squared * (1 - 1e-9)
+
+
+# -- what still fits ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Room:
     """The largest single Gaussian run that still fits: its mu, and its epsilon taken alone."""
@@ -52,38 +199,90 @@ class Room:
 
 
 @lru_cache(maxsize=1024)
-def room(committed: PrivacyLoss, limit: float, delta: float) -> Room:
-    """What still fits under (`limit`, `delta`) together with `committed`. Never too large; exact to 2**-30 of mu.
+def room(committed: Price, terms: Terms) -> Room:
+    """What still fits under `terms` together with `committed`. Never too large.
 
     Cached: what is committed changes when runs start and end, not with their rounds.
     """
-    if epsilon(committed, delta) > limit:
-        return Room(0.0, 0.0)
-    low, high = 0.0, 1.0
-    while (committed + PrivacyLoss(mu_squared=high * high)).epsilon(delta) <= limit and high < 1e6:
-        low, high = high, 2 * high
-    steps = 16 if committed.sampled else 40  # sampled parts cost a numerical convolution a step
-    for _ in range(steps):
-        middle = (low + high) / 2
-        fits = (committed + PrivacyLoss(mu_squared=middle * middle)).epsilon(delta) <= limit
-        low, high = (middle, high) if fits else (low, middle)
-    return Room(low, epsilon(PrivacyLoss(mu_squared=low * low), delta))
+    free = Rectangle.of(terms.epsilon, terms.delta, terms.leak).mu_squared - committed.mu_squared
+    while free > 0 and not terms.hold(committed + Price(free)):
+        free = free * (1 - 1e-15) - 1e-16 * committed.mu_squared  # only the last digits can be too many
+        if committed.leak > terms.leak:
+            free = 0.0
+    mu = math.sqrt(max(0.0, free)) * (1 - 1e-15)
+    return Room(mu, epsilon(PrivacyLoss(mu * mu), terms.delta))
 
 
-def require(name: str, committed: PrivacyLoss, planned: PrivacyLoss, limit: float, delta: float) -> None:
-    """Raise `BudgetRefused`, naming what would fit, unless `planned` fits together with `committed`."""
-    total = float((committed + planned).epsilon(delta))
-    if math.isfinite(total) and total <= limit:
-        return
-    left = room(committed, limit, delta)
-    raise BudgetRefused(
-        f"a run of epsilon {epsilon(planned, delta):.6g} on population {name!r}",
-        f"with what is spent and reserved (epsilon {epsilon(committed, delta):.6g}) it would come to epsilon "
-        f"{total:.6g}, and the budget is {limit:.6g} at delta {delta:.3g}.",
-        f"a run of epsilon {_down(left.epsilon)} at delta {delta:.3g} (mu {_down(left.mu)})"
-        if left.mu > 0
-        else "wait for a run to end, or have the budget raised",
+def default_leak(planned: PrivacyLoss, committed: Price, terms: Terms) -> float:
+    """d of a run that does not name one: nothing, or for a sampled run `RUN_SHARE` of what is left of D."""
+    return RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.sampled else 0.0
+
+
+def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:
+    """Why `planned` at the price `cost` does not fit on population `name`, and the nearest run that does."""
+    total = committed + cost
+    alone = f"a run of epsilon {epsilon(planned, terms.delta):.6g} on population {name!r}"
+    if not terms.hold(committed):
+        return BudgetRefused(
+            alone,
+            f"what is spent and reserved by the rule that holds for every choice of runs (epsilon "
+            f"{terms.gauge(committed):.6g}) is above the budget, {terms.epsilon:.6g} at delta {terms.delta:.3g}.",
+            "wait for a run to end, or have the budget raised",
+        )
+    if total.leak > terms.leak:
+        return BudgetRefused(
+            alone,
+            f"it takes {cost.leak:.3g} of the population's leak, of which {terms.leak - committed.leak:.3g} is left.",
+            f"a leak of at most {_down(terms.leak - committed.leak)}",
+        )
+    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.sampled else ""
+    return BudgetRefused(
+        alone + own,
+        f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
+        f"{terms.gauge(total):.6g}, and the budget is {terms.epsilon:.6g} at delta {terms.delta:.3g}.",
+        _nearest(planned, cost, room(committed, terms), terms.delta),
     )
+
+
+def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
+    if left.mu <= 0:
+        return "wait for a run to end, or have the budget raised"
+    if planned.sampled:
+        fitting = _quieter(planned, cost.leak, left.mu * left.mu)
+        if fitting is not None:
+            return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {delta:.3g}"
+    return f"a run of epsilon {_down(left.epsilon)} at delta {delta:.3g} (mu {_down(left.mu)})"
+
+
+def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
+    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak."""
+    if leak <= 0:
+        return None
+
+    def with_noise(factor: float) -> PrivacyLoss:
+        events = (SampledGaussian(e.rate, e.noise_multiplier * factor, e.count) for e in planned.sampled)
+        return PrivacyLoss(planned.mu_squared / factor**2, tuple(events))
+
+    def fits(factor: float) -> bool:
+        # A little less than all: a plan for the epsilon that is named is calibrated to five digits.
+        return price(with_noise(factor), leak).mu_squared <= free * (1 - 1e-4)
+
+    low, high = 0.0, 0.25
+    while not fits(math.exp(high)):
+        low, high = high, 2 * high
+        if high > 16:
+            return None
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(math.exp(middle)) else (middle, high)
+    return with_noise(math.exp(high))
+
+
+def require_leak(leak: float, delta: float) -> float:
+    """`leak` as D of a population. Raises `BadInput` unless 0 <= leak < delta."""
+    if not 0 <= leak < delta:
+        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {delta:g}.", f"{delta / 10:g}")
+    return leak
 
 
 def _down(value: float) -> str:

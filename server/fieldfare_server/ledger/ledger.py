@@ -121,6 +121,7 @@ class Ledger(Reader):
         adjacency: Adjacency = "zero_out",
         unit: str = "user",
         simulated: bool = False,
+        leak: float | None = None,
         actor: str,
     ) -> views.PopulationView:
         """Create a population with its budget.
@@ -131,13 +132,23 @@ class Ledger(Reader):
             adjacency: which change of one user's data the budget is for.
             unit: what a user is, in a word, for people to read.
             simulated: the users are not people; only such a population accepts runs with a fixed noise seed.
+            leak: D, the part of delta that sampled runs share, for good; at least 0, below delta. None:
+                `filter.default_leak`.
             actor: who creates it, for the journal.
 
         Raises:
             BadInput: the name is malformed or taken, or the budget is impossible.
         """
         populations.create(
-            self._journal, name, epsilon, delta, adjacency=adjacency, unit=unit, simulated=simulated, actor=actor
+            self._journal,
+            name,
+            epsilon,
+            delta,
+            adjacency=adjacency,
+            unit=unit,
+            simulated=simulated,
+            leak=leak,
+            actor=actor,
         )
         return self.population(name)
 

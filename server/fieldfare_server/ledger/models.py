@@ -86,7 +86,8 @@ populations = Table(
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
-"""`settled`: the composed loss of every finished run; runs under way are added from `runs`. `leak`: D of the filter."""
+"""`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
+`leak`: D of the filter, fixed at creation."""
 
 users = Table(
     "users",

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
+from fieldfare.accounting.filter import default_leak
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
@@ -27,6 +28,7 @@ def create(
     unit: str,
     simulated: bool,
     actor: str,
+    leak: float | None = None,
 ) -> None:
     """Insert a population with a fresh salt. Raises `BadInput` on a bad or taken name, or on an impossible budget."""
     if not is_name(name):
@@ -41,6 +43,7 @@ def create(
         "adjacency": adjacency,
         "simulated": simulated,
         "unit": clean(unit, 100),
+        "leak": budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
     }
 
     def work(connection: Connection, entry: Entry) -> None:
@@ -58,7 +61,10 @@ def create(
 def raise_budget(
     journal: Journal, name: str, *, epsilon: float | None, delta: float | None, reason: str, actor: str
 ) -> None:
-    """Raise epsilon, delta or both (None: unchanged). Raises `BadInput` on a lower budget, or without a reason."""
+    """Raise epsilon, delta or both (None: unchanged). Raises `BadInput` on a lower budget, or without a reason.
+
+    The leak D stays: what runs have taken from the old rectangle is within the new one, whose guarantee holds.
+    """
     reason = clean(reason, 2000)
     if not reason.strip():
         raise BadInput("raising a budget", "it needs a reason, for the journal.")

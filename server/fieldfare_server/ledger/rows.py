@@ -57,6 +57,14 @@ def participation(connection: Connection, run_seq: int, users: int = 0) -> Parti
     return record
 
 
+def charges(connection: Connection, population_id: int) -> list[budget.Charge]:
+    """What each run of a population is charged by, in the order in which they were started."""
+    c = models.runs.c
+    query = select(c.planned, c.spent, c.price, c.next_round, c.state).where(c.population_id == population_id)
+    rows = connection.execute(query.order_by(c.seq))
+    return [budget.Charge(*row[:4], active=row.state in ACTIVE) for row in rows]
+
+
 # -- what add_remove hides ------------------------------------------------------------------------------------------
 
 
@@ -93,26 +101,26 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: Set[str]) -> dic
 
 
 def population_view(connection: Connection, row: Row[Any]) -> views.PopulationView:
-    """A population with what its runs have spent and reserved."""
+    """A population with what its runs have spent and reserved. O(runs); prices of sampled runs are cached."""
     c = models.runs.c
     active = connection.execute(
-        select(c.planned, c.spent, c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
+        select(c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
     ).all()
     total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
-    settled = PrivacyLoss.from_json(row.settled)
-    spent = budget.compose([settled, *(PrivacyLoss.from_json(run.spent) for run in active)])
-    committed = budget.compose([settled, *(PrivacyLoss.from_json(run.planned) for run in active)])
-    spent_epsilon, committed_epsilon = (budget.epsilon(loss, row.delta) for loss in (spent, committed))
-    left = budget.room(committed, row.epsilon, row.delta) if row.state == "open" else budget.Room(0.0, 0.0)
+    terms = budget.Terms(row.epsilon, row.delta, row.leak)
+    sums = budget.sums(charges(connection, row.id), row.leak)
+    spent_epsilon, committed_epsilon = terms.gauge(sums.spent), terms.gauge(sums.committed)
+    left = budget.room(sums.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
     values = {
         "users": None if row.adjacency == "add_remove" else row.users,
-        "spent": spent,
+        "spent": sums.spent,
         "spent_epsilon": spent_epsilon,
-        "committed": committed,
+        "committed": sums.committed,
         "committed_epsilon": committed_epsilon,
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
         "remaining_epsilon": left.epsilon,
         "remaining_mu": left.mu,
+        "overdrawn": not terms.hold(sums.committed),
         "rounds_left": sum(run.rounds - run.next_round for run in active),
         "runs_active": len(active),
         "runs_total": total,

@@ -11,12 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare_server.ledger import budget, leases, models
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.rows import population_name, population_row, run_row
+from fieldfare_server.ledger.rows import charges, population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
@@ -44,6 +45,8 @@ class NewRun:
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
         format: how its noise is drawn and its charge computed: `models.NONCES`, each commit carries a nonce and the
             present rule charges; 0: the first version of both.
+        leak: d of the run's price: of a sampled run, how much of the population's D it takes (None:
+            `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.
         strategy: SHA-256 of the stored strategy that the run applies.
     """
@@ -57,18 +60,20 @@ class NewRun:
     key_commitment: str
     trust_node_ids: bool
     format: int = 0
+    leak: float | None = None
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
-    """Reserve `run.planned` and insert the run, in one transaction; returns the token of its first lease.
+    """Reserve the price of `run.planned` and insert the run, in one transaction; returns the token of its first lease.
 
     Of two runs that race for the last of a budget, one is refused.
 
     Raises:
-        BudgetRefused: spent + reserved + planned exceeds the budget.
-        BadInput: an unknown or closed population, another adjacency, a taken id, a key that another run has used, a
+        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget.
+        BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
+        taken id, a key that another run has used, a
             fixed seed on real people, or, under `add_remove` on real people, a plan without `run.round_seconds`.
     """
     adjacency = _adjacency(run.plan_json)
@@ -78,10 +83,41 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         raise BadInput(f"rounds = {run.rounds}", "must be at least 1.", "1")
     if not is_name(run.noise_source) or len(run.noise_source) > 40:
         raise BadInput(f"noise source {run.noise_source!r}", "a source has a name of at most 40 letters and digits.")
+    if run.planned.concentrated:
+        raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
+    if run.leak is not None and not 0 <= run.leak < 1:
+        raise BadInput(f"leak = {run.leak}", "must be at least 0, and below delta.", "1e-7")
+    while True:
+        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
+        with journal.database.read() as connection:
+            population = population_row(connection, run.population)
+            seen = _committed(connection, population)
+        terms = _terms(population)
+        leak = budget.default_leak(run.planned, seen, terms) if run.leak is None else run.leak
+        cost = budget.price_of(run.planned, leak)
+        try:
+            return _insert(journal, run, adjacency, cost, holder, lease_seconds)
+        except _Overdrawn as overdrawn:
+            # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
+            if overdrawn.committed == seen:
+                raise budget.refusal(run.population, run.planned, cost, seen, overdrawn.terms) from None
+
+
+class _Overdrawn(Exception):
+    """What is committed leaves too little; the transaction is undone."""
+
+    def __init__(self, committed: Price, terms: budget.Terms) -> None:
+        super().__init__()
+        self.committed, self.terms = committed, terms
+
+
+def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holder: str, lease_seconds: float) -> int:
+    """`start` in one transaction, at the price `cost`. Raises `_Overdrawn` if it does not fit."""
     described = {
         "plan_digest": run.plan_digest,
         "rounds": run.rounds,
         "planned": run.planned.to_json(),
+        "price": cost.to_json(),
         "noise_source": run.noise_source,
         "key_commitment": run.key_commitment,
         "trust_node_ids": run.trust_node_ids,
@@ -94,9 +130,9 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
         _require_unused(connection, run)
-        budget.require(
-            run.population, _committed(connection, population), run.planned, population.epsilon, population.delta
-        )
+        committed, terms = _committed(connection, population), _terms(population)
+        if not terms.hold(committed + cost):
+            raise _Overdrawn(committed, terms)
         values = {
             **described,
             "id": run.id,
@@ -222,11 +258,13 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         )
 
 
-def _committed(connection: Connection, population: Row[Any]) -> PrivacyLoss:
+def _committed(connection: Connection, population: Row[Any]) -> Price:
     """What ended runs have spent and runs under way have reserved."""
-    c = models.runs.c
-    active = connection.execute(select(c.planned).where(c.population_id == population.id, c.state.in_(ACTIVE)))
-    return budget.compose([PrivacyLoss.from_json(population.settled), *map(PrivacyLoss.from_json, active.scalars())])
+    return budget.sums(charges(connection, population.id), population.leak).committed
+
+
+def _terms(population: Row[Any]) -> budget.Terms:
+    return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
 def _adjacency(plan_json: str) -> object:

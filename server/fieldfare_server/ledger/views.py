@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.participation import Adjacency
 from fieldfare_server.ledger.states import PopulationState, Request, RoundState, RunState, Scope
 
@@ -22,7 +23,12 @@ class View(BaseModel):
 
 
 class PopulationView(View):
-    """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC."""
+    """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
+
+    (`epsilon`, `delta`) is the guarantee: it holds however each run is chosen. `spent_epsilon` and the other epsilons
+    are a gauge, equation (1) of `fieldfare.accounting.filter` for the sums of prices so far: how much of the budget is
+    used, and not a guarantee for whoever stops because of what was released.
+    """
 
     name: str
     epsilon: float
@@ -31,14 +37,18 @@ class PopulationView(View):
     unit: str
     simulated: bool
     """Not people: only such a population may be charged by a run with a fixed noise seed."""
+    leak: float
+    """D, the part of delta that sampled runs share; fixed when the population is made."""
     state: PopulationState
     users: int | None
     """Users known so far."""
-    spent: PrivacyLoss
-    """Loss of everything released so far."""
+    spent: Price
+    """Sum of the prices of everything released so far."""
     spent_epsilon: float
-    committed: PrivacyLoss
-    """Spent by ended runs and planned by the runs under way: what is spent once those reach their end."""
+    committed: Price
+    """Spent by ended runs and reserved by the runs under way."""
+    overdrawn: bool
+    """More is committed than the budget holds: by runs of the ledger's first version. It takes no new run."""
     committed_epsilon: float
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""

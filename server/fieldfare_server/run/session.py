@@ -106,6 +106,7 @@ class Session:
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 format=NONCES,
+                leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
             )

@@ -28,6 +28,7 @@ depend on what was released.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 
@@ -39,11 +40,27 @@ from fieldfare.accounting.composition import Composition
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.errors import BadInput
+from fieldfare.participation import Adjacency
 
 SAMPLED_SHARE = 0.1
 """Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %."""
-PLAIN_SHARE = 1e-9
-"""Default D under the other adjacencies, as a share of delta: enough for discrete noise; M shrinks by about 1e-10."""
+PLAIN_SHARE = 2.0**-60
+"""Default D under the other adjacencies, as a share of delta: enough for discrete noise, whose leak is far smaller.
+
+delta - D is delta in float64, so M is that of D = 0: a plan calibrated to the whole budget fits.
+"""
+RUN_SHARE = 0.25
+"""The leak of one sampled run, as a share of what is left of D when it starts.
+
+A share of what is left, and not of D, so that some is left for every later run; the leak may depend on earlier runs by
+the theorem. A quarter, because the price of a run of many rounds changes by a percent or two between a hundredth and a
+third of delta, so that the first dozen of runs all have a useful leak.
+"""
+
+
+def default_leak(adjacency: Adjacency, delta: float) -> float:
+    """D of a population that does not choose it. Ledgers of the first version are migrated to this."""
+    return (SAMPLED_SHARE if adjacency == "add_remove" else PLAIN_SHARE) * delta
 
 
 @dataclass(frozen=True)
@@ -57,9 +74,25 @@ class Price:
         return Price(self.mu_squared + other.mu_squared, self.leak + other.leak)
 
     @property
-    def payable(self) -> bool:
-        """Whether any rectangle can hold it."""
-        return math.isfinite(self.mu_squared)
+    def mu(self) -> float:
+        """The Gaussian part is mu-GDP."""
+        return math.sqrt(self.mu_squared)
+
+    def to_json(self) -> str:
+        """Canonical JSON; floats in full precision, so `from_json` gives an equal price."""
+        return json.dumps({"leak": self.leak, "mu_squared": self.mu_squared}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Price:
+        """The inverse of `to_json`. Raises `BadInput` for anything else."""
+        try:
+            data = json.loads(text)
+            values = (float(data["mu_squared"]), float(data["leak"]))
+            if len(data) != 2 or not all(0 <= value < math.inf for value in values) or values[1] >= 1:
+                raise ValueError("out of range")
+            return cls(*values)
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadInput("price", f"{text[:80]!r} is not the JSON of a price ({error}).") from None
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020
 
 `DiscreteNoise` puts such draws in the place of z. A mechanism whose C and B are matrices of whole numbers
 (`Mechanism.whole`) then adds whole numbers B z to a sum x of whole cells of a grid, without any rounding: what is
-released is a function of C x + z, a discrete Gaussian around whole numbers. Its zero-concentrated privacy loss is that
-of the Gaussian with the same s (Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum
-of squared shifts stays bounded by the squared sensitivity), so it is charged by zCDP. The exact Gaussian trade-off
-curve does not apply.
+released is a function of C x + z, a discrete Gaussian around whole numbers. `accounting.discretised` says why it costs
+what a Gaussian of almost the same s costs. Runs of the ledger's first version were charged by zCDP, which holds too
+(Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum of squared shifts stays bounded
+by the squared sensitivity).
 
 The time of a draw depends on its value (rejection sampling): it must not be visible outside the server.
 """

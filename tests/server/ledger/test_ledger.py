@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server.ledger import Ledger, budget, chain
 from support.ledgers import PLAN, commit, digest, gaussian, start
@@ -37,7 +38,7 @@ def test_whole_life_of_a_run(ledger: Ledger) -> None:
     assert users.tolist() == [0, 1, 2]
     reserved = ledger.population("people")
     assert reserved.spent_epsilon == 0
-    assert reserved.committed == gaussian(0.8)
+    assert reserved.committed == Price(0.8 * 0.8)
     commit(run, [0, 1], 0.5)
     commit(run, [1, 2], 0.6)
     last, count = run.participation(np.arange(3))
@@ -46,7 +47,7 @@ def test_whole_life_of_a_run(ledger: Ledger) -> None:
     assert run.patterns([0, 1, 2]) == [(0,), (0, 1), (1,)]
     run.finish("done")
     after = ledger.population("people")
-    assert after.spent == after.committed == gaussian(0.6)
+    assert after.spent == after.committed == Price(0.6 * 0.6)
     assert after.spent_epsilon == pytest.approx(gaussian(0.6).epsilon(1e-6))
     assert ledger.run(run.id).state == "done"
     assert [r.state for r in ledger.rounds(run.id).items] == ["committed", "committed"]

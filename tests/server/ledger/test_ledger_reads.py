@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price, price
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
@@ -131,7 +132,7 @@ def test_a_closed_population_takes_no_new_run_and_lets_the_old_end(ledger: Ledge
         ledger.close_population("people", actor="officer")
     commit(run, [], 0.2)
     run.finish("done")
-    assert ledger.population("people").spent == gaussian(0.2)
+    assert ledger.population("people").spent == Price(0.2 * 0.2)
     assert verify(ledger).ok
 
 
@@ -185,28 +186,30 @@ def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
 
 
 def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
+    ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", actor="officer")
     sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 100),))
-    run = start(ledger, rounds=100, planned=sampled)
+    run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json="{}")
     commit_sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 1),))
     run.commit_round(run.open_round([]), [], commit_sampled, digest("x"))
     foreign = PrivacyLoss(0.0, (SampledGaussian(0.02, 1.0, 1),))
     with pytest.raises(BudgetRefused, match="reserved"):
         run.commit_round(run.open_round([]), [], commit_sampled + foreign, digest("y"))
-    view = ledger.population("people")
-    assert view.committed == sampled
-    assert 0 < view.spent_epsilon < view.committed_epsilon < 4.0
-    both = gaussian(view.remaining_mu) + sampled
-    assert both.epsilon(1e-6) <= 4.0
+    view = ledger.population("sampled")
+    assert view.committed == price(sampled, 0.25 * view.leak)
+    assert 0 < view.spent_epsilon == view.committed_epsilon < 4.0  # all of it is spent by the first round
     with pytest.raises(BudgetRefused):
-        start(ledger, view.remaining_mu * 1.01)
+        start(ledger, view.remaining_mu * 1.01, population="sampled", plan_json="{}")
+    start(ledger, view.remaining_mu, population="sampled", plan_json="{}")
 
 
 def test_room_is_never_too_much_and_nearly_all() -> None:
+    terms = budget.Terms(4.0, 1e-6, 0.0)
     for used in (0.0, 0.3, 0.79):
-        left = budget.room(gaussian(used), 4.0, 1e-6)
+        left = budget.room(Price(used * used), terms)
+        assert terms.hold(Price(used * used) + Price(left.mu * left.mu))
         assert (gaussian(used) + gaussian(left.mu)).epsilon(1e-6) <= 4.0
         assert (gaussian(used) + gaussian(left.mu * (1 + 1e-6))).epsilon(1e-6) > 4.0
-    assert budget.room(gaussian(1.0), 4.0, 1e-6) == budget.Room(0.0, 0.0)
+    assert budget.room(Price(1.0), terms) == budget.Room(0.0, 0.0)
 
 
 def test_one_loss_is_part_of_another_or_not() -> None:
@@ -223,7 +226,7 @@ def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
         fill(ledger)
         people = ledger.population("people")
         assert (people.users, people.runs_total, people.runs_active, people.rounds_left) == (50, 2, 1, 2)
-        assert people.spent == PrivacyLoss(mu_squared=0.08) + gaussian(0.2)
+        assert people.spent == Price(math.fsum((0.08, 0.2 * 0.2)))
         assert people.epsilon == 5.0
         (newest,) = ledger.runs(limit=1).items
         assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)

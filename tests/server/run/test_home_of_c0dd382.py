@@ -73,8 +73,14 @@ def test_its_finished_runs_are_shown_as_they_ended(home: StateDirectory) -> None
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         runs = {run.id: run for run in ledger.runs().items}
         report = verify(ledger, recompute=recharge, held=ledger.head(), strategies=home.root)
+        sampled = ledger.population("old-sampled")
     assert (report.missing, report.unpinned) == ({}, {})
     assert report.ok, str(report.fault)
+    # Two sampled runs, each priced by its planned rounds, though one has not reached its end.
+    assert sampled.spent == sampled.committed
+    assert sampled.spent.leak == pytest.approx(1e-6 * 7 / 16)
+    assert sampled.spent_epsilon == pytest.approx(3.21883, abs=1e-5)
+    assert not sampled.overdrawn
     assert runs.keys() == EXPECTED.keys()
     for run_id in EXPECTED.keys() - UNFINISHED.keys():
         assert runs[run_id].state == EXPECTED[run_id]["state"] == "done"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldfare.accounting import zcdp_epsilon
+from fieldfare.accounting import PrivacyLoss, zcdp_epsilon
 from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
@@ -58,7 +58,7 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     assert facts["Rounding"] == ROUNDING[rounding]  # type: ignore[index]
     assert FLOATING_POINT[rounding][:20] in statement  # type: ignore[index]
     assert float(facts["Noise multiplier"]) == 2.0
-    assert (run.spent.concentrated > 0) == (rounding == "discrete")
+    assert run.spent.gaussian
     assert run.spent.rho == pytest.approx(run.planned.rho)
 
 
@@ -75,17 +75,34 @@ def test_one_user_among_ten_thousand_in_a_reply_is_paid_for() -> None:
     assert made.rounds.running_noise.privatiser.std > 2.0 * (1 + 10_000 * 2.0**-23)
 
 
-def test_discrete_noise_is_charged_by_zcdp() -> None:
+def test_discrete_noise_is_charged_as_a_gaussian_of_a_slightly_smaller_scale() -> None:
     cost = cost_of(rounded("discrete"))
+    mu_squared = (cost.sensitivity / 2.0) ** 2
+    assert cost.loss.gaussian
+    assert cost.loss.mu_squared == pytest.approx(mu_squared / (1 - 9 / 1024**2), rel=1e-14)
+    assert cost.loss.mu_squared > mu_squared
+    assert cost.leak is not None
+    assert 0 < cost.leak < 1e-50
+    for epsilon in (0.1, 1.0, 8.0):
+        made = cost_of(rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"}))
+        assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
+        plain = cost_of(rounded("discrete", privacy=_target(epsilon))).noise_multiplier
+        assert plain < made.noise_multiplier < plain * (1 + 1e-5)
+
+
+def test_an_old_run_with_discrete_noise_stays_charged_by_zcdp() -> None:
+    old = PrivacyLoss(concentrated=0.1)
+    cost = cost_of(rounded("discrete"), charge_format=0)
     rho = cost.sensitivity**2 / (2 * 2.0**2)
     assert cost.loss.concentrated == pytest.approx(rho, rel=1e-15)
     assert cost.loss.mu_squared == 0
     assert cost.epsilon == zcdp_epsilon(cost.loss.concentrated, 1e-5)
     assert cost.to_json()["mu_gdp"] is None
     for epsilon in (0.1, 1.0, 8.0):
-        made = cost_of(rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"}))
+        plan_ = rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"})
+        made = cost_of(plan_, charge_format=0)
         assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
-        assert made.noise_multiplier > cost_of(rounded("discrete", privacy=_target(epsilon))).noise_multiplier
+        assert made.noise_multiplier > cost_of(plan_).noise_multiplier
 
 
 def _target(epsilon: float) -> dict[str, object]:
@@ -127,7 +144,8 @@ def test_a_plan_from_before_there_was_a_grid_is_what_it_was() -> None:
 
 
 def test_with_discrete_noise_everything_is_counted_as_zcdp() -> None:
-    gaussian, discrete = cost_of(plan()).loss, cost_of(rounded("discrete")).loss
+    gaussian = cost_of(plan()).loss
+    discrete = cost_of(rounded("discrete"), charge_format=0).loss
     both = gaussian + discrete
     assert both.rho == gaussian.rho + discrete.rho
     assert both.epsilon(1e-5) == zcdp_epsilon(both.rho, 1e-5) > gaussian.epsilon(1e-5)

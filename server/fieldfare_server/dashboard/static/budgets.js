@@ -7,7 +7,7 @@ function gauge(population, index) {
   const spent = Math.min(1, (population.spent.epsilon ?? limit) / limit);
   const committed = Math.min(1, (population.committed.epsilon ?? limit) / limit);
   const id = `hatch-${index}`;
-  const label = `${percent(spent)} of the budget spent, ${percent(committed)} committed`;
+  const label = `${percent(spent)} of the budget used, ${percent(committed)} committed`;
   return s("svg", { class: "gauge", role: "img", "aria-label": label, viewBox: "0 0 100 10", preserveAspectRatio: "none" },
     s("defs", {}, s("pattern", { id, width: 1.2, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "skewX(-20)" },
       s("rect", { width: 0.6, height: 4, fill: "var(--reserved)" }))),
@@ -26,10 +26,11 @@ function card(population, index) {
     h("div", { class: "budget-head" },
       h("span", { class: "budget-name" }, population.name),
       population.simulated ? h("span", { class: "tag warn" }, "simulated users") : null,
+      population.overdrawn ? h("span", { class: "tag warn" }, "over its budget: no new run") : null,
       population.state === "closed" ? h("span", { class: "tag" }, "closed") : null),
-    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `spent of ${number(population.epsilon)} at δ ${number(population.delta)}`)),
+    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the guaranteed ${number(population.epsilon)} at δ ${number(population.delta)}`)),
     gauge(population, index),
-    h("ul", { class: "key" }, key("spent", "Spent", epsilon(population.spent.epsilon)),
+    h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
     facts([["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
       ["Projected end", end], ["Users seen", hides(population.adjacency) ? HIDDEN : count(population.users)], ["Adjacency", population.adjacency.replace("_", "-")]]));
