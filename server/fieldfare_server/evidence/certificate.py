@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from sqlalchemy import select
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import PLAIN_SHARE, SAMPLED_SHARE, Price, Rectangle, gauge, price
+from fieldfare.accounting.filter import Price, Rectangle, gauge, price
 from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
@@ -37,7 +37,6 @@ from fieldfare_server.ledger import models, rows
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.ledger.views import PopulationView
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round import Rounds
 
@@ -92,8 +91,9 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         record = rows.participation(connection, run.seq, row.users)
     known = row.users
     sampled = sum(bool(PrivacyLoss.from_json(other.planned).sampled) for other in run_rows)
-    leak = row.leak or _default_leak(population, run_rows)
-    priced = [_price(other, population, root, leak / max(sampled, 1)) for other in run_rows]
+    leak = row.leak
+    # Sampled runs of the ledger's first version have no price: they share what the population's D allows.
+    priced = [_price(other, root, leak / max(sampled, 1)) for other in run_rows]
     own = next(other for other in priced if other.row.id == run_id)
     n, cost, multiplier = run.next_round, own.cost, own.cost.noise_multiplier
     noising = describe_noising(cost.mechanism, n) if n else {"toeplitz": _EMPTY}
@@ -145,24 +145,18 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
 _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 
 
-def _default_leak(population: PopulationView, run_rows: Any) -> float:
-    """D of a population whose row fixes none: what its kinds of run need (`accounting.filter`)."""
-    if population.adjacency == "add_remove":
-        return SAMPLED_SHARE * population.delta
-    discrete = any(PrivacyLoss.from_json(other.planned).concentrated for other in run_rows)
-    return PLAIN_SHARE * population.delta if discrete else 0.0
-
-
-def _price(row: Any, population: PopulationView, root: Path, leak: float) -> _Priced:
+def _price(row: Any, root: Path, leak: float) -> _Priced:
     """What a run takes: what it spent, or all that it plans while it is under way."""
     cost = StoredStrategy(root, row.id, row.strategy, row.format).cost(json.loads(row.plan))
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     loss = planned if row.state in ACTIVE else spent
+    if row.price is not None:
+        leak = Price.from_json(row.price).leak
     if planned.sampled:
         # The rounds of a stopped run have no price of their own: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         return _Priced(row, cost, price(planned, leak) if opened else Price(), 0, 0)
-    if not loss.concentrated:
+    if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
     # Discrete noise: the run's own privatiser says how many cells its noise is wide.
     rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)))
@@ -170,7 +164,8 @@ def _price(row: Any, population: PopulationView, root: Path, leak: float) -> _Pr
     numel = rounds.optimizer.queries * rounds.model.schema.numel + rounds.clipping.counts
     if cells <= 6:
         raise BadInput(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
-    values, mu_squared = numel * row.rounds, 2 * loss.rho * cells**2 / (cells**2 - 4) * (1 + 1e-12)
+    values = numel * row.rounds
+    mu_squared = 2 * loss.rho * cells**2 / (cells**2 - 4) * (1 + 1e-12) if loss.concentrated else loss.mu_squared
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
 

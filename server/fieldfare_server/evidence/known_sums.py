@@ -33,6 +33,7 @@ from fieldfare.task import Task, Users
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import KEPT, StoredStrategy, StrategyFiles
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.pricing import most_users
@@ -61,13 +62,15 @@ class Releases:
     """What is wrong besides the noise, in words."""
 
 
-def release_known_sums(plan: Plan, noise_multiplier: float, rounds: int, numbers: int, home: Path | None) -> Releases:
+def release_known_sums(
+    plan: Plan, noise_multiplier: float, rounds: int, numbers: int, stored: StoredStrategy | None
+) -> Releases:
     """Run the first `rounds` rounds of `plan` on known replies, under a fresh key.
 
     Args:
         noise_multiplier: std of z in clip norms, as charged: what `Releases.std` is computed from.
         numbers: roughly how many noise values to draw.
-        home: where the run's optimised strategy matrices are (None: they are optimised again).
+        stored: the strategy that the run applies (None: what optimisers decide is searched for again).
 
     Raises:
         BadInput, LedgerError, CheckpointError: as the session does.
@@ -81,8 +84,8 @@ def release_known_sums(plan: Plan, noise_multiplier: float, rounds: int, numbers
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
         _create_population(state, plan)
-        if home is not None and (home / "strategies").is_dir():
-            (Path(folder) / "strategies").symlink_to((home / "strategies").absolute())
+        if stored is not None:
+            StrategyFiles(Path(folder) / KEPT).update(stored.entries())
         session = Session.begin(state, plan, identity_is_stable=True, actor="audit")
         halfway = rounds // 2
         with session:

@@ -112,7 +112,7 @@ def run_residual_test(
     # What was charged decides, not what this version would calibrate.
     sigma = facts.noise_multiplier or cost.noise_multiplier
     rounds = min(cost.mechanism.rounds, MOST_ROUNDS)
-    releases = release_known_sums(facts.plan, sigma, rounds, numbers, root)
+    releases = release_known_sums(facts.plan, sigma, rounds, numbers, stored)
     residual = whitened_residual(cost.mechanism, cost.participation, releases)
     canaries = attack_run(ledger, view, cost.mechanism, cost.participation, sigma, SecureNoise(secrets.token_bytes(32)))
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})

@@ -113,8 +113,8 @@ def settle(plan: Plan, root: Path, price: Callable[[MutableMapping[str, bytes]],
 
     Raises `BadInput` where the plan cannot be met.
     """
-    slow = describe(plan.mechanism.kind).slow
-    entries = _Recording(StrategyFiles(root / KEPT) if slow else None)
+    kept = describe(plan.mechanism.kind).slow or (root / KEPT).is_dir()
+    entries = _Recording(StrategyFiles(root / KEPT) if kept else None)
     cost = price(entries)
     content = {
         **_terms(plan),
@@ -163,6 +163,21 @@ class StoredStrategy:
         }
         if self.digest is None:
             return self._cost_by_key(plan, terms)
+        what, stored = f"strategy file {self.path}", self._read()
+        if {name: stored.get(name) for name in _terms(plan)} != _terms(plan):
+            raise StrategyError(what, "it was made for another plan.")
+        entries = _entries(stored)
+        missing = StrategyError(what, "this version needs the result of an optimiser that it lacks.", _OTHER_VERSION)
+        cost = cost_of(plan, _Sealed(entries, missing), **terms)
+        if stored["noising"] is not None and not _agree(stored["noising"], describe_noising(cost.mechanism)):
+            raise StrategyError(what, "this version computes another strategy for this plan.", _OTHER_VERSION)
+        return replace(cost, strategy=self.digest)
+
+    def entries(self) -> dict[str, bytes]:
+        """What optimisers decided, by key; {} for runs without a digest. Raises `StrategyError` as `cost`."""
+        return {} if self.digest is None else _entries(self._read())
+
+    def _read(self) -> dict[str, Any]:
         what = f"strategy file {self.path}"
         try:
             content = self.path.read_bytes()
@@ -170,15 +185,8 @@ class StoredStrategy:
             raise _unavailable(what, f"it cannot be read ({error.strerror})", self) from None
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise _unavailable(what, "its bytes were changed", self)
-        stored = json.loads(content)
-        if {name: stored.get(name) for name in _terms(plan)} != _terms(plan):
-            raise StrategyError(what, "it was made for another plan.")
-        entries = {name: base64.b64decode(value) for name, value in stored["entries"].items()}
-        missing = StrategyError(what, "this version needs the result of an optimiser that it lacks.", _OTHER_VERSION)
-        cost = cost_of(plan, _Sealed(entries, missing), **terms)
-        if stored["noising"] is not None and not _agree(stored["noising"], describe_noising(cost.mechanism)):
-            raise StrategyError(what, "this version computes another strategy for this plan.", _OTHER_VERSION)
-        return replace(cost, strategy=self.digest)
+        stored: dict[str, Any] = json.loads(content)
+        return stored
 
     def _cost_by_key(self, plan: Plan, terms: dict[str, Any]) -> Cost:
         if not describe(plan.mechanism.kind).slow:
@@ -233,6 +241,10 @@ def _agree(stored: dict[str, Any], now: dict[str, Any] | None) -> bool:
         return bool(before == now[form])
     a, b = _decode(before), _decode(now[form])
     return a.shape == b.shape and bool(np.abs(a - b).max(initial=0.0) <= _SAME * np.abs(a).max(initial=1.0))
+
+
+def _entries(stored: dict[str, Any]) -> dict[str, bytes]:
+    return {name: base64.b64decode(value) for name, value in stored["entries"].items()}
 
 
 def _terms(plan: Plan) -> dict[str, Any]:

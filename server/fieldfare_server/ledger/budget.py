@@ -78,7 +78,7 @@ class Terms:
 
         mu^2 <= M is asked as gauge <= epsilon, so that a plan calibrated to the whole epsilon fits to the last bit.
         """
-        return total.leak <= self.leak and self.gauge(total) <= self.epsilon
+        return total.leak <= self.leak and total.mu_squared < math.inf and self.gauge(total) <= self.epsilon
 
 
 @lru_cache(maxsize=8192)

@@ -9,11 +9,13 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from fieldfare.cost import Cost, cost_of
 from fieldfare.mechanisms import dense
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.plan import Plan
@@ -50,17 +52,21 @@ def test_a_search_ends_at_the_same_bits_on_one_and_two_threads() -> None:
     assert len(found) == 1
 
 
+def settled(a_plan: Plan, root: Path) -> tuple[Cost, bytes]:
+    return settle(a_plan, root, partial(cost_of, a_plan))
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_every_kind_is_built_from_its_stored_strategy_without_a_search(spec: dict[str, object], tmp_path: Path) -> None:
     a_plan = plan(mechanism=spec, run__rounds=12, participation={"scheme": "min-separation", "separation": 4})
-    cost, content = settle(a_plan, tmp_path)
+    cost, content = settled(a_plan, tmp_path)
     assert cost.strategy == hashlib.sha256(content).hexdigest()
-    assert settle(a_plan, tmp_path)[1] == content
+    assert settled(a_plan, tmp_path)[1] == content
     (tmp_path / "run").mkdir()
     stored = StoredStrategy(tmp_path, "run", cost.strategy)
     stored.write(content)
     shutil.rmtree(tmp_path / "strategies", ignore_errors=True)
-    again = stored.cost(a_plan)
+    again = stored.cost(json.loads(a_plan.to_json()))
     assert again.loss == cost.loss
     assert (again.mechanism.noising_matrix(12) == cost.mechanism.noising_matrix(12)).all()
     assert {spec["kind"] for spec in SPECS} == set(kinds())
@@ -88,6 +94,8 @@ def another_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state_dir, run_id = broken_off(tmp_path)
     shutil.rmtree(state_dir.root / "strategies")
+    with Ledger.open(state_dir.ledger) as ledger:
+        _, meta = RunFiles(state_dir.root, run_id).latest_committed(str(ledger.run(run_id).checkpoint))
     another_optimum(monkeypatch)
     with Session.resume(state_dir, run_id, identity_is_stable=True) as session:
         FieldfareStrategy(session).start(LyingGrid(3))
@@ -101,8 +109,6 @@ def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The ledger, its journal and the checkpoint name one content.
     with sqlite3.connect(state_dir.root / "ledger.sqlite3") as link:
         ((body,),) = link.execute("SELECT body FROM audit WHERE action = 'run.start'").fetchall()
-    with Ledger.open(state_dir.ledger) as ledger:
-        _, meta = RunFiles(state_dir.root, run_id).latest_committed(str(ledger.run(run_id).checkpoint))
     path = StoredStrategy(state_dir.root, run_id, digest).path
     assert json.loads(body)["strategy"] == meta["strategy"] == digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -143,30 +149,30 @@ def test_a_lost_strategy_is_named_and_no_backup_is_advised(
 
 def test_a_strategy_of_another_plan_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    cost, content = settle(plan(), tmp_path)
+    cost, content = settled(plan(), tmp_path)
     stored = StoredStrategy(tmp_path, "run", cost.strategy)
     stored.write(content)
     other: Plan = plan(mechanism={"kind": "nu", "nu": 0.2})
     with pytest.raises(StrategyError, match="another plan"):
-        stored.cost(other)
+        stored.cost(json.loads(other.to_json()))
 
 
 def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> None:
     """The stored coefficients of a kind without an optimiser pin its formula."""
     (tmp_path / "run").mkdir()
     a_plan = plan(mechanism={"kind": "anti-pgd", "nu": 0.05})
-    _, content = settle(a_plan, tmp_path)
-    _, other = settle(plan(mechanism={"kind": "anti-pgd", "nu": 0.06}), tmp_path)
+    _, content = settled(a_plan, tmp_path)
+    _, other = settled(plan(mechanism={"kind": "anti-pgd", "nu": 0.06}), tmp_path)
     changed = json.dumps({**json.loads(content), "noising": json.loads(other)["noising"]}).encode()
     stored = StoredStrategy(tmp_path, "run", hashlib.sha256(changed).hexdigest())
     stored.write(changed)
     with pytest.raises(StrategyError, match="computes another strategy"):
-        stored.cost(a_plan)
+        stored.cost(json.loads(a_plan.to_json()))
 
 
 def test_an_old_dense_run_without_its_file_cannot_be_recomputed_and_is_not_corrupt(tmp_path: Path) -> None:
     a_plan = plan(**DENSE)
     with pytest.raises(StrategyError, match="another search may end at another one"):
-        StoredStrategy(tmp_path, "run", None).cost(a_plan)
-    cost, _ = settle(a_plan, tmp_path)
-    assert StoredStrategy(tmp_path, "run", None).cost(a_plan).loss == cost.loss
+        StoredStrategy(tmp_path, "run", None).cost(json.loads(a_plan.to_json()))
+    cost, _ = settled(a_plan, tmp_path)
+    assert StoredStrategy(tmp_path, "run", None).cost(json.loads(a_plan.to_json())).loss == cost.loss

@@ -31,7 +31,9 @@ AIRCRAFT = sampled(202 / 3243, 2.18, 64)
 
 
 def add_remove(ledger: Ledger, epsilon: float, leak: float | None = None) -> None:
-    ledger.create_population("people", epsilon, DELTA, adjacency="add_remove", leak=leak, actor="officer")
+    ledger.create_population(
+        "people", epsilon, DELTA, adjacency="add_remove", leak=leak, simulated=True, actor="officer"
+    )
 
 
 def begin(ledger: Ledger, planned: PrivacyLoss, rounds: int = 64, leak: float | None = None) -> RunHandle:

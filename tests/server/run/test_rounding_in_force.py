@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldfare.accounting import PrivacyLoss, zcdp_epsilon
+from fieldfare.accounting import zcdp_epsilon
 from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
@@ -91,7 +91,6 @@ def test_discrete_noise_is_charged_as_a_gaussian_of_a_slightly_smaller_scale() -
 
 
 def test_an_old_run_with_discrete_noise_stays_charged_by_zcdp() -> None:
-    old = PrivacyLoss(concentrated=0.1)
     cost = cost_of(rounded("discrete"), charge_format=0)
     rho = cost.sensitivity**2 / (2 * 2.0**2)
     assert cost.loss.concentrated == pytest.approx(rho, rel=1e-15)
