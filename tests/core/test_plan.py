@@ -93,7 +93,7 @@ def test_a_plan_keeps_the_digest_that_its_ledger_knows(changes: dict[str, Any], 
         ("digits", "07306072c308546481f6080b9920a5fb28f37fb7c067b4ced91e94118e38421c"),
         ("flights", "fdee0c9543152ee75b3c77ff982d62e1b37cdfcb8866b9de15a4a14623743396"),
         ("gboard-blt", "d067209de1f04ba1553709ebe72402dc20cb88e416c99e00c75294f1b2b1c5aa"),
-        ("gboard-tree", "e92d6abcbc6aeaaf1322a4b6e1c2f3d8333c03c84752420818f1ed14852a6c3f"),
+        ("gboard-tree", "e8d81d0b2abb21629500443ba6d169348006f8e9f999ab239cbcd0e11c11d906"),
     ],
 )
 def test_the_deployed_plans_keep_their_digests(name: str, digest: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fieldfare.accounting.filter import Price
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from support.driver import ROUNDS, RUN, Place, charge
@@ -37,5 +38,5 @@ def check(place: Place, *, ended: bool) -> None:
             assert run.state == "done"
             assert len(committed) == ROUNDS
             population = ledger.population("people")
-            assert population.committed == population.spent == run.spent
+            assert population.committed == population.spent == Price(run.spent.mu_squared, 0.0)
             assert sorted(released) == list(range(ROUNDS)), "what was committed is released in the end"

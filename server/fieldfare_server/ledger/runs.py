@@ -207,6 +207,7 @@ def record_key_destroyed(journal: Journal, run_id: str, actor: str) -> None:
         run = run_row(connection, run_id)
         if run.state in ACTIVE:
             raise BadInput(f"the key of run {run_id}", f"the run is {run.state}.", "end it first")
+        entry.now = scheduled(run, entry.now)
         body = {"key_commitment": run.key_commitment}
         entry.append(
             "run.key_destroyed", actor, body, population=population_name(connection, run.population_id), run=run_id

@@ -239,11 +239,15 @@ def test_mechanisms_lists_every_kind(fieldfare: Run) -> None:
 
 
 def test_no_key_is_in_the_ledger_or_in_any_output(
-    fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path
+    fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The run destroys its key when it ends; `tee` keeps a copy for this test.
+    monkeypatch.setenv("FIELDFARE_KEY_WRAP", json.dumps(["tee", str(tmp_path / "copy.key")]))
+    monkeypatch.setenv("FIELDFARE_KEY_UNWRAP", json.dumps(["cat"]))
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
     result = fieldfare("simulate", plan_file(), "--json")
-    key = (tmp_path / "home" / said(result)["run"] / "noise.key").read_bytes()
+    key = (tmp_path / "copy.key").read_bytes()
+    assert len(key) == 32
     with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}"):
         pass
     raw = (tmp_path / "home" / "ledger.sqlite3").read_bytes()

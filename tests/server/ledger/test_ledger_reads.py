@@ -186,7 +186,7 @@ def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
 
 
 def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
-    ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", actor="officer")
+    ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", simulated=True, actor="officer")
     sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 100),))
     run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json="{}")
     commit_sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 1),))

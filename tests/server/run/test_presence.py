@@ -5,6 +5,8 @@ Neighbouring populations (n users and n - 1) stand on both sides of every number
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
+from safetensors import safe_open
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -31,7 +34,7 @@ from fieldfare_server.run.round import Rounds
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
 from support.clock import FakeClock
-from support.federation import USERS, plan
+from support.federation import USERS, LyingGrid, plan
 
 ROUNDS = 3
 CLIP = 0.05
@@ -336,3 +339,16 @@ def test_nodes_train_one_user_at_a_time_under_add_remove_only(tmp_path: Path) ->
     with Session.begin(population(tmp_path), sampled(), identity_is_stable=True) as session:
         assert session.rounds.settings()["isolated"] is True
     assert Session.rehearse(plan(), noise=False).rounds.settings()["isolated"] is False
+
+
+def test_checkpoint_digests_are_blinded(tmp_path: Path) -> None:
+    """A checkpoint names its round's participants, and its digest is public: without the key nobody can try cohorts."""
+    with Session.begin(population(tmp_path), sampled(), identity_is_stable=True) as session:
+        FieldfareStrategy(session).run_round(LyingGrid(2))
+        assert session.files is not None
+        files = sorted((session.files.directory / "checkpoints").glob("*.safetensors"))
+        assert files
+        for file in files:
+            with safe_open(file, "pt") as opened:
+                text = json.dumps(opened.metadata())
+            assert re.search(r"blind[\\\": ]+[0-9a-f]{32}", text)
