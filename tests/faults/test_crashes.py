@@ -17,7 +17,6 @@ from support.driver import ROUNDS, Place, fork_and_live, prepare
 from support.postgres import Cluster
 from support.transcript import check
 
-# What the toy coordinator passes, that is all but what only the real strategy has.
 REAL_ROUND_ONLY = ("strategy.stepped", "strategy.summed", "run.secret-destroyed")
 """Points that the driver has no step for; `test_round_crashes` passes them."""
 POINTS = tuple(point for point in faults.POINTS if point not in REAL_ROUND_ONLY)

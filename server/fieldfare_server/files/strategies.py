@@ -3,8 +3,8 @@
     ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided
 
 A charge belongs to one strategy matrix, and an optimiser finds another one on another machine. So a run's strategy is
-stored before the ledger can name it; the ledger, its journal and every checkpoint hold its SHA-256, and whoever resumes
-the run, recomputes its charge or tests its noise reads that file. Nothing is optimised a second time.
+stored before the ledger can name it; the ledger, its journal and every checkpoint hold its SHA-256. A resume, a
+verification and a residual test read that file. Nothing is optimised a second time.
 
 Besides, results that take minutes to optimise are kept for later runs of the same plan, one file for each, named by the
 hash of their key (`StrategyFiles`).
