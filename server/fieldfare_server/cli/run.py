@@ -52,9 +52,9 @@ def run(
             if plan.availability is not None:
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.run.task
-            _check_users(directory, plan, accept_delta)
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)
+            _check_users(directory, plan, accept_delta)
         run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             output = submit(

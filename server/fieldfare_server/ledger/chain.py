@@ -86,6 +86,8 @@ class HeadFile:
             return
         content = canonical({"ledger": head.ledger, "count": head.count, "hash": head.hash}) + os.linesep
         try:
+            # A command may reach a ledger on another machine before this one has a state directory.
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.path, content.encode(), at_once=False)
         except OSError as error:
             raise LedgerError(

@@ -153,6 +153,16 @@ def test_what_cannot_be_is_refused_in_one_message(arguments: tuple[str, ...], fi
     assert "Traceback" not in result.output
 
 
+def test_submitting_a_first_plan_makes_ledger_and_population(
+    fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    done = fieldfare("run", plan_file(), "--insecure", "--create-population", "--detach", "--json")
+    assert done.exit_code == 0, done.output
+    assert said(done)["run"]
+    assert "writers" in fieldfare("budget").output
+
+
 def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
     created = fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5", "--json")
     assert said(created)["spent_epsilon"] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,16 @@ def test_a_missing_ledger_is_refused(ledger_url: str) -> None:
 def test_opening_again_keeps_everything(ledger: Ledger, ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as again:
         assert again.populations() == ledger.populations()
+
+
+def test_a_ledger_elsewhere_is_opened_before_there_is_a_state_directory(
+    ledger: Ledger, ledger_url: str, tmp_path: Path
+) -> None:
+    """As on the machine that submits a plan to a federation whose ledger is a PostgreSQL server."""
+    head_file = tmp_path / "no" / "state" / "ledger.head"
+    with Ledger.open(ledger_url, head_file=head_file) as opened:
+        assert chain.HeadFile(head_file).read() == opened.head()
+    assert head_file.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_whole_life_of_a_run(ledger: Ledger) -> None:
