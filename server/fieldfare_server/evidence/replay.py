@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
+from fieldfare.accounting.individual import from_units
 from fieldfare.noise import NONCE_BYTES
-from fieldfare_server.ledger import budget
+from fieldfare_server.ledger import budget, odometers
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER
 
@@ -32,6 +33,8 @@ class Attempt:
 
     values: dict[str, Any]
     users: str | None = None
+    charges: str | None = None
+    """SHA-256 of what the round cost each user; None without odometers."""
 
 
 @dataclass
@@ -62,6 +65,29 @@ class Population:
 
     values: dict[str, Any]
     chunks: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    """What changed the odometers; none where there are none."""
+    charges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Charges of other trainers by key, by column name of `charges`."""
+
+
+Kind: TypeAlias = Literal["start", "register", "commit", "finish", "largest", "recompute"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that changes what users of a population have left, in the order of the journal."""
+
+    row: str
+    """The number of its journal row."""
+    kind: Kind
+    body: dict[str, Any]
+    run: str | None = None
+    round: int | None = None
+    limit: int = 0
+    """M at that time, in units."""
+    base: int = 0
+    """What all users are charged alike at that time, in units."""
 
 
 class Replay:
@@ -101,6 +127,9 @@ class Replay:
         leak = body["leak"] if "leak" in body else default_leak(body["adjacency"], body["delta"])
         self._require(row, 0 <= leak < body["delta"], "its leak is not below its delta")
         start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json(), "leak": leak}
+        start["accounting"] = body.get("accounting", odometers.WORST_CASE)
+        kept = start["accounting"] == odometers.INDIVIDUAL
+        self._require(row, not kept or body["adjacency"] != "add_remove", "its odometers would tell who is there")
         created = {"created_at": row["at"], "created_by": row["actor"]}
         self.populations[name] = Population({**body, **start, **created})
 
@@ -118,6 +147,7 @@ class Replay:
         population = self.populations[row["population"]]
         self._require(row, body["first"] == population.values["users"], "users are not numbered one after another")
         population.values["users"] += body["count"]
+        self._step(row, "register", body)
         if body["count"]:
             population.chunks.append(body)
 
@@ -136,6 +166,17 @@ class Replay:
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
         body.setdefault("price", None)
+        body.setdefault("accounting", odometers.WORST_CASE)
+        body.setdefault("most", None)
+        pledged, largest = body.pop("pledged", None), body.pop("largest", None)
+        individual = body["accounting"] == odometers.INDIVIDUAL
+        kept = population.values["accounting"] == odometers.INDIVIDUAL
+        self._require(row, kept or not individual, "it is charged to odometers, and the population has none")
+        self._require(row, (pledged is not None) == individual, "it is pledged otherwise than it is charged")
+        if individual:
+            self._step(row, "start", {"most": body["most"], "pledged": pledged})
+        elif kept:
+            self._step(row, "largest", {"largest": largest})
         start = {
             "strategy": body.get("strategy"),  # rows of the ledger's first version name none
             "spent": budget.NOTHING.to_json(),
@@ -171,6 +212,10 @@ class Replay:
         self._require(row, body["spent"] == run.values["spent"], "it names a loss other than the committed one")
         self._require(row, PrivacyLoss.from_json(body["settled"]) == settled, "the settled total is not the sum")
         population["settled"] = body["settled"]
+        individual = run.values["accounting"] == odometers.INDIVIDUAL
+        self._require(row, ("odometers" in body) == individual, "it settles otherwise than the run was charged")
+        if individual:
+            self._step(row, "finish", {"odometers": body["odometers"]})
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
 
     def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -213,7 +258,11 @@ class Replay:
         reported = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
         closed = {"state": "committed", "closed_at": row["at"], "cohort": None, "nonce": nonce}
         attempt.values |= {**reported, **closed, "participants": body["participant_count"]}
-        attempt.users = body["participants"]
+        attempt.users, attempt.charges = body["participants"], body.get("charges")
+        individual = run.values["accounting"] == odometers.INDIVIDUAL
+        self._require(row, (attempt.charges is not None) == individual, "it charges otherwise than the run does")
+        if individual:
+            self._step(row, "commit", {})
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
 
@@ -255,16 +304,54 @@ class Replay:
 
     def _fits(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
-        values = self.populations[name].values
         if not budget.is_price(PrivacyLoss.from_json(body["planned"]), body["price"]):
             return False
-        runs = (run.values for run in self.runs.values() if run.values["population"] == name)
+        return self._holds(name, Price.from_json(body["price"]), body)
+
+    def _holds(self, name: str, price: Price, body: Mapping[str, Any]) -> bool:
+        """Whether `price` fits with what is committed. body: of the row that charges it."""
+        common, terms = self._base(name), self._terms(name)
+        if body.get("accounting") == odometers.INDIVIDUAL:
+            # What users have left for it is checked with their odometers, which the journal alone does not hold.
+            return common.leak + price.leak <= terms.leak
+        largest = body.get("largest") or 0
+        return terms.hold(common + Price(from_units(largest) if largest else 0.0) + price)
+
+    def _base(self, name: str) -> Price:
+        """What all users of a population are charged alike."""
         charges = (
-            budget.Charge(run["planned"], run["spent"], run["price"], run["next_round"], run["ended_at"] is None)
-            for run in runs
+            budget.Charge(
+                run["planned"],
+                run["spent"],
+                run["price"],
+                run["next_round"],
+                run["ended_at"] is None,
+                run["accounting"] == odometers.INDIVIDUAL,
+            )
+            for run in (run.values for run in self.runs.values() if run.values["population"] == name)
         )
-        total = budget.sums(charges, values["leak"]).committed + Price.from_json(body["price"])
-        return budget.Terms(values["epsilon"], values["delta"], values["leak"]).hold(total)
+        population = self.populations[name]
+        foreign = (
+            budget.Foreign(charge["price"], charge["state"] == "committed")
+            for charge in population.charges.values()
+            if charge["state"] != "released"
+        )
+        return budget.sums(charges, population.values["leak"], foreign).committed
+
+    def _terms(self, name: str) -> budget.Terms:
+        values = self.populations[name].values
+        return budget.Terms(values["epsilon"], values["delta"], values["leak"])
+
+    def _step(self, row: Mapping[str, Any], kind: Kind, body: dict[str, Any]) -> None:
+        """Note a step of a population with odometers."""
+        name = row["population"]
+        population = self.populations[name]
+        if population.values["accounting"] != odometers.INDIVIDUAL:
+            return
+        limit = base = 0
+        if kind in ("start", "register", "largest"):
+            limit, base = odometers.limit_units(self._terms(name)), odometers.units_of(self._base(name))
+        population.steps.append(Step(str(row["id"]), kind, body, row["run"], row["round"], limit, base))
 
     def _fitted(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run of the first version fitted by the rule of then: the composed loss of all runs."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,27 @@ from sqlalchemy import Connection, RowMapping, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
-from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
+from fieldfare_server.evidence.replay import Attempt, Replay, Run, Step, Unfit
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
-from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
+from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models, odometers
 from fieldfare_server.ledger.journal import read_head
 
 T = TypeVar("T")
 
-Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
+Charge = Callable[[int, NDArray[np.int64]], "PrivacyLoss | Charged"]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
 committed rounds in order, so it may keep state."""
+
+
+class Charged(NamedTuple):
+    """What a round costs: the run's cumulative loss, and each participant by the odometers."""
+
+    loss: PrivacyLoss
+    units: Units
+
 
 Recompute = Callable[[str, StoredStrategy], Charge]
 """(plan_json, the strategy that the run applies) -> a fresh `Charge`. Raises `StrategyError` where the charge cannot be
@@ -78,7 +87,12 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
     """
     cost = strategy.cost(json.loads(plan_json))
     charge = cost.realised()
-    return lambda round, users: cost.charged(charge.add(round, users))
+
+    def charged(round: int, users: NDArray[np.int64]) -> Charged:
+        units = cost.increments(charge.growth(round, users)) if not cost.concentrated else np.zeros(0, np.int64)
+        return Charged(cost.charged(charge.add(round, users)), units)
+
+    return charged
 
 
 def verify(
@@ -141,6 +155,8 @@ class _Verification:
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
         self.unpinned: dict[str, str] = {}
+        self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
+        """(run, round) -> its participants and what each was charged, where there are odometers."""
 
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
@@ -153,6 +169,7 @@ class _Verification:
         names = self._populations(connection, replay)
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
+        self._odometers(connection, replay, names)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
 
@@ -247,10 +264,16 @@ class _Verification:
         seq, run_id = row["seq"], row["id"]
         charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
-        for index, users in self._participations(connection, seq, run_id, committed):
+        for index, users, units in self._participations(connection, seq, run_id, committed):
+            if units is not None:
+                self._units[run_id, index] = (users, units)
             if charge is None:
                 continue
             right = charge(index, users)
+            if isinstance(right, Charged):
+                if units is not None:
+                    _require_same_units(f"{run_id} {index}", units, right.units)
+                right = right.loss
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
@@ -268,20 +291,21 @@ class _Verification:
 
     def _participations(
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
-    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """(round, its participants) of each committed round in order, checked against the journal."""
+    ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
+        """(round, its participants, what each was charged) of each committed round in order, checked against the
+        journal. None: the run is not charged to odometers."""
         c = models.participations.c
         r = models.rounds.c
         # The outer join finds a participation whose round is another run's, has another index, or was not committed.
         same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
         query = (
-            select(c.index, c.count, c.users, r.id)
+            select(c.index, c.count, c.users, r.id, c.charges)
             .outerjoin(models.rounds, same)
             .where(c.run_seq == seq)
             .order_by(c.index)
         )
         expected = iter(sorted(committed))
-        for index, count, blob, round_id in connection.execute(query, execution_options=_STREAM):
+        for index, count, blob, round_id, charged in connection.execute(query, execution_options=_STREAM):
             label = f"{run_id} {index}"
             wanted = next(expected, None)
             if wanted is not None and index > wanted:
@@ -293,8 +317,13 @@ class _Verification:
             attempt = committed[index]
             if _sha256(blob) != attempt.users or count != attempt.values["participants"]:
                 raise Unfit("participations", label, "these are not the users that took part")
+            if (charged is None) != (attempt.charges is None):
+                raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
             try:
-                yield index, blobs.decode(blob, count)
+                units = None if charged is None else odometers.decode(charged, count)
+                if units is not None and odometers.digest(units) != attempt.charges:
+                    raise Unfit("participations", label, "these are not the charges that were committed")
+                yield index, blobs.decode(blob, count), units
             except ValueError as error:
                 raise Unfit("participations", label, str(error)) from None
         wanted = next(expected, None)
@@ -322,11 +351,122 @@ class _Verification:
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
+    def _odometers(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+        """Replay what every user of a population spent and what runs held of it, step by step."""
+        runs = {run.id: run for run in connection.execute(select(models.runs.c.id, models.runs.c.seq))}
+        for number, name in names.items():
+            population = replay.populations[name]
+            accounts = _Accounts(name, self._units)
+            for step in population.steps:
+                accounts.apply(step)
+            users = population.values["users"]
+            if (odometers.settled(connection, number, users) != accounts.settled_of(users)).any():
+                raise Unfit("odometers", name, "they are not what ended runs have cost")
+            held = {runs[run_id].seq: caps for run_id, caps in accounts.caps.items()}
+            where = models.runs.c.population_id == number
+            pledged = select(models.pledges.c.run_seq).join(models.runs).where(where).distinct()
+            for seq in set(connection.execute(pledged).scalars()) | set(held):
+                right = held.get(seq)
+                if right is None or (odometers.caps(connection, seq, users) != right).any():
+                    raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
+            if population.steps:
+                self.checked["odometers"] = self.checked.get("odometers", 0) + users
+
     def _require_all(self, table: str, expected: Mapping[str, Any], stored: Iterable[str]) -> None:
         missing = sorted(expected.keys() - set(stored))
         if missing:
             raise Unfit(table, missing[0], "it is missing")
         self.checked[table] = len(expected)
+
+
+class _Accounts:
+    """The odometers of one population as the journal's steps make them. Raises `Unfit` where one does not fit."""
+
+    def __init__(self, name: str, units: Mapping[tuple[str, int], tuple[NDArray[np.int64], Units]]) -> None:
+        """units: (run, round) -> its users, and what each was charged."""
+        self._name, self._units = name, units
+        self._users = 0
+        self._settled = np.zeros(0, dtype=np.int64)
+        self._most: dict[str, int] = {}
+        self._taken: dict[str, Units] = {}
+        self.caps: dict[str, Units] = {}
+        """Of the runs under way, by user."""
+
+    def settled_of(self, users: int) -> Units:
+        """What ended runs have cost each of `users` users."""
+        return _longer(self._settled, users)
+
+    def apply(self, step: Step) -> None:
+        """One step of the journal, in order."""
+        getattr(self, f"_{step.kind}")(step)
+
+    def _require(self, step: Step, holds: bool, why: str) -> None:
+        if not holds:
+            raise Unfit("audit", step.row, why)
+
+    def _register(self, step: Step) -> None:
+        runs = list(self._most.items())
+        pledged = odometers.newcomer_caps(runs, step.limit - step.base) if runs and step.body["count"] else {}
+        self._require(step, step.body.get("pledged", {}) == pledged, "its users are not pledged what they have left")
+        self._users += step.body["count"]
+        self._settled = _longer(self._settled, self._users)
+        for run, caps in self.caps.items():
+            self.caps[run] = _longer(caps, self._users, pledged.get(run, 0))
+            self._taken[run] = _longer(self._taken[run], self._users)
+
+    def _start(self, step: Step) -> None:
+        assert step.run is not None
+        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
+        room = step.limit - step.base - self._settled - held
+        caps = odometers.pledge(room, step.body["most"])
+        self._require(
+            step, odometers.digest(caps) == step.body["pledged"], "it is not pledged what its users have left"
+        )
+        self.caps[step.run], self._most[step.run] = caps, step.body["most"]
+        self._taken[step.run] = np.zeros(self._users, dtype=np.int64)
+
+    def _commit(self, step: Step) -> None:
+        assert step.run is not None
+        assert step.round is not None
+        users, units = self._units[step.run, step.round]
+        self._taken[step.run][users] += units
+        within = (self._taken[step.run][users] <= self.caps[step.run][users]).all()
+        self._require(step, bool(within), "it costs a user more than the run was pledged")
+
+    def _finish(self, step: Step) -> None:
+        assert step.run is not None
+        self._settled = self._settled + self._taken.pop(step.run)
+        del self.caps[step.run], self._most[step.run]
+        right = odometers.digest(self._settled)
+        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
+
+    def _largest(self, step: Step) -> None:
+        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
+        newcomer = sum(odometers.newcomer_caps(list(self._most.items()), step.limit - step.base).values())
+        right = max(int((self._settled + held).max(initial=0)), newcomer)
+        self._require(step, step.body["largest"] == right, "it names another largest odometer")
+
+    def _recompute(self, step: Step) -> None:
+        for (run, _), (users, units) in sorted(self._units.items(), key=lambda item: item[0]):
+            if run in step.body["runs"]:
+                self._settled = _longer(self._settled, step.body["users"])
+                self._settled[users] += units
+        self._users = step.body["users"]
+        self._settled = _longer(self._settled, self._users)
+        right = odometers.digest(self._settled)
+        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
+
+
+def _longer(values: Units, size: int, fill: int = 0) -> Units:
+    """`values` with `fill` behind them, shape (size,)."""
+    return np.concatenate([values, np.full(max(0, size - values.size), fill, dtype=np.int64)])[:size]
+
+
+def _require_same_units(label: str, recorded: Units, right: Units) -> None:
+    """Another machine may add in another order: the last bits of a float may differ, and a unit with them."""
+    close = np.abs(recorded - right) <= 2 + (right >> 30)
+    if recorded.shape != right.shape or not close.all():
+        raise Unfit("participations", label, "its plan and participation give other charges for single users")
 
 
 def _expected(table: str, label: str, replayed: Mapping[str, T]) -> T:

@@ -8,6 +8,7 @@ next run plans, must stay within M and within D.
 |---|---|---|
 | Gaussian or discrete noise | its planned mu^2 | its realised mu^2; the rest returns |
 | amplified by sampling | its whole price | the whole price, once a round was committed |
+| under individual accounting | its leak; mu^2 of each user by that user's odometer (`odometers`) | the same |
 
 A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
 that was opened and never committed released nothing, so a run without a committed round has spent nothing.
@@ -96,18 +97,27 @@ class Charge(NamedTuple):
     rounds: int
     """How many are committed."""
     active: bool
+    individual: bool = False
+    """Its mu^2 is in its users' odometers; only its leak is everyone's."""
+
+
+class Foreign(NamedTuple):
+    """What the ledger says of a charge by another trainer: its price, and whether it is committed or only reserved."""
+
+    price: str
+    committed: bool
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the runs of a population have spent, and that with what runs under way have reserved."""
+    """What all users of a population are charged alike, and that with what is reserved."""
 
     spent: Price
     committed: Price
 
 
-def sums(runs: Iterable[Charge], leak: float) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order in which they were started.
+def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
+    """The sums over all runs of a population with D = `leak`, in the order in which they were started, and `foreign`.
 
     Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
     of D, then a quarter of what is left, and so on, which depends on nothing but their order.
@@ -123,8 +133,14 @@ def sums(runs: Iterable[Charge], leak: float) -> Sums:
             whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
             left -= whole.leak if planned.sampled else 0.0
         paid = _paid(run, planned, whole)
+        if run.individual:
+            whole, paid = Price(0.0, whole.leak), Price(0.0, paid.leak)
         spent.append(paid)
         committed.append(whole if run.active else paid)
+    for charge in foreign:
+        committed.append(_price(charge.price))
+        if charge.committed:
+            spent.append(_price(charge.price))
     return Sums(_total(spent), _total(committed))
 
 

@@ -35,6 +35,8 @@ class RunFacts:
     """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
     nonces: bool
     """Whether each committed round has a nonce."""
+    individual: bool = False
+    """Whether the run is charged to its users' odometers."""
 
     @property
     def hides_presence(self) -> bool:

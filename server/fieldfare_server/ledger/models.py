@@ -83,11 +83,12 @@ populations = Table(
     Column("created_at", Double, nullable=False),
     Column("created_by", String(200), nullable=False),
     Column("leak", Double, nullable=False, server_default="0"),
+    Column("accounting", String(12), nullable=False, server_default="worst-case"),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
 """`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
-`leak`: D of the filter, fixed at creation."""
+`leak`: D of the filter, fixed at creation. `accounting`: "individual" where odometers are kept (`odometers`)."""
 
 users = Table(
     "users",
@@ -124,6 +125,8 @@ runs = Table(
     Column("price", Text),
     Column("format", Integer, nullable=False, server_default="0"),
     Column("strategy", String(64)),
+    Column("accounting", String(12), nullable=False, server_default="worst-case"),
+    Column("most", BigInteger),
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
     Index(
@@ -136,6 +139,7 @@ runs = Table(
 )
 """`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`).
 `strategy`: SHA-256 of the applied strategy.
+`most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(
@@ -200,9 +204,49 @@ participations = Table(
     Column("index", Integer, nullable=False),
     Column("count", Integer, nullable=False),
     Column("users", LargeBinary, nullable=False),
+    Column("charges", LargeBinary),
     UniqueConstraint("run_seq", "index"),
 )
-"""One blob a committed round: the indices of the users whose updates are in the released sum."""
+"""One blob a committed round: the indices of the users whose updates are in the released sum.
+`charges`: under individual accounting, what the round cost each of them, in the same order."""
+
+odometers = Table(
+    "odometers",
+    metadata,
+    Column("population_id", ForeignKey("populations.id"), primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    Column("spent", LargeBinary, nullable=False),
+)
+"""What ended runs have cost users `first` ... `first + count - 1`: 8 bytes each, in units of 2^-44 mu^2."""
+
+pledges = Table(
+    "pledges",
+    metadata,
+    Column("run_seq", ForeignKey("runs.seq"), primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    Column("caps", LargeBinary, nullable=False),
+)
+"""The most that a run under way may cost each of users `first` ... `first + count - 1`; no other run may use it."""
+
+charges = Table(
+    "charges",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("population_id", ForeignKey("populations.id"), nullable=False),
+    Column("key", String(100), nullable=False),
+    Column("who", String(200), nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("why", Text, nullable=False),
+    Column("loss", Text, nullable=False),
+    Column("price", Text, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("reserved_at", Double, nullable=False),
+    Column("closed_at", Double),
+    UniqueConstraint("population_id", "key"),
+)
+"""Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key."""
 
 tokens = Table(
     "tokens",

@@ -12,7 +12,7 @@ from fieldfare.accounting.filter import default_leak
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
-from fieldfare_server.ledger import budget, models
+from fieldfare_server.ledger import budget, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
 from fieldfare_server.ledger.rows import population_row
@@ -44,6 +44,8 @@ def create(
         "simulated": simulated,
         "unit": clean(unit, 100),
         "leak": budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+        # Where who takes part is secret, an odometer would tell it.
+        "accounting": odometers.WORST_CASE if adjacency == "add_remove" else odometers.INDIVIDUAL,
     }
 
     def work(connection: Connection, entry: Entry) -> None:

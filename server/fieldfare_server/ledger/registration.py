@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger import models
+from fieldfare_server.ledger import models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.hold import Hold
 from fieldfare_server.ledger.journal import Entry
+from fieldfare_server.ledger.rows import base, population_row
 from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
 
 _CHUNK = 1 << 17
@@ -89,9 +92,21 @@ class Registration:
         if not new.size and not run.hides_presence:
             return
         data = new.astype("<u8").tobytes()
+        pledged: dict[str, Any] = {}
         if new.size:
             row = {"population_id": run.population_id, "first": self._loaded, "count": new.size, "hashes": data}
             connection.execute(insert(models.users).values(row))
             population = update(models.populations).where(models.populations.c.id == run.population_id)
             connection.execute(population.values(users=self._loaded + new.size))
-        run.record(entry, "users.register", {"first": self._loaded, "count": int(new.size), "hashes": sha256(data)})
+            caps = self._pledge(connection, int(new.size))
+            pledged = {"pledged": caps} if caps else {}
+        body = {"first": self._loaded, "count": int(new.size), "hashes": sha256(data)}
+        run.record(entry, "users.register", {**body, **pledged})
+
+    def _pledge(self, connection: Connection, count: int) -> dict[str, int]:
+        """Pledge the new users to the runs under way; {} without odometers."""
+        population = population_row(connection, self._hold.run.population)
+        if not odometers.is_individual(population):
+            return {}
+        alike = odometers.units_of(base(connection, population).committed)
+        return odometers.pledge_newcomers(connection, population, alike, self._loaded, count)

@@ -10,13 +10,16 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, Row, RowMapping, Select, func, select
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import from_units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.ledger import blobs, budget, models, views
+from fieldfare_server.ledger import blobs, budget, models, odometers, views
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 
@@ -60,9 +63,52 @@ def participation(connection: Connection, run_seq: int, users: int = 0) -> Parti
 def charges(connection: Connection, population_id: int) -> list[budget.Charge]:
     """What each run of a population is charged by, in the order in which they were started."""
     c = models.runs.c
-    query = select(c.planned, c.spent, c.price, c.next_round, c.state).where(c.population_id == population_id)
-    rows = connection.execute(query.order_by(c.seq))
-    return [budget.Charge(*row[:4], active=row.state in ACTIVE) for row in rows]
+    columns = (c.planned, c.spent, c.price, c.next_round, c.state, c.accounting)
+    rows = connection.execute(select(*columns).where(c.population_id == population_id).order_by(c.seq))
+    return [
+        budget.Charge(*row[:4], active=row.state in ACTIVE, individual=row.accounting == odometers.INDIVIDUAL)
+        for row in rows
+    ]
+
+
+def base(connection: Connection, population: Row[Any]) -> budget.Sums:
+    """What all users of a population are charged alike: by its worst-case runs, and by other trainers."""
+    c = models.charges.c
+    query = select(c.price, c.state).where(c.population_id == population.id, c.state != "released").order_by(c.id)
+    foreign = [budget.Foreign(row.price, row.state == "committed") for row in connection.execute(query)]
+    return budget.sums(charges(connection, population.id), population.leak, foreign)
+
+
+def terms_of(population: Row[Any]) -> budget.Terms:
+    """A population's budget."""
+    return budget.Terms(population.epsilon, population.delta, population.leak)
+
+
+def sums(
+    connection: Connection, population: Row[Any], watched: bool = False
+) -> tuple[budget.Sums, odometers.Standing | None]:
+    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept).
+
+    watched: whether the odometers come from `odometers.WATCH`, which reads each round once: for views, not for charges.
+    """
+    common = base(connection, population)
+    if not odometers.is_individual(population):
+        return common, None
+    read = odometers.WATCH.standing if watched else odometers.standing
+    standing = read(connection, population)
+    limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
+    spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
+    committed = standing.most_committed(limit, alike)
+    largest = Price(from_units(committed)) if committed else Price()
+    return budget.Sums(common.spent + spent, common.committed + largest), standing
+
+
+def largest(connection: Connection, population: Row[Any]) -> int:
+    """What is committed of the user who has least left, beyond what all users are charged alike, in units."""
+    limit = odometers.limit_units(terms_of(population))
+    return odometers.standing(connection, population).most_committed(
+        limit, odometers.units_of(base(connection, population).committed)
+    )
 
 
 # -- what add_remove hides ------------------------------------------------------------------------------------------
@@ -107,20 +153,31 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
         select(c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
     ).all()
     total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
-    terms = budget.Terms(row.epsilon, row.delta, row.leak)
-    sums = budget.sums(charges(connection, row.id), row.leak)
-    spent_epsilon, committed_epsilon = terms.gauge(sums.spent), terms.gauge(sums.committed)
-    left = budget.room(sums.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
+    terms = terms_of(row)
+    totals, standing = sums(connection, row, watched=True)
+    spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
+    left = budget.room(totals.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
+    odometer: dict[str, Any] = {"left": None, "exhausted": None}
+    if standing is not None:
+        limit = odometers.limit_units(terms)
+        common = base(connection, row).committed
+        room = standing.room(limit, odometers.units_of(common))
+        odometer = {"left": odometers.histogram(room, limit), "exhausted": int(np.count_nonzero(room == 0))}
+        if room.size and row.state == "open":
+            # A run can still be started for those who have most left.
+            used = Price(from_units(limit - int(room.max())), common.leak)
+            left = budget.room(used, terms)
     values = {
         "users": None if row.adjacency == "add_remove" else row.users,
-        "spent": sums.spent,
+        **odometer,
+        "spent": totals.spent,
         "spent_epsilon": spent_epsilon,
-        "committed": sums.committed,
+        "committed": totals.committed,
         "committed_epsilon": committed_epsilon,
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
         "remaining_epsilon": left.epsilon,
         "remaining_mu": left.mu,
-        "overdrawn": not terms.hold(sums.committed),
+        "overdrawn": not terms.hold(totals.committed),
         "rounds_left": sum(run.rounds - run.next_round for run in active),
         "runs_active": len(active),
         "runs_total": total,

@@ -10,6 +10,7 @@ from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import load_task
 from fieldfare_server import optimizers
+from fieldfare_server.ledger.odometers import Demand
 from fieldfare_server.run.selection import users_asked
 
 SAMPLED_COHORTS = 4
@@ -24,6 +25,14 @@ def most_users(plan: Plan) -> int:
 def numbers_released(plan: Plan, schema: Schema) -> int:
     """Numbers that a round releases: the queries' updates and the clipping's indicators."""
     return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
+
+
+def demand_of(plan: Plan, cost: Cost) -> Demand | None:
+    """What a run of `plan` asks of single users' odometers; None under worst-case accounting."""
+    if plan.privacy.accounting == "worst-case":
+        return None
+    separation, _ = cost.participation.separation_and_count(plan.run.rounds)
+    return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation)
 
 
 def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:

@@ -17,7 +17,7 @@ from typing import Self
 import torch
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
@@ -28,12 +28,11 @@ from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import demand_of, price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 
@@ -57,7 +56,7 @@ class Session:
         self.plan, self.cost, self.account, self.files = plan, cost, account, files
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
         self.rounds = Rounds(plan, cost, account, files, self.noise)
-        self.cohorts = Cohorts(plan, self.schema, account, self.noise)
+        self.cohorts = Cohorts(plan, self.schema, account, self.noise, self.rounds.affords)
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
@@ -105,10 +104,11 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                format=NONCES,
+                format=CHARGE_FORMAT,
                 leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
+                demand=demand_of(plan, cost),
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
