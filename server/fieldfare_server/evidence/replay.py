@@ -45,6 +45,8 @@ class Run:
     plan: str
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
     open: tuple[int, int] | None = None
+    recomputed: str | None = None
+    """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
 
     @property
     def planned(self) -> PrivacyLoss:
@@ -142,6 +144,41 @@ class Replay:
 
     def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.populations[row["population"]].values["state"] = "closed"
+
+    def _population_odometers(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        secret = population.values["adjacency"] == "add_remove"
+        self._require(row, not secret, "its odometers would tell who is there")
+        self._require(row, body["users"] == population.values["users"], "it counts other users")
+        for run_id, digest in body["runs"].items():
+            run = self.runs[run_id]
+            alike = run.values["accounting"] == odometers.WORST_CASE
+            ours = run.values["population"] == row["population"] and not run.active
+            self._require(row, alike and ours, f"run {run_id} cannot be recomputed")
+            run.values["accounting"], run.recomputed = odometers.INDIVIDUAL, digest
+        population.values["accounting"] = odometers.INDIVIDUAL
+        self._step(row, "recompute", body)
+
+    def _charge_reserve(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        largest = body.pop("largest")
+        self._require(row, body["key"] not in population.charges, "its key names another charge")
+        self._require(row, population.values["state"] == "open", "a closed population is charged")
+        fits = self._holds(row["population"], Price.from_json(body["price"]), {"largest": largest})
+        self._require(row, fits, "it does not fit in the budget")
+        self._step(row, "largest", {"largest": largest})
+        population.charges[body["key"]] = {**body, "state": "reserved", "reserved_at": row["at"], "closed_at": None}
+
+    def _charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._close_charge(row, body, "committed")
+
+    def _charge_release(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._close_charge(row, body, "released")
+
+    def _close_charge(self, row: Mapping[str, Any], body: dict[str, Any], state: str) -> None:
+        charge = self.populations[row["population"]].charges[body["key"]]
+        self._require(row, charge["state"] == "reserved", "it closes a charge that is not reserved")
+        charge |= {"state": state, "closed_at": row["at"]}
 
     def _users_register(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]

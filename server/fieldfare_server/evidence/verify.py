@@ -30,6 +30,7 @@ from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models,
 from fieldfare_server.ledger.journal import read_head
 
 T = TypeVar("T")
+K = TypeVar("K", str, tuple[str, str])
 
 Charge = Callable[[int, NDArray[np.int64]], "PrivacyLoss | Charged"]
 """(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
@@ -170,6 +171,7 @@ class _Verification:
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
         self._odometers(connection, replay, names)
+        self._foreign(connection, replay, names)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
 
@@ -264,9 +266,11 @@ class _Verification:
         seq, run_id = row["seq"], row["id"]
         charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
-        for index, users, units in self._participations(connection, seq, run_id, committed):
+        singly: list[Units] = []
+        for index, users, units in self._participations(connection, seq, run_id, committed, run.recomputed):
             if units is not None:
                 self._units[run_id, index] = (users, units)
+                singly.append(units)
             if charge is None:
                 continue
             right = charge(index, users)
@@ -279,6 +283,8 @@ class _Verification:
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
                 raise Unfit("rounds", f"{run_id} {index}", why)
             self.checked["charges"] = self.checked.get("charges", 0) + 1
+        if run.recomputed is not None and odometers.digest_of_rounds(singly) != run.recomputed:
+            raise Unfit("participations", run_id, "these are not the charges that were recomputed")
 
     def _charge_of(self, run_id: str, plan: str, format: int, strategy: str | None) -> Charge | None:
         if self._recompute is None:
@@ -290,7 +296,7 @@ class _Verification:
             return None
 
     def _participations(
-        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
+        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt], recomputed: str | None
     ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
         """(round, its participants, what each was charged) of each committed round in order, checked against the
         journal. None: the run is not charged to odometers."""
@@ -317,11 +323,11 @@ class _Verification:
             attempt = committed[index]
             if _sha256(blob) != attempt.users or count != attempt.values["participants"]:
                 raise Unfit("participations", label, "these are not the users that took part")
-            if (charged is None) != (attempt.charges is None):
+            if (charged is None) != (attempt.charges is None and recomputed is None):
                 raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
             try:
                 units = None if charged is None else odometers.decode(charged, count)
-                if units is not None and odometers.digest(units) != attempt.charges:
+                if units is not None and recomputed is None and odometers.digest(units) != attempt.charges:
                     raise Unfit("participations", label, "these are not the charges that were committed")
                 yield index, blobs.decode(blob, count), units
             except ValueError as error:
@@ -371,6 +377,15 @@ class _Verification:
                     raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
             if population.steps:
                 self.checked["odometers"] = self.checked.get("odometers", 0) + users
+
+    def _foreign(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+        """The charges of other trainers."""
+        expected = {(name, key): c for name, p in replay.populations.items() for key, c in p.charges.items()}
+        stored = connection.execute(select(models.charges).order_by(models.charges.c.id)).mappings().all()
+        order = [(names.get(row["population_id"], ""), row["key"]) for row in stored]
+        for label, row in zip(order, stored, strict=True):
+            _compare("charges", " ".join(label), row, _expected("charges", label, expected))
+        self._require_all("charges of others", {" ".join(label): 0 for label in expected}, map(" ".join, order))
 
     def _require_all(self, table: str, expected: Mapping[str, Any], stored: Iterable[str]) -> None:
         missing = sorted(expected.keys() - set(stored))
@@ -469,9 +484,9 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
         raise Unfit("participations", label, "its plan and participation give other charges for single users")
 
 
-def _expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
+def _expected(table: str, label: K, replayed: Mapping[K, T]) -> T:
     if label not in replayed:
-        raise Unfit(table, label, "the journal does not name it")
+        raise Unfit(table, label if isinstance(label, str) else " ".join(label), "the journal does not name it")
     return replayed[label]
 
 

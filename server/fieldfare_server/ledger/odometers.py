@@ -78,6 +78,11 @@ def digest(values: Units) -> str:
     return hashlib.sha256(values[:size].astype("<u8").tobytes()).hexdigest()
 
 
+def digest_of_rounds(rounds: Iterable[Units]) -> str:
+    """SHA-256 of the digests of a run's charges, round by round, hex."""
+    return hashlib.sha256("".join(map(digest, rounds)).encode()).hexdigest()
+
+
 # -- the arithmetic -------------------------------------------------------------------------------------------------
 
 

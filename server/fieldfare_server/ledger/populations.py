@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.accounting.filter import default_leak
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
-from fieldfare_server.ledger import budget, models, odometers
+from fieldfare_server.ledger import blobs, budget, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.rows import population_row
+from fieldfare_server.ledger.rows import population_row, run_row
+from fieldfare_server.ledger.states import ACTIVE
 
 
 def create(
@@ -100,6 +103,53 @@ def close(journal: Journal, name: str, *, actor: str) -> None:
             raise BadInput(f"population {name!r}", "it is closed already.")
         connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(state="closed"))
         entry.append("population.close", actor, {}, population=name)
+
+    journal.write(work)
+
+
+def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> None:
+    """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
+
+    Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
+    most what the worst case charged before. Runs that are not named stay charged to all users alike.
+
+    Args:
+        charges: by run, what each committed round cost its participants, in the order of their indices
+            (`Cost.increments` of the strategy that the run applied).
+
+    Raises:
+        BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of others.
+    """
+
+    def work(connection: Connection, entry: Entry) -> None:
+        row = population_row(connection, name)
+        if row.adjacency == "add_remove":
+            raise BadInput(f"odometers of population {name!r}", "under 'add_remove' who took part is secret.")
+        spent = odometers.settled(connection, row.id, row.users)
+        digests = {}
+        for run_id, rounds in sorted(charges.items()):
+            run = run_row(connection, run_id)
+            if run.population_id != row.id or run.state in ACTIVE or run.accounting == odometers.INDIVIDUAL:
+                raise BadInput(
+                    f"run {run_id}", "it is not an ended run of this population that is charged to all alike."
+                )
+            c = models.participations.c
+            query = select(c.round_id, c.count, c.users).where(c.run_seq == run.seq).order_by(c.index)
+            taken = connection.execute(query).all()
+            if [part.count for part in taken] != [units.size for units in rounds]:
+                raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
+            for part, units in zip(taken, rounds, strict=True):
+                spent[blobs.decode(part.users, part.count)] += units
+                values = {"charges": odometers.encode(units)}
+                connection.execute(update(models.participations).where(c.round_id == part.round_id).values(values))
+            where = models.runs.c.seq == run.seq
+            connection.execute(update(models.runs).where(where).values(accounting=odometers.INDIVIDUAL))
+            digests[run_id] = odometers.digest_of_rounds(rounds)
+        values = {"accounting": odometers.INDIVIDUAL}
+        connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
+        odometers.write_settled(connection, row.id, spent)
+        body = {"runs": digests, "users": row.users, "odometers": odometers.digest(spent)}
+        entry.append("population.odometers", actor, body, population=name)
 
     journal.write(work)
 

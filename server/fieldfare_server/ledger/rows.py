@@ -230,6 +230,12 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
     return views.RoundView(**{**row, **values, **(hidden if hide else {})})
 
 
+def charge_view(row: Row[Any], population: str) -> views.ChargeView:
+    """A charge of another trainer."""
+    values = {"population": population, "loss": json.loads(row.loss), "price": Price.from_json(row.price)}
+    return views.ChargeView(**{**row._mapping, **values})
+
+
 def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:
     """A token without its digest."""
     return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split())})

@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger.states import Accounting, PopulationState, Request, RoundState, RunState, Scope
+from fieldfare_server.ledger.states import (
+    Accounting,
+    ChargeState,
+    PopulationState,
+    Request,
+    RoundState,
+    RunState,
+    Scope,
+)
 
 
 class View(BaseModel):
@@ -158,6 +166,23 @@ class JournalView(View):
     event: str
     previous: str
     hash: str
+
+
+class ChargeView(View):
+    """What another trainer charged to all users of a population."""
+
+    population: str
+    key: str
+    who: str
+    what: str
+    why: str
+    loss: dict[str, float | int]
+    """As it was reported."""
+    price: Price
+    """What it takes from the population's rectangle."""
+    state: ChargeState
+    reserved_at: float
+    closed_at: float | None
 
 
 class TokenView(View):
