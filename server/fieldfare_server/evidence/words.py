@@ -47,8 +47,8 @@ def _in_words(epsilon: float, delta: float, rate: float) -> str:
     odds = "an unbounded factor" if epsilon > 30 else f"a factor of {_up(math.exp(epsilon))}"
     return (
         f"Whatever is known already, {exceeds}all releases together change the odds that a user's data were used by at "
-        f"most {odds}. Who wrongly accuses {FALSE_POSITIVES:.0%} of the users not used identifies at most "
-        f"{_up(100 * rate)} % of those used."
+        f"most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose data were not "
+        f"used identifies at most {_up(100 * rate)} % of the others."
     )
 
 

@@ -65,9 +65,9 @@ def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> N
         "Epsilon against rounds",
         "Cohort",
         "Utility",
-        "Guarantee",
         "Noise",
         "Participation",
+        "Guarantee",
         "Runs and comparison",
         "Ledger",
     ]

@@ -48,7 +48,7 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
       s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v)));
   }
   const { xFormat } = options;
-  const marks = xFormat ? [0, 0.25, 0.5, 0.75].map((share) => x0 + share * (x1 - x0)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter(Number.isInteger);
+  const marks = xFormat ? timeMarks(x0, x1, Math.floor(width / 150)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter(Number.isInteger);
   for (const v of marks) {
     svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": xFormat && v === x0 ? "start" : "middle" }, xFormat ? xFormat(v) : v.toLocaleString()));
   }
@@ -119,6 +119,8 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
   }
   return svg;
 }
+
+const timeMarks = (low, high, most) => Array.from({ length: Math.max(1, most) }, (_, i) => low + (i / Math.max(1, most)) * (high - low));
 
 function indexNear(sorted, value) {
   let low = 0;

@@ -23,7 +23,7 @@ export function drawHistory(parent, population, history) {
   const days = limit.at(-1)[0] - limit[0][0] > 2 * 86400000;
   lineChart(figure, {
     label: `Budget of ${population.name} over time: epsilon ${epsilon(spent.at(-1)[1])} used, ${epsilon(committed.at(-1)[1])} committed, limit ${number(limit.at(-1)[1])}.`,
-    xLabel: "", xName: "", yLabel: `ε at δ ${number(history.delta)}`, x: [limit[0][0], limit.at(-1)[0]], height: 320, format: epsilon, steps: true,
+    xLabel: "", xName: "", yLabel: `ε at δ ${number(history.delta)}`, x: [limit[0][0], limit.at(-1)[0]], height: 400, format: epsilon, steps: true,
     xFormat: (t) => (days ? new Date(t).toLocaleDateString() : new Date(t).toLocaleTimeString()),
     y: [0, 1.12 * Math.max(...limit.map(([, y]) => y), ...committed.map(([, y]) => y))],
     lines: [{ name: "limit: ε", color: "4", points: limit }, { name: "committed: ε", color: "2", dash: "6 4", points: committed }, { name: "used: ε", color: "1", points: spent, area: true }],
