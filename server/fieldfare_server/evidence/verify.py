@@ -384,7 +384,7 @@ class _Verification:
         stored = connection.execute(select(models.charges).order_by(models.charges.c.id)).mappings().all()
         order = [(names.get(row["population_id"], ""), row["key"]) for row in stored]
         for label, row in zip(order, stored, strict=True):
-            _compare("charges", " ".join(label), row, _expected("charges", label, expected))
+            _compare("charges", " ".join(label), dict(row), _expected("charges", label, expected))
         self._require_all("charges of others", {" ".join(label): 0 for label in expected}, map(" ".join, order))
 
     def _require_all(self, table: str, expected: Mapping[str, Any], stored: Iterable[str]) -> None:

@@ -117,31 +117,41 @@ class Sums:
 
 
 def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order in which they were started, and `foreign`.
-
-    Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
-    of D, then a quarter of what is left, and so on, which depends on nothing but their order.
-    """
-    spent: list[Price] = []
-    committed: list[Price] = []
-    left = leak
-    for run in runs:
-        planned = loss(run.planned)
-        if run.price is not None:
-            whole = _price(run.price)
-        else:
-            whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
-            left -= whole.leak if planned.sampled else 0.0
-        paid = _paid(run, planned, whole)
-        if run.individual:
-            whole, paid = Price(0.0, whole.leak), Price(0.0, paid.leak)
-        spent.append(paid)
-        committed.append(whole if run.active else paid)
+    """The sums over all runs of a population with D = `leak`, in the order of their starts, and over `foreign`."""
+    runs = list(runs)
+    # What single users pay by their odometers is no one else's: of such a run only the leak is everyone's.
+    wholes = [
+        Price(0.0, whole.leak) if run.individual else whole for run, whole in zip(runs, prices(runs, leak), strict=True)
+    ]
+    spent = [
+        Price(0.0, paid(run, whole).leak) if run.individual else paid(run, whole)
+        for run, whole in zip(runs, wholes, strict=True)
+    ]
+    committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
     for charge in foreign:
         committed.append(_price(charge.price))
         if charge.committed:
             spent.append(_price(charge.price))
     return Sums(_total(spent), _total(committed))
+
+
+def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
+    """What each run reserved, in the order in which they were started.
+
+    Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
+    of D, then a quarter of what is left, and so on, which depends on nothing but their order.
+    """
+    wholes: list[Price] = []
+    left = leak
+    for run in runs:
+        if run.price is not None:
+            whole = _price(run.price)
+        else:
+            planned = loss(run.planned)
+            whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
+            left -= whole.leak if planned.sampled else 0.0
+        wholes.append(whole)
+    return wholes
 
 
 def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
@@ -163,10 +173,11 @@ def _sampled_price(planned: PrivacyLoss, leak: float) -> Price:
     return price(planned, leak)
 
 
-def _paid(run: Charge, planned: PrivacyLoss, whole: Price) -> Price:
-    """What of `whole` is spent by now."""
+def paid(run: Charge, whole: Price) -> Price:
+    """What of its price `whole` a run has spent."""
     if run.rounds == 0:
         return Price()
+    planned = loss(run.planned)
     if planned.sampled:
         return whole
     spent = loss(run.spent)

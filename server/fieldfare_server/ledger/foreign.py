@@ -132,8 +132,8 @@ def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> 
     left_mu = budget.room(committed, terms).mu
     return BudgetRefused(
         f"a charge of mu {price.mu:.6g} on population {name!r}",
-        f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it would "
-        f"come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at delta "
+        f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
+        f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at delta "
         f"{terms.delta:.3g}.",
         f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
     )

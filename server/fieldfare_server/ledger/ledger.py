@@ -167,7 +167,7 @@ class Ledger(Reader):
         return self.population(name)
 
     def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
-        """Charge ended runs to their users' odometers from now on; `populations.keep_odometers` says what is refused."""
+        """Charge ended runs to their users' odometers from now on; see `populations.keep_odometers`."""
         populations.keep_odometers(self._journal, name, charges, actor=actor)
         return self.population(name)
 

@@ -134,14 +134,14 @@ def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[U
                     f"run {run_id}", "it is not an ended run of this population that is charged to all alike."
                 )
             c = models.participations.c
-            query = select(c.round_id, c.count, c.users).where(c.run_seq == run.seq).order_by(c.index)
+            query = select(c.round_id, c.count.label("size"), c.users).where(c.run_seq == run.seq).order_by(c.index)
             taken = connection.execute(query).all()
-            if [part.count for part in taken] != [units.size for units in rounds]:
+            if [part.size for part in taken] != [units.size for units in rounds]:
                 raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
             for part, units in zip(taken, rounds, strict=True):
-                spent[blobs.decode(part.users, part.count)] += units
-                values = {"charges": odometers.encode(units)}
-                connection.execute(update(models.participations).where(c.round_id == part.round_id).values(values))
+                spent[blobs.decode(part.users, part.size)] += units
+                here = update(models.participations).where(c.round_id == part.round_id)
+                connection.execute(here.values(charges=odometers.encode(units)))
             where = models.runs.c.seq == run.seq
             connection.execute(update(models.runs).where(where).values(accounting=odometers.INDIVIDUAL))
             digests[run_id] = odometers.digest_of_rounds(rounds)

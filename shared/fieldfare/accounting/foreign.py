@@ -1,16 +1,16 @@
-"""Losses that other trainers report, priced for the filter (`filter`): Gaussian mu, zCDP rho, (epsilon, delta), sampled.
+"""Losses that other trainers report, priced for the filter: Gaussian mu, zCDP rho, (epsilon, delta), or sampled.
 
 | reported | price |
 |---|---|
 | mu of Gaussian DP | (mu^2, 0), exact |
 | rho of zCDP | the least mu for which every rho-zCDP mechanism is a post-processing of N(mu, 1) against N(0, 1) |
 | (epsilon, delta) | "with probability delta tell, else randomised response": one vertex, leak delta |
-| Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; without amplification but under `add_remove` |
+| Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified under `add_remove` only |
 
 *rho.* delta(e) <= min over a > 1 of exp((a - 1)(a rho - e)) (1 - 1/a)^(a - 1) / a (Canonne, Kamath and Steinke 2020,
 Proposition 12), and the total variation TV obeys TV log((1 + TV) / (1 - TV)) <= rho: on the best event p - q = TV, so
-2 rho >= KL + KL' >= TV (logit p - logit q), least at p = 1 - q. The true curve is convex in exp(e), so the lower hull of
-these bounds on a grid is a bound, and each segment of it is priced exactly. About 1.36 to 1.6 times sqrt(2 rho):
+2 rho >= KL + KL' >= TV (logit p - logit q), least at p = 1 - q. The true curve is convex in exp(e), so the lower hull
+of these bounds on a grid is a bound, and each segment of it is priced exactly. About 1.36 to 1.6 times sqrt(2 rho):
 a Gaussian mechanism whose mu is known costs less.
 
 *(epsilon, delta).* Kairouz, Oh and Viswanath 2015: mu = -2 Phi^-1(1 / (1 + exp(epsilon))) after the leak.
@@ -18,6 +18,7 @@ a Gaussian mechanism whose mu is known costs less.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Self
 
@@ -34,7 +35,7 @@ from fieldfare.participation import Adjacency
 from fieldfare.registry import Table
 
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
-"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would also lose their digits."""
+"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
 
 
 class Loss(Table):
@@ -107,7 +108,7 @@ def _of_rho(rho: float) -> float:
             hull.pop()
         hull.append(point)
     mu = 0.0
-    for (x0, d0), (x1, d1) in zip(hull, hull[1:], strict=False):
+    for (x0, d0), (x1, d1) in itertools.pairwise(hull):
         a = (d0 - d1) / (x1 - x0)  # on this segment delta = m - x a
         m = d0 + x0 * a
         if 0 < a < 1 and 0 < m < 1:
