@@ -265,7 +265,8 @@ def _calibrated(
 
 def _unit_margin(mechanism: Mechanism, count: int) -> float:
     """How much `count` increments may exceed the planned mu^2, relative to it, before they are rounded to units."""
-    return 1.02 * round_off(mechanism.rounds) * count * count + 2.0**-49
+    # 2^-40: patterns and the planned maximum may be found by other formulas.
+    return 1.02 * round_off(mechanism.rounds) * count * count + 2.0**-40
 
 
 def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:

@@ -20,12 +20,33 @@ branch_labels = None
 depends_on = None
 
 
+_KEPT = " OR ".join(f'NEW."{name}" <> OLD."{name}"' for name in ("round_id", "run_seq", "index", "count", "users"))
+_FIXED = f"OLD.charges IS NOT NULL OR {_KEPT}"
+"""Who took part never changes. What it cost each user may be added once, to rounds from before odometers."""
+
+
+def _let_charges_be_added() -> None:
+    name, message = "participations_keep", "participation does not change"
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(f"DROP TRIGGER {name}")
+        op.execute(
+            f"CREATE TRIGGER {name} BEFORE UPDATE ON participations WHEN {_FIXED} "
+            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+        )
+        return
+    test = f"IF {_FIXED} THEN RAISE EXCEPTION '{message}'; END IF;"
+    op.execute(
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {test} RETURN NEW; END $$"
+    )
+
+
 def upgrade() -> None:
     for table in ("populations", "runs"):
         kind = sa.Column("accounting", sa.String(length=12), nullable=False, server_default="worst-case")
         op.add_column(table, kind)
     op.add_column("runs", sa.Column("most", sa.BigInteger(), nullable=True))
     op.add_column("participations", sa.Column("charges", sa.LargeBinary(), nullable=True))
+    _let_charges_be_added()
     op.create_table(
         "odometers",
         sa.Column("population_id", sa.Integer(), nullable=False),
