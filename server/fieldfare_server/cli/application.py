@@ -22,6 +22,7 @@ COMMANDS = (
     "supervise",
     "serve",
     "budget",
+    "charge",
     "runs",
     "report",
     "certificate",

@@ -381,7 +381,7 @@ class _Verification:
     def _foreign(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
         """The charges of other trainers."""
         expected = {(name, key): c for name, p in replay.populations.items() for key, c in p.charges.items()}
-        stored = connection.execute(select(models.charges).order_by(models.charges.c.id)).mappings().all()
+        stored = connection.execute(select(models.charges)).mappings().all()
         order = [(names.get(row["population_id"], ""), row["key"]) for row in stored]
         for label, row in zip(order, stored, strict=True):
             _compare("charges", " ".join(label), dict(row), _expected("charges", label, expected))

@@ -92,8 +92,9 @@ def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> Non
         if charge.state != "reserved":
             why = "what is spent never returns." if charge.state == "committed" else "it was released, and is not held."
             raise BadInput(f"to {how} charge {key!r}, which is {charge.state}", why, "another key")
-        where = models.charges.c.id == charge.id
-        connection.execute(update(models.charges).where(where).values(state=state, closed_at=entry.now))
+        c = models.charges.c
+        where = (c.population_id == population.id, c.key == key)
+        connection.execute(update(models.charges).where(*where).values(state=state, closed_at=entry.now))
         entry.append(f"charge.{how}", clean(actor, 200), {"key": key}, population=name)
 
     journal.write(work)

@@ -233,9 +233,8 @@ pledges = Table(
 charges = Table(
     "charges",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("population_id", ForeignKey("populations.id"), nullable=False),
-    Column("key", String(100), nullable=False),
+    Column("population_id", ForeignKey("populations.id"), primary_key=True),
+    Column("key", String(100), primary_key=True),
     Column("who", String(200), nullable=False),
     Column("what", String(200), nullable=False),
     Column("why", Text, nullable=False),
@@ -244,7 +243,6 @@ charges = Table(
     Column("state", String(12), nullable=False),
     Column("reserved_at", Double, nullable=False),
     Column("closed_at", Double),
-    UniqueConstraint("population_id", "key"),
 )
 """Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key."""
 

@@ -184,7 +184,9 @@ class Reader:
         c = models.charges.c
         with self.read() as connection:
             number = rows.population_row(connection, population).id
-            page = connection.execute(select(models.charges).where(c.population_id == number).order_by(c.id)).all()
+            page = connection.execute(
+                select(models.charges).where(c.population_id == number).order_by(c.reserved_at, c.key)
+            ).all()
         return tuple(rows.charge_view(row, population) for row in page)
 
     def tokens(self) -> tuple[views.TokenView, ...]:

@@ -74,7 +74,7 @@ def charges(connection: Connection, population_id: int) -> list[budget.Charge]:
 def base(connection: Connection, population: Row[Any]) -> budget.Sums:
     """What all users of a population are charged alike: by its worst-case runs, and by other trainers."""
     c = models.charges.c
-    query = select(c.price, c.state).where(c.population_id == population.id, c.state != "released").order_by(c.id)
+    query = select(c.price, c.state).where(c.population_id == population.id, c.state != "released")
     foreign = [budget.Foreign(row.price, row.state == "committed") for row in connection.execute(query)]
     return budget.sums(charges(connection, population.id), population.leak, foreign)
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
@@ -32,7 +33,7 @@ from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
-from fieldfare.registry import Table
+from fieldfare.registry import Table, bad_input
 
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
 """A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
@@ -52,6 +53,14 @@ class Loss(Table):
     rate: float | None = Field(default=None, gt=0, le=1)
     noise_multiplier: float | None = Field(default=None, gt=0, le=1e9)
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Loss:
+        """The loss of a table. Raises `BadInput` that names what is wrong."""
+        try:
+            return cls.model_validate(dict(table))
+        except ValidationError as error:
+            raise bad_input(error, "", cls) from None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

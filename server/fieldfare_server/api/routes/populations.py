@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.auth import Charger, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
-from fieldfare_server.api.schemas import History, Moment, Page, Population, WhatIf, WhatIfAnswer
+from fieldfare_server.api.schemas import Charge, History, Moment, NewCharge, Page, Population, WhatIf, WhatIfAnswer
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
@@ -58,3 +58,12 @@ def what_if(
     Nothing is reserved or written, and no data are read. One request is priced at a time.
     """
     return conditional(request, answers.what_if(name, asked))
+
+
+@router.post("/{name}/charges", status_code=200, responses=responses(401, 403, 404, 409, 422, 429, 503))
+def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: NewCharge) -> Charge:
+    """Reserve a loss before it happens, then commit it, or release it if it never did.
+
+    A reservation that is never released stays charged. Which users took part is unknown, so all of them are charged.
+    """
+    return answers.charge(name, asked, f"token {caller.name}")

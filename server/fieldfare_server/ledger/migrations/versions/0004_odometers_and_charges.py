@@ -67,7 +67,6 @@ def upgrade() -> None:
     )
     op.create_table(
         "charges",
-        sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("population_id", sa.Integer(), nullable=False),
         sa.Column("key", sa.String(length=100), nullable=False),
         sa.Column("who", sa.String(length=200), nullable=False),
@@ -79,6 +78,5 @@ def upgrade() -> None:
         sa.Column("reserved_at", sa.Double(), nullable=False),
         sa.Column("closed_at", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(["population_id"], ["populations.id"], name="fk_charges_population_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_charges"),
-        sa.UniqueConstraint("population_id", "key", name="uq_charges_population_id_key"),
+        sa.PrimaryKeyConstraint("population_id", "key", name="pk_charges"),
     )
