@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from fieldfare.errors import BadInput
 from fieldfare_flower import logs
+from fieldfare_server.api.connections import LimitedProtocol
 from fieldfare_server.api.settings import is_loopback
 
 PORT = 8844
@@ -56,6 +57,8 @@ def config(
         log_level=log_level,
         access_log=False,
         ws="none",
+        # httptools, uvicorn's default where it is installed, reads a head without end into memory.
+        http=LimitedProtocol,
         # The caller is the other end of the connection, never what a header says; see `auth`.
         proxy_headers=False,
         server_header=False,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
@@ -30,7 +31,7 @@ def print_progress(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        err.print(text, markup=False)
+        err.print(visible(text), markup=False)
 
 
 def print_outcome(text: str) -> None:
@@ -38,7 +39,7 @@ def print_outcome(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        out.print(text, markup=False)
+        out.print(visible(text), markup=False)
 
 
 def exit_code(error: FieldfareError) -> int:
@@ -61,7 +62,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     else:
         label = "Stopped" if isinstance(error, Interrupted) else "Refused"
         err.print(f"[bold red]{label}.[/]", end=" ")
-        err.print(str(error), markup=False)
+        err.print(visible(str(error)), markup=False)
     sys.exit(code)
 
 
@@ -99,4 +100,9 @@ def _cell(value: Any) -> tuple[str, bool]:
         return ("yes" if value else "no"), False
     if isinstance(value, int | float):
         return (f"{value:.4g}" if isinstance(value, float) else f"{value:,}"), True
-    return str(value), False
+    return visible(escape(str(value))), False
+
+
+def visible(text: str) -> str:
+    """`text` without control characters: names come from plans, nodes and token holders, and the terminal obeys ESC."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
