@@ -124,6 +124,7 @@ def test_a_refusal_in_json_has_its_parts(fieldfare: Run, plan_file: Callable[...
         "what": "run.rounds = 0",
         "why": said(result)["why"],
         "nearest": "1",
+        "line": 8,
     }
 
 
