@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import (
     Field,
     FieldSerializationInfo,
+    JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializeAsAny,
@@ -30,7 +31,7 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
-from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.names import LONGEST_NAME, NAME, task_reference
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
@@ -113,6 +114,13 @@ class RunSpec(Table):
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
+
+    @field_validator("task")
+    @classmethod
+    def _is_a_name(cls, task: str) -> str:
+        if "?" in task:
+            raise BadInput(f"run.task = {task!r}", "a name has no parameters in it.", "a table [task]")
+        return task
 
     @model_validator(mode="after")
     def _goal_within_cohort(self) -> Self:
@@ -291,6 +299,7 @@ class Plan(Table):
 
     privacy: PrivacySpec
     run: RunSpec
+    task: dict[str, JsonValue] = Field(default={}, description="parameters of the task, which declares and checks them")
     participation: ParticipationSpec = ParticipationSpec()
     mechanism: SerializeAsAny[MechanismSpec]
     clipping: ClippingSpec = Field(default={"kind": "flat", "norm": 1.0}, validate_default=True)
@@ -313,6 +322,17 @@ class Plan(Table):
         }
         spec: Table = parse[info.field_name](value)
         return spec
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _is_json(cls, value: object) -> object:
+        for key, parameter in value.items() if isinstance(value, Mapping) else ():
+            try:
+                json.dumps(parameter, allow_nan=False)
+            except (TypeError, ValueError):
+                takes = "must be text, a finite number, true or false, or a list or table of them."
+                raise BadInput(f"task.{key} = {parameter!r}", takes) from None
+        return value
 
     # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
     # without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as written.
@@ -406,6 +426,11 @@ class Plan(Table):
         return self
 
     @property
+    def task_reference(self) -> str:
+        """`run.task` with the parameters of `[task]`: what `load_task` takes."""
+        return task_reference(self.run.task, self.task)
+
+    @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
         return self.participation.scheme in ("poisson", "cyclic-poisson")
@@ -461,6 +486,8 @@ class Plan(Table):
         their digests.
         """
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
+        if not self.task:
+            del table["task"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
         if self.run.round_seconds is None:

@@ -45,7 +45,7 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     words = _NAMES.get(annotation, "a table")
     if annotation in (int, float):
         bounds = [
-            f"{word} {getattr(item, name)}"
+            f"{word} {_plain(getattr(item, name))}"
             for kind, name, word in _BOUNDS
             for item in metadata
             if isinstance(item, kind)
@@ -59,6 +59,10 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
             words += " that is not empty"
         return ", ".join([words, *(f"at most {length} characters" for length in most)])
     return words
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}" if number == round(number) and abs(number) < 1e15 else f"{number:g}"
 
 
 def takes(field: FieldInfo) -> str:

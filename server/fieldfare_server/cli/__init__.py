@@ -31,6 +31,8 @@ def main() -> None:
         # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
         for name in THREADS:
             os.environ.setdefault(name, "1")
+    # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
+    sys.path.append(os.getcwd())
     # Imports make many objects and no garbage: looking for some takes a tenth of the time.
     gc.disable()
     program = assemble(command) if command in COMMANDS or command in GROUPS else overview()

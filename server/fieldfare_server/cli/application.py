@@ -14,6 +14,7 @@ from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
 COMMANDS = {
+    "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
     "demo": "Train on 336 776 real flights under a user-level budget: correlated "
     "against independent noise against none.",
     "plan": "What a plan will cost and how much noise it adds.",

@@ -10,13 +10,16 @@ import typer
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare.task import load_task
+from fieldfare.task import UnknownTask, find_task, parameters_of
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.planning import reference
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.run.pricing import price_with_model
+
+HERE = Path("plan.toml")
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -26,7 +29,18 @@ DEAR = 1.25
 
 
 def plan(
-    path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
+    ] = None,
+    explain: Annotated[
+        str, typer.Option(metavar="KEY", help="say what a key or a table of plans means, and leave")
+    ] = "",
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON Schema of plans, for editors, and leave")
+    ] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="print a plan with every key, commented, and leave")
+    ] = False,
     effective_dimension: Annotated[
         float | None,
         typer.Option(
@@ -48,8 +62,19 @@ def plan(
     stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
+        if sum((bool(explain), schema, template)) > 1:
+            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema or --template")
+        if schema:
+            print_json(reference.json_schema())
+            return
+        if template:
+            typer.echo(reference.template(), nl=False)
+            return
+        if explain:
+            typer.echo(reference.explain(explain, _sections_with_task(path)))
+            return
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = _cost(read_plan(path))
+        cost = _cost(read_plan(plan_path(path)))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
@@ -61,11 +86,29 @@ def plan(
             _print_forecast(prediction)
 
 
+def plan_path(path: Path | None) -> Path:
+    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
+    if path is not None:
+        return path
+    if not HERE.is_file():
+        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
+    return HERE
+
+
+def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
+    """All sections; that of the task with the parameters that the plan's task declares, where there is a plan."""
+    sections = tuple(reference.sections())
+    if path is None and not HERE.is_file():
+        return sections
+    task = reference.section_of_task(parameters_of(read_plan(plan_path(path)).run.task))
+    return tuple(task if section.table == "task" else section for section in sections)
+
+
 def _cost(plan: Plan) -> Cost:
     """With the size of the task's model, where the task is installed here."""
     try:
-        load_task(plan.run.task)
-    except BadInput:
+        find_task(plan.run.task)
+    except UnknownTask:
         return cost_of(plan)
     return price_with_model(plan)
 

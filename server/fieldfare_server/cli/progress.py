@@ -59,7 +59,7 @@ class Trace:
 
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     """A grid of `nodes` nodes in this process that run the plan's task."""
-    return LocalGrid(client_app, nodes, {"task": plan.run.task})
+    return LocalGrid(client_app, nodes, {"task": plan.task_reference})
 
 
 def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
@@ -67,7 +67,7 @@ def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
 
     accept_delta: as `check_population_size`, whose warnings are printed.
     """
-    users = user_count(plan.run.task)
+    users = user_count(plan.task_reference)
     require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
     print_warnings(check_population_size(plan, users, accepted=accept_delta))
 

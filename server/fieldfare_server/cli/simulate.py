@@ -12,6 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.plan import plan_path
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
@@ -21,7 +22,9 @@ from fieldfare_server.run.session import Session
 
 
 def simulate(
-    path: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
+    ] = None,
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
@@ -38,7 +41,9 @@ def simulate(
 ) -> None:
     """Run a plan on this machine and charge its population. Ctrl-C leaves a run for `--resume` (exit code 4)."""
     with refusals(json_):
-        if (path is None) == (not resume):
+        if path is None and not resume:
+            path = plan_path(path)
+        if path is not None and resume:
             raise BadInput(
                 "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
             )
