@@ -13,10 +13,12 @@ from fieldfare.plan import Plan
 from fieldfare.task import UnknownTask, find_task, parameters_of
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
+from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price_with_model
 
 HERE = Path("plan.toml")
@@ -79,6 +81,7 @@ def plan(
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
             shown = cost.to_json() | (priced if cost.loss.sampled else {})
+            shown |= {"information_not_charged": dict(_information(cost))}
             print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
         _print_cost(cost)
@@ -125,6 +128,11 @@ def _assumptions(dimension: float | None, signal_to_noise: float | None, conditi
     return None
 
 
+def _information(cost: Cost) -> list[tuple[str, str]]:
+    _, most = cost.participation.separation_and_count(cost.plan.run.rounds)
+    return information(cost.plan, cost.noise_multiplier, most, cost.loss)
+
+
 def _print_cost(cost: Cost) -> None:
     fields, plan = cost.to_json(), cost.plan
     mu = f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-"
@@ -157,6 +165,7 @@ def _print_cost(cost: Cost) -> None:
         ("buffers of model size", str(fields["buffers"])),
     ]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
+    print_table(TITLE, ("", ""), _information(cost))
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
             f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "
@@ -165,6 +174,12 @@ def _print_cost(cost: Cost) -> None:
         )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
+
+
+def _suggested(suggestion: Suggestion) -> str:
+    value = suggestion.value
+    text = f"{value:.4g}" if isinstance(value, float) else value
+    return f"{text} (the forecast's own limit)" if suggestion.at_limit else text
 
 
 def _print_forecast(prediction: Forecast) -> None:
@@ -192,9 +207,6 @@ def _print_forecast(prediction: Forecast) -> None:
     print_table(
         "Suggestions",
         ("setting", "value", "because", "rests on"),
-        [
-            (s.setting, f"{s.value:.4g}" if isinstance(s.value, float) else s.value, s.because, s.assumes)
-            for s in prediction.suggestions
-        ],
+        [(s.setting, _suggested(s), s.because, s.assumes) for s in prediction.suggestions],
         caption="Made from the plan and your guesses alone: a way to choose, not a promise. No data was touched.",
     )

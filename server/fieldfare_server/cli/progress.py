@@ -113,7 +113,7 @@ def _bar() -> Progress:
 
 def _describe(report: RoundReport, private: bool) -> str:
     score = "—" if report.score is None else f"{report.score:.4f}"
-    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g}" if private else "NOT PRIVATE"
+    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g} of the run" if private else "NOT PRIVATE"
     return f"{spent}   {report.score_name} {score}"
 
 

@@ -18,6 +18,7 @@ from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.session import Session
 
 
@@ -68,7 +69,7 @@ def simulate(
 
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool) -> Session:
     require_users(plan, accept_delta=accept_delta)
-    return Session.begin(directory, plan, identity_is_stable=True)
+    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION)
 
 
 def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
@@ -95,8 +96,9 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
         )
         return
     out.print(
-        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} "
-        f"(population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent)."
+        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at delta "
+        f"{run.delta:g} (population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent, "
+        f"at delta {population.delta:g})."
     )
     if score.get("score") is not None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")

@@ -42,5 +42,12 @@ class StateDirectory:
         return self.root / "ledger.head"
 
     def prepare(self) -> None:
-        """Create the directory, readable only by its owner: it will hold noise keys."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Create the directory, readable only by its owner: it will hold noise keys. Raises `BadInput`."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"home {str(self.root)!r}",
+                f"cannot be made: {error.strerror}.",
+                "--home, a directory that can be written",
+            ) from None

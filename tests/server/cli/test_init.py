@@ -35,9 +35,7 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
     assert text.startswith("#:schema plan.schema.json\n")
     assert (mine / "plan.schema.json").is_file()
     assert tomllib.loads(text)["task"] == {"file": "people.csv"}
-    (mine / "plan.toml").write_text(
-        text.replace(f"rounds = {CHOSEN['run.rounds']}", "rounds = 29")
-    )  # every run must end
+    (mine / "plan.toml").write_text(text.replace(f"rounds = {CHOSEN['run.rounds']}", "rounds = 29"))
     ended = run(mine, "simulate")
     assert ended.returncode == 0, ended.stderr
     assert "29 of 29 rounds" in ended.stdout
