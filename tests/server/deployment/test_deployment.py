@@ -21,6 +21,7 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
+from fieldfare_server.ledger import this_process
 
 ROOT = Path(__file__).parents[3]
 

@@ -86,7 +86,7 @@ def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped()
     assert {"clipping.norm", "clipping.quantile"} <= at_limit
     assert "mechanism.nu" in names
     # Few rounds and no noise to speak of: steps so long that the quadratic does not settle.
-    at_limit, names = marked(planned(NU, rounds=4, epsilon=500.0), Assumed(20.0, condition=50.0))
+    at_limit, names = marked(planned(INDEPENDENT, rounds=2, epsilon=500.0), Assumed(20.0, condition=50.0))
     assert "mechanism.nu" in names & at_limit
     calm, _ = marked(planned(NU), Assumed(100.0))
     assert "clipping.norm" not in calm
