@@ -10,7 +10,7 @@ import importlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -83,6 +83,10 @@ class PrivacySpec(Table):
 class RunSpec(Table):
     """`[run]`: what is trained, for how long, with how many users a round."""
 
+    name: str | None = Field(default=None, min_length=1, max_length=100, description="what people call the run")
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=40, pattern=NAME)], ...] = Field(
+        default=(), max_length=10, description="words to find runs by"
+    )
     task: str = Field(min_length=1, description='what is trained: a task\'s name, or "package.module:attribute"')
     rounds: int = Field(ge=1, le=1_000_000, description="committed rounds of the run", json_schema_extra=ROUNDS)
     cohort: int = Field(
@@ -490,8 +494,9 @@ class Plan(Table):
             del table["task"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
-        if self.run.round_seconds is None:
-            del table["run"]["round_seconds"]
+        for key in ("name", "tags", "round_seconds"):
+            if not table["run"][key]:
+                del table["run"][key]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def run_json(self, resolution: float) -> str:

@@ -41,7 +41,7 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(expected(part, metadata) for part in inner if part is not type(None))
     if origin in (tuple, list):
-        return f"a list of {expected(inner[0]).removeprefix('a ')}s"
+        return f"a list, each {expected(inner[0])}"
     words = _NAMES.get(annotation, "a table")
     if annotation in (int, float):
         bounds = [
