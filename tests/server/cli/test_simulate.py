@@ -60,6 +60,7 @@ def simulate(arguments: list[str]) -> Result:
 def told(where: StateDirectory) -> list[dict[str, object]]:
     with Ledger.open(where.ledger) as ledger:
         (run,) = ledger.runs().items
+        assert run.started_by.startswith("simulation@"), "doctor and supervise must know"
         rounds = ledger.rounds(run.id).items
     return [{**r.statistics, **r.model_dump(), "round": r.index} for r in rounds]
 
