@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused
 from fieldfare_flower import logs
 
 BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
@@ -55,7 +55,9 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     if as_json:
         body: dict[str, Any] = {"error": type(error).__name__, "message": str(error), "exit_code": code}
         if isinstance(error, Refused):
-            body |= {"what": error.what, "why": error.why, "nearest": error.nearest or None}
+            body |= _parts(error)
+        if isinstance(error, BadInput) and len(error.faults) > 1:
+            body["faults"] = [_parts(fault) for fault in error.faults]
         print_json(body)
     elif logs.as_json():
         log.error("%s", error)
@@ -64,6 +66,12 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
         err.print(f"[bold red]{label}.[/]", end=" ")
         err.print(visible(str(error)), markup=False)
     sys.exit(code)
+
+
+def _parts(error: Refused) -> dict[str, Any]:
+    parts = {"what": error.what, "why": error.why, "nearest": error.nearest or None}
+    line = error.line if isinstance(error, BadInput) else None
+    return parts if line is None else parts | {"line": line}
 
 
 @contextmanager
