@@ -14,7 +14,6 @@ from sqlalchemy.exc import IntegrityError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
-from fieldfare.noise import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import blobs, budget, chain, models, odometers
 from fieldfare_server.ledger.chain import sha256
@@ -76,11 +75,18 @@ def prepare(
     charges: Units | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
+<<<<<<< HEAD
     if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
         raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
     order = np.argsort(users, kind="stable")
     users = users[order]
+=======
+    # Only a run needs noise, which needs torch.
+    from fieldfare.noise import NONCE_BYTES
+
+    users = np.sort(users)
+>>>>>>> main
     blob = blobs.encode(users)
     if not np.isin(users, round.cohort, assume_unique=True).all():
         raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
