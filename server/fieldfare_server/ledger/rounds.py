@@ -75,18 +75,14 @@ def prepare(
     charges: Units | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
-<<<<<<< HEAD
+    # Only a run needs noise, which needs torch.
+    from fieldfare.noise import NONCE_BYTES
+
     if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
         raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
     order = np.argsort(users, kind="stable")
     users = users[order]
-=======
-    # Only a run needs noise, which needs torch.
-    from fieldfare.noise import NONCE_BYTES
-
-    users = np.sort(users)
->>>>>>> main
     blob = blobs.encode(users)
     if not np.isin(users, round.cohort, assume_unique=True).all():
         raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")

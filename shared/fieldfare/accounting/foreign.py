@@ -33,7 +33,8 @@ from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
-from fieldfare.registry import Table, bad_input
+from fieldfare.refusals import bad_input
+from fieldfare.registry import Table
 
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
 """A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
