@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from conftest import LiveLedger
 
-URL = "/v1/populations/people/charges"
+URL = "/v1/populations/aircraft/charges"
 NEW: dict[str, Any] = {"key": "a", "loss": {"mu": 0.1}, "what": "ranker", "why": "weekly training"}
 
 
@@ -22,13 +22,13 @@ def test_a_loss_is_reserved_once_and_committed_once(local: TestClient, live: Liv
     assert made[0] == made[1]
     assert (made[0]["state"], made[0]["mu"], made[0]["who"]) == ("reserved", 0.1, "token officer")
     assert post(local, secret, {"key": "a", "action": "commit"}).json()["state"] == "committed"
-    assert len(live.ledger.charges("people")) == 1
+    assert len(live.ledger.charges("aircraft")) == 1
 
 
 def test_who_may_not_charge_is_refused(local: TestClient, live: LiveLedger) -> None:
     assert post(local, None, NEW).status_code == 401
     assert post(local, live.token("read"), NEW).status_code == 403
-    assert not live.ledger.charges("people")
+    assert not live.ledger.charges("aircraft")
 
 
 def test_bad_charges_are_refused_by_name(local: TestClient, live: LiveLedger) -> None:
@@ -45,4 +45,4 @@ def test_bad_charges_are_refused_by_name(local: TestClient, live: LiveLedger) ->
         answer = post(local, secret, body)
         assert (answer.status_code, why in answer.text) == (status, True), answer.text
     assert post(local, secret, NEW, "/v1/populations/nobody/charges").status_code == 404
-    assert len(live.ledger.charges("people")) == 1
+    assert len(live.ledger.charges("aircraft")) == 1
