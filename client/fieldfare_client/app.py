@@ -95,9 +95,9 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
     return Hosted(name, task, users, table, Schema.of(task.build_model()), order)
 
 
-def user_count(name: str) -> int:
-    """Count all users of the task `name`. Reads its data, which nodes of this process then share."""
-    return len(_hosted(name, 0, 1).table)
+def user_names(name: str) -> NDArray[np.uint64]:
+    """The pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then share."""
+    return _hosted(name, 0, 1).table.pseudonyms
 
 
 def preload() -> None:
@@ -107,7 +107,7 @@ def preload() -> None:
     random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
     """
     if task := os.environ.get("FIELDFARE_WARM_TASK"):
-        user_count(task)
+        user_names(task)
 
 
 def hosted(context: Context) -> Hosted:

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
-from fieldfare_client.app import user_count
+from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out, print_progress
+from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.population_size import check_population_size
-from fieldfare_server.run.selection import require_possible
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
@@ -67,9 +67,8 @@ def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
 
     accept_delta: as `check_population_size`, whose warnings are printed.
     """
-    users = user_count(plan.run.task)
-    require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
-    print_warnings(check_population_size(plan, users, accepted=accept_delta))
+    names = user_names(plan.run.task)
+    print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
 
 
 def print_warnings(warnings: list[str]) -> None:

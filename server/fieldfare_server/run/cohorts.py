@@ -42,6 +42,7 @@ class Cohorts:
             NotEnoughUsers: as `Selector.select`.
         """
         stream = f"select.{voids}" if voids else "select"
+        known = self.roster.known()
         # One generator for all hours that a simulation may have to try.
         generator = self._noise.generator(stream, round)
 
@@ -52,11 +53,16 @@ class Cohorts:
                 self._account.participation,
                 generator,
                 lambda count: self._noise.uniform(count, row=round, stream=stream),
+                known,
             )
 
         if self._availability is None:
             return select(available)
         return self._availability.wait(round, available, select)
+
+    def can_last(self, round: int) -> bool:
+        """Whether the users who are known by now can fill all rounds from `round` on, if they stay."""
+        return self._selector.can_last(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
         """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""
