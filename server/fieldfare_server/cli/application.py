@@ -29,9 +29,10 @@ COMMANDS = (
     "verify",
     "doctor",
     "abandon",
+    "model",
     "migrate",
 )
-GROUPS = ("population", "token", "certificates", "nodes")
+GROUPS = ("task", "population", "token", "certificates", "nodes")
 
 _MODULES = dict.fromkeys(("runs", "report", "audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""

@@ -14,6 +14,7 @@ from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out, print_progress
+from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.run.session import Session
@@ -62,11 +63,14 @@ def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     return LocalGrid(client_app, nodes, {"task": plan.run.task})
 
 
-def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
-    """Raise `BadInput` for a plan that does not fit the users that the task has, before anything is written.
+def require_task(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:
+    """Raise `BadInput` for a task with a fault, and for a plan that its users cannot fill, before anything is written.
 
-    accept_delta: as `check_population_size`, whose warnings are printed.
+    Args:
+        accept_delta: as `check_population_size`, whose warnings are printed.
+        quiet: no traceback of the task's code.
     """
+    print_check_warnings(check_here(plan.run.task, plan.client, quiet=quiet))
     names = user_names(plan.run.task)
     print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
 

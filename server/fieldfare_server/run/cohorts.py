@@ -60,9 +60,9 @@ class Cohorts:
             return select(available)
         return self._availability.wait(round, available, select)
 
-    def can_last(self, round: int) -> bool:
-        """Whether the users who are known by now can fill all rounds from `round` on, if they stay."""
-        return self._selector.can_last(round, self.roster.known(), self._account.participation)
+    def require_lasting(self, round: int) -> None:
+        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
+        self._selector.require_lasting(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
         """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""

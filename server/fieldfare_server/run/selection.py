@@ -58,10 +58,19 @@ class Standing:
 
 
 class NotEnoughUsers(Refused):
-    """Fewer users than a round needs may take part now."""
+    """Fewer users than a round needs may take part now, or all together cannot fill the rounds that are left."""
 
-    def __init__(self, round: int, fewest: int, standing: Standing) -> None:
+    def __init__(self, round: int, fewest: int, standing: Standing, rounds: int = 0) -> None:
+        """rounds: the rounds that are left, where it is them that cannot be filled."""
         self.standing = standing
+        if rounds:
+            super().__init__(
+                f"{rounds} rounds of at least {fewest} reports",
+                f"the {standing.available} users who are there cannot fill them, as often and as far apart as the plan "
+                "lets one user take part.",
+                "more users, fewer rounds, a smaller cohort and min_reports, or more participations",
+            )
+            return
         super().__init__(
             f"the cohort of round {round}",
             f"{fewest} users are needed, and of {standing.available} available ones {standing.eligible} may take part "
@@ -187,6 +196,12 @@ class Selector:
         return all(
             self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places
         )
+
+    def require_lasting(self, round: int, known: ArrayLike, taken: Taken) -> None:
+        """Raise `NotEnoughUsers` unless `can_last`."""
+        if not self.can_last(round, known, taken):
+            standing = self.standing(round, known, taken)
+            raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
 
     # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
 
