@@ -23,7 +23,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fieldfare.errors import FieldfareError
 from fieldfare.schema import Arrays, Schema
 
 VERSION = 2
@@ -44,14 +43,6 @@ class BadReply(ValueError):
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason
         super().__init__(f"{reason}: {detail}" if detail else reason)
-
-
-class CohortDialectNeeded(FieldfareError):
-    """A node that hosts several users got a plain Flower instruction, to which one model is the answer.
-
-    The name travels in the node's error reply. The server's first look knows it and says: these nodes use `ff.private`,
-    so set dialect = cohort.
-    """
 
 
 _Record = TypeVar("_Record")
