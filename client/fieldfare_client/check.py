@@ -22,11 +22,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import BadInput, Refused
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client.training import Trainer
+from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.rows import describe_conversion, standard_dtypes
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import BadReply, Occasion, TrainReply
@@ -113,8 +114,10 @@ def _step(kind: Kind, name: str, what: str, nearest: str = "") -> Iterator[None]
         yield
     except Faulty:
         raise
-    except FieldfareError as error:
-        raise Faulty(kind, name, str(error)) from error
+    except Refused as error:
+        # Many refusals name the task already.
+        subject = "" if error.what.startswith("run.task") else f"{error.what}: "
+        raise Faulty(kind, name, subject + error.why, error.nearest) from error
     except Exception as error:  # any: it is the task's code
         text, remedy = _explain(error)
         raise Faulty(kind, name, f"{what}: {text}", nearest or remedy, error) from error
@@ -179,9 +182,6 @@ class _Check:
         if self.schema.numel == 0:
             raise self._fault("model", "the model has no parameters to train.")
         for key, value in model.named_parameters():
-            if value.requires_grad and value.dtype in (torch.float64, torch.float16):
-                short = str(value.dtype).removeprefix("torch.")
-                raise self._fault("model", f"parameter {key} is {short}; models are noised in float32.", "model.float()")
             if not bool(torch.isfinite(value).all()):
                 raise self._fault("model", f"parameter {key} is not finite from the start.")
         for (key, value), other in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
@@ -190,11 +190,14 @@ class _Check:
                 raise self._fault("model", why, "with fieldfare.task.seeded(self.seed): ...")
         frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
         self.initial = self.schema.flatten(dict(model.named_parameters()))
-        self.module = model
+        self.module, self.dtype = model, one_dtype(model)
         self._say(
             f"model of {self.schema.numel:,} trained parameters in {len(self.schema.names)} tensors"
             + (f" and {frozen:,} frozen ones" if frozen else "")
+            + ("" if self.dtype in (torch.float32, None) else f", trained in {_dtype(self.dtype)}, noised in float32")
         )
+        if alone := why_alone(make_ready(again)):
+            self._warn(f"users train one after another, not in batches: {alone}")
 
     def rows(self) -> None:
         """Prepare some users' rows, and look for numbers that are none in all of them."""
@@ -257,6 +260,8 @@ class _Check:
         self._warn(f"{text}; {int(hit.sum())} of {len(self.table)} users contribute zero")
 
     def _model_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.dtype is not None and inputs.is_floating_point():
+            inputs = inputs.to(self.dtype)
         outputs: torch.Tensor = self.module(inputs)
         return outputs
 
@@ -313,8 +318,7 @@ class _Check:
             try:
                 self.task.loss(outputs, self.targets)
             except Exception as error:
-                short = str(self.targets.dtype).removeprefix("torch.")
-                why = f"the labels are {short}, and the loss wants whole numbers: {_explain(error)[0]}"
+                why = f"the labels are {_dtype(self.targets.dtype)}, and the loss wants whole numbers: {_explain(error)[0]}"
                 raise Faulty("data", self.name, why, 'labels.astype(np.int64), or .to(torch.int64) in prepare()', error) from error
             return
         classes, wrong, users, least, most = int(outputs.shape[1]), 0, 0, 0, 0
@@ -420,6 +424,7 @@ class _Check:
 
     def score(self) -> None:
         """Evaluate the initial model twice."""
+        self.module.eval()
         before = {key: value.clone() for key, value in self.module.state_dict().items()}
         scores = []
         for _ in range(2):
@@ -455,7 +460,11 @@ class _Check:
 
 
 def _shape(values: torch.Tensor) -> str:
-    return f"shape {tuple(values.shape)}, {str(values.dtype).removeprefix('torch.')}"
+    return f"shape {tuple(values.shape)}, {_dtype(values.dtype)}"
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 _REMEDIES: tuple[tuple[str, str], ...] = (

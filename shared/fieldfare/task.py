@@ -78,7 +78,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
+        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged.
+
+        `model` comes in eval mode.
+        """
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".
@@ -185,7 +188,9 @@ def _resolve(reference: str) -> Any:
     try:
         target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise BadInput(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.") from error
+        why = f"module {error.name!r} cannot be found."
+        here = "a module of the working directory, of PYTHONPATH or of an installed package"
+        raise BadInput(f"run.task = {reference!r}", why, here) from error
     except (ValueError, TypeError) as error:
         raise BadInput(f"run.task = {reference!r}", f"{error}.", "package.module:attribute") from error
     for part in attribute.split("."):

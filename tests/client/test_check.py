@@ -32,7 +32,14 @@ def test_a_mistake_is_named(mistake: str, named: str, monkeypatch: pytest.Monkey
 
 
 RIGHT = {
-    "plain": (Right, "36 outputs" and "67 trained parameters"),
+    "plain": (Right, "67 trained parameters in 4 tensors"),
+    "dropout": (model(lambda: network(nn.ReLU(), nn.Dropout(0.5))), "67 trained parameters"),
+    "double": (model(lambda: network(nn.ReLU()).double()), "trained in float64, noised in float32"),
+    "bfloat16": (model(lambda: network(nn.ReLU()).bfloat16()), "trained in bfloat16, noised in float32"),
+    "BatchNorm": (
+        model(lambda: nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))),
+        "75 trained parameters",
+    ),
     "float64 features": (data(x=lambda x: x.astype(np.float64)), "inputs are float64 and are trained as float32"),
     "int32 labels": (data(y=lambda y: y.astype(np.int32)), "targets are int32 and are trained as int64"),
     "mean loss": (loss(lambda o, t: cross(o, t, "mean")), "takes the mean over a user's rows by itself"),
@@ -45,7 +52,9 @@ def test_what_is_right_passes_and_says_so(what: str) -> None:
     task, words = RIGHT[what]
     report = check(task(), what, client=ClientSpec())
     assert any(words in line for line in report.lines), report.lines
-    assert report.warnings == []
+    alone = [line for line in report.warnings if "one after another" in line]
+    assert bool(alone) == (what in ("double", "bfloat16", "BatchNorm"))
+    assert report.warnings == alone
 
 
 def test_some_bad_rows_are_counted_and_cost_their_users_only() -> None:
@@ -68,7 +77,7 @@ def test_a_part_that_no_gradient_reaches_is_a_warning() -> None:
 
 def test_a_diverging_rate_is_found() -> None:
     with pytest.raises(Faulty, match="not finite"):
-        check(model(lambda: network(nn.ReLU()))(), "hot", client=ClientSpec(learning_rate=1e38, epochs=50, batch_size=1))
+        check(model(lambda: network(nn.ReLU()))(), "hot", client=ClientSpec(learning_rate=1e38, epochs=4, batch_size=1))
 
 
 def test_the_cause_can_be_traced_to_its_line_in_the_task() -> None:

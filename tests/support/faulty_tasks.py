@@ -46,7 +46,8 @@ class Right(Task):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         made = columns()
         with torch.no_grad():
-            right = model(torch.from_numpy(made["x"])).argmax(1).numpy() == made["y"]
+            x = torch.from_numpy(made["x"]).to(next(model.parameters()).dtype)
+            right = model(x).argmax(1).numpy() == made["y"]
         return {"accuracy": float(right.mean())}
 
 

@@ -17,6 +17,9 @@ for _name, _value in {
 
 def main() -> None:
     """Console entry point."""
+    # A task of one's own is a module of the directory that one works in. Last, so that it replaces no other module.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     from fieldfare_server.cli.application import assemble
 
     assemble(sys.argv[1] if len(sys.argv) > 1 else None)()
