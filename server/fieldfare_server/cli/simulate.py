@@ -17,6 +17,7 @@ from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.run.ending import SHAREABLE
 from fieldfare_server.run.session import Session
 
 
@@ -96,4 +97,4 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
     if score.get("score") is not None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")
     if model.exists():
-        out.print(f"Model: {model}")
+        out.print(f"Model: {model}. {SHAREABLE}")

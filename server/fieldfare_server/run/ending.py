@@ -26,6 +26,13 @@ from fieldfare_server.run.task_model import TaskModel
 log = logging.getLogger("fieldfare.session")
 
 
+SHAREABLE = (
+    "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
+    "noise key and the checkpoints of a run under way would give users' sums back."
+)
+"""The one sentence on what may be shared."""
+
+
 def write_model(files: RunFiles, params: torch.Tensor, model: TaskModel | None) -> Path:
     """Write the model of a run, durably, for everyone to read; returns its path.
 
@@ -71,10 +78,15 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
         raise BadInput(f"the key of run {run_id}", f"the run is {run.state}; without its key it cannot be resumed.")
     if not files.secrets():
         return
-    if run.checkpoint is not None and not (files.directory / "model.safetensors").exists():
-        if files.holds(run.checkpoint):
+    if not (files.directory / "model.safetensors").exists():
+        model = _model(run)
+        if run.checkpoint is None:
+            # Not a round was committed: the initial model, which is public.
+            if model is not None:
+                write_model(files, model.initial, model)
+        elif files.holds(run.checkpoint):
             tensors, _ = files.latest_committed(run.checkpoint)
-            write_model(files, tensors["params"], _model(run))
+            write_model(files, tensors["params"], model)
         else:
             log.warning("run %s has ended, and its newest checkpoint is not here: no model is left of it", run_id)
     files.destroy()
