@@ -13,7 +13,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
@@ -211,7 +211,9 @@ class _Check:
                 except KeyError as error:
                     known = ", ".join(columns)
                     why = f"prepare() looks for a column {error}, and users() gives {known}."
-                    raise Faulty("data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error) from None
+                    raise Faulty(
+                        "data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error
+                    ) from None
                 self._require_rows(raw, len(next(iter(columns.values()))))
                 self.inputs, self.targets = standard_dtypes(raw)
             for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
@@ -220,7 +222,9 @@ class _Check:
         self._count_bad_rows()
 
     def _require_rows(self, prepared: Any, rows: int) -> None:
-        if not (isinstance(prepared, tuple) and len(prepared) == 2 and all(isinstance(v, torch.Tensor) for v in prepared)):
+        if not (
+            isinstance(prepared, tuple) and len(prepared) == 2 and all(isinstance(v, torch.Tensor) for v in prepared)
+        ):
             raise self._fault("data", "prepare() does not give two tensors, (inputs, targets).")
         for word, values in zip(("inputs", "targets"), prepared, strict=True):
             if values.ndim == 0 or len(values) != rows:
@@ -253,7 +257,9 @@ class _Check:
         total = np.concatenate(([0], np.cumsum(bad)))
         hit = (total[ends] - total[starts]) > 0
         hit = hit[self.table.positions(np.arange(len(self.table)))]
-        text = f"{' and '.join(names)} hold NaN or infinity" + (f" (of the first {looked} rows)" if looked < rows else "")
+        text = f"{' and '.join(names)} hold NaN or infinity" + (
+            f" (of the first {looked} rows)" if looked < rows else ""
+        )
         if hit[self.filled].all() and (not self.on_node or self.filled.size >= NODE_USERS):
             why = f"{text}: every user would contribute zero, and the whole budget would buy noise."
             raise self._fault("data", why, "fill or drop these values in users()")
@@ -302,12 +308,20 @@ class _Check:
         if rows < 2:
             self._warn('loss() gives one number for all rows, not one a row: say reduction="none"')
             return
-        single = torch.stack([self.task.loss(outputs[i : i + 1], self.targets[i : i + 1]).reshape(()) for i in range(rows)])
+        single = torch.stack(
+            [self.task.loss(outputs[i : i + 1], self.targets[i : i + 1]).reshape(()) for i in range(rows)]
+        )
         if torch.allclose(single.mean(), whole, rtol=1e-4, atol=1e-6):
             self._say(f"loss takes the mean over a user's rows by itself, {float(whole):.4g} at the start")
             return
-        word = "sum" if torch.allclose(single.sum(), whole, rtol=1e-4, atol=1e-6) else "number that is neither mean nor sum"
-        raise self._fault("loss", f"loss() gives one {word} for all rows of a batch.", 'one number a row: reduction="none"')
+        word = (
+            "sum"
+            if torch.allclose(single.sum(), whole, rtol=1e-4, atol=1e-6)
+            else "number that is neither mean nor sum"
+        )
+        raise self._fault(
+            "loss", f"loss() gives one {word} for all rows of a batch.", 'one number a row: reduction="none"'
+        )
 
     def _require_labels(self, outputs: torch.Tensor) -> None:
         """Integer targets of a classifier: inside of its classes, for all rows."""
@@ -319,7 +333,9 @@ class _Check:
                 self.task.loss(outputs, self.targets)
             except Exception as error:
                 why = f"the labels are {_dtype(self.targets.dtype)}, and the loss wants whole numbers: {_explain(error)[0]}"
-                raise Faulty("data", self.name, why, 'labels.astype(np.int64), or .to(torch.int64) in prepare()', error) from error
+                raise Faulty(
+                    "data", self.name, why, "labels.astype(np.int64), or .to(torch.int64) in prepare()", error
+                ) from error
             return
         classes, wrong, users, least, most = int(outputs.shape[1]), 0, 0, 0, 0
         deadline = time.perf_counter() + SECONDS
@@ -448,7 +464,9 @@ class _Check:
             raise self._fault("score", why, f'return {{"{name}": score}}')
         if name not in found:
             known = ", ".join(map(str, found)) or "nothing"
-            raise self._fault("score", f"evaluate() gives {known}, and not score_name = {name!r}.", f'{{"{name}": score}}')
+            raise self._fault(
+                "score", f"evaluate() gives {known}, and not score_name = {name!r}.", f'{{"{name}": score}}'
+            )
         try:
             value = float(found[name])
         except (TypeError, ValueError) as error:
@@ -470,7 +488,7 @@ def _dtype(dtype: torch.dtype) -> str:
 _REMEDIES: tuple[tuple[str, str], ...] = (
     ("shapes cannot be multiplied", "a first layer as wide as the inputs"),
     ("expected scalar type Long", "labels of int64: .to(torch.int64) in prepare()"),
-    ('not implemented for \'Int\'', "labels of int64: .to(torch.int64) in prepare()"),
+    ("not implemented for 'Int'", "labels of int64: .to(torch.int64) in prepare()"),
     ("must have the same dtype", "float32 on both sides: .to(torch.float32)"),
     ("Found dtype", "float32 on both sides: .to(torch.float32)"),
     ("expected m1 and m2 to have the same dtype", "float32 on both sides: .to(torch.float32)"),

@@ -103,7 +103,12 @@ def test_on_a_node_a_few_users_data_decide_nothing(users: int, refused: bool) ->
 
 
 def test_on_a_node_no_score_is_computed() -> None:
-    check(score(faulty_tasks.failing(RuntimeError("the test file is on the server")))(), "t", client=ClientSpec(), on_node=True)
+    check(
+        score(faulty_tasks.failing(RuntimeError("the test file is on the server")))(),
+        "t",
+        client=ClientSpec(),
+        on_node=True,
+    )
 
 
 @pytest.mark.parametrize("name", ["digits", "flights", "regression", "mnist"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from fieldfare.capacity import EXACT_ROUNDS, Capacity, fills, is_plentiful
 def any_timetable(state: tuple[tuple[int, int], ...], rounds: int, size: int, separation: int) -> bool:
     """Try every cohort of every round. `state`: (left, rest) of each user."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def possible(state: tuple[tuple[int, int], ...], rounds: int) -> bool:
         if rounds == 0:
             return True

@@ -126,7 +126,9 @@ def cross(outputs: torch.Tensor, targets: torch.Tensor, reduction: str = "none")
 
 def short() -> UserTable:
     made = columns()
-    return UserTable([f"u{i}" for i in range(USERS)], np.arange(USERS + 1) * ROWS, {"x": made["x"], "y": made["y"][:-3]})
+    return UserTable(
+        [f"u{i}" for i in range(USERS)], np.arange(USERS + 1) * ROWS, {"x": made["x"], "y": made["y"][:-3]}
+    )
 
 
 _draws = iter(range(10**6))
@@ -168,7 +170,9 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "users() gives a list": (task(users=lambda self: [1, 2]), "users", "gives a list, not a fieldfare_client.users"),
     "no users": (task(users=lambda self: table(columns()).select(np.arange(0))), "users", "gives no user"),
     "no rows": (
-        task(users=lambda self: UserTable(["a", "b"], np.zeros(3, np.int64), {"x": np.zeros((0, 4)), "y": np.zeros(0)})),
+        task(
+            users=lambda self: UserTable(["a", "b"], np.zeros(3, np.int64), {"x": np.zeros((0, 4)), "y": np.zeros(0)})
+        ),
         "users",
         "none of the 2 users has a row",
     ),
@@ -184,17 +188,36 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "negative labels": (data(y=lambda y: y - 1), "data", "labels out of range (-1"),
     "float labels": (data(y=lambda y: y.astype(np.float32)), "data", "the labels are float32"),
     "float64 labels": (data(y=lambda y: y.astype(np.float64)), "data", "wants whole numbers"),
-    "uint8 features": (data(x=lambda x: np.abs(x).astype(np.uint8)), "model", "does not take inputs of shape (5, 4), uint8"),
+    "uint8 features": (
+        data(x=lambda x: np.abs(x).astype(np.uint8)),
+        "model",
+        "does not take inputs of shape (5, 4), uint8",
+    ),
     "wrong width": (data(x=lambda x: x[:, :3].copy()), "model", "a first layer as wide as the inputs"),
     "flat features": (data(x=lambda x: x[:, 0].copy()), "model", "does not take inputs of shape (5,)"),
-    "build_model raises": (task(build_model=failing(ImportError("timm"))), "model", "build_model() failed: ImportError"),
-    "build_model gives a class": (task(build_model=lambda self: nn.Linear), "model", "gives a type, not a torch.nn.Module"),
+    "build_model raises": (
+        task(build_model=failing(ImportError("timm"))),
+        "model",
+        "build_model() failed: ImportError",
+    ),
+    "build_model gives a class": (
+        task(build_model=lambda self: nn.Linear),
+        "model",
+        "gives a type, not a torch.nn.Module",
+    ),
     "no parameters": (model(nn.Flatten), "model", "no parameters to train"),
     "all frozen": (model(lambda: nn.Linear(WIDTH, CLASSES).requires_grad_(False)), "model", "no parameters to train"),
     "unseeded": (Unseeded, "model", "does not give the same 0.weight twice"),
-    "NaN weights": (model(lambda: nn.Linear(WIDTH, CLASSES).apply(
-        lambda m: nn.init.constant_(m.weight, float("nan")))), "model", "not finite from the start"),
-    "loss raises": (loss(failing(ZeroDivisionError("division by zero"))), "loss", "ZeroDivisionError: division by zero"),
+    "NaN weights": (
+        model(lambda: nn.Linear(WIDTH, CLASSES).apply(lambda m: nn.init.constant_(m.weight, float("nan")))),
+        "model",
+        "not finite from the start",
+    ),
+    "loss raises": (
+        loss(failing(ZeroDivisionError("division by zero"))),
+        "loss",
+        "ZeroDivisionError: division by zero",
+    ),
     "loss gives a float": (loss(lambda o, t: float(cross(o, t).mean())), "loss", "gives a float, not a tensor"),
     "loss a column": (loss(lambda o, t: cross(o, t)[:, None]), "loss", "shape (5, 1) for 5 rows"),
     "loss a class": (loss(lambda o, t: o.log_softmax(1)), "loss", "shape (5, 3) for 5 rows"),

@@ -12,9 +12,9 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import out, print_json, print_progress, refusals
 from fieldfare_server.cli.progress import print_warnings
-from fieldfare_server.deployment.submit import require_ended, submit
+from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
@@ -57,18 +57,24 @@ def run(
             _check_users(directory, plan, accept_delta)
         run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-            output = submit(
-                Path(work),
-                superlink,
-                plan=text,
-                task=task,
-                run_id=run_id,
-                resume=resume,
-                root_certificates=root_certificates.absolute() if root_certificates else None,
-                stream=not detach,
-            )
+            try:
+                output = submit(
+                    Path(work),
+                    superlink,
+                    plan=text,
+                    task=task,
+                    run_id=run_id,
+                    resume=resume,
+                    root_certificates=root_certificates.absolute() if root_certificates else None,
+                    stream=not detach,
+                )
+            except FlowerError as error:
+                # The stream ends with its coordinator, or with the connection; the run need not.
+                if detach:
+                    raise
+                output = str(error)
         if not detach:
-            require_ended(directory, run_id, output)
+            follow(directory, run_id, output, print_progress)
         if json_:
             print_json({"run": run_id, "followed": not detach})
         else:

@@ -54,7 +54,9 @@ def simulate(
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:
             session = (
-                _begin(directory, read_plan(path), accept_delta, json_) if path else Session.resume(directory, resume, True)
+                _begin(directory, read_plan(path), accept_delta, json_)
+                if path
+                else Session.resume(directory, resume, True)
             )
             run_id = session.account.id
             with live_export(directory.ledger, run_id, export):

@@ -13,6 +13,7 @@ from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.run.ending import SHAREABLE
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
@@ -129,6 +130,7 @@ def _released(evidence: RunEvidence) -> Section:
         f"The model after each of {evidence.run.next_round} committed rounds, and everything computed from it.",
         "Statistics in the ledger: public, or computed from what was already released.",
         "Nothing else: no losses, norms or metrics of users' data leave the server, and void rounds release nothing.",
+        SHAREABLE,
     )
     return Section("What is released", lines=lines)
 

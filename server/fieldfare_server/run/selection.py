@@ -193,9 +193,7 @@ class Selector:
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
         places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)
-        return all(
-            self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places
-        )
+        return all(self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places)
 
     def require_lasting(self, round: int, known: ArrayLike, taken: Taken) -> None:
         """Raise `NotEnoughUsers` unless `can_last`."""

@@ -81,9 +81,7 @@ def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_re
     separation=st.integers(1, 6),
     most=st.integers(1, 4),
 )
-def test_what_is_named_as_nearest_is_possible(
-    users: int, rounds: int, cohort: int, separation: int, most: int
-) -> None:
+def test_what_is_named_as_nearest_is_possible(users: int, rounds: int, cohort: int, separation: int, most: int) -> None:
     most = min(most, -(-rounds // separation))
     base = plan(rounds, cohort, apart(separation, most), min_reports=cohort)
     if is_feasible(base.participation.build(), rounds, cohort, users):
