@@ -332,7 +332,8 @@ class _Check:
             try:
                 self.task.loss(outputs, self.targets)
             except Exception as error:
-                why = f"the labels are {_dtype(self.targets.dtype)}, and the loss wants whole numbers: {_explain(error)[0]}"
+                found = _dtype(self.targets.dtype)
+                why = f"the labels are {found}, and the loss wants whole numbers: {_explain(error)[0]}"
                 raise Faulty(
                     "data", self.name, why, "labels.astype(np.int64), or .to(torch.int64) in prepare()", error
                 ) from error
@@ -358,8 +359,8 @@ class _Check:
                 break
             try:
                 rows = standard_dtypes(self.task.prepare(self.table.rows(np.array([user])).columns))[1]
-            except Exception:
-                continue  # this user trains to zero, which the training step counts
+            except Exception:  # noqa: S112  (this user trains to zero, which the training step counts)
+                continue
             looked += 1
             outside = (rows < 0) | (rows >= classes)
             if not bool(outside.any()):

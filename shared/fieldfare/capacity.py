@@ -67,6 +67,8 @@ class Capacity:
         Exact up to `EXACT_ROUNDS` rounds. Beyond, only the totals are compared: "yes" is then necessary and not
         sufficient. O(rounds x most).
         """
+        if rounds <= 0 or size == 0:
+            return True
         separation, width = self.counts.shape
         left = np.arange(width)
         # No user gives more rounds than fit: what is above that neither helps nor costs.
@@ -84,7 +86,7 @@ class Capacity:
             ready += returning
             upto = np.cumsum(ready)
             if not upto.size or upto[-1] < size:
-                return size == 0
+                return False
             taken = np.clip(size - (upto - ready), 0, ready)
             ready -= taken
             # They return `separation` rounds later, with one round less: the same place in the circle.
@@ -114,8 +116,8 @@ def is_plentiful(users: int, rounds: int, size: int, separation: int, most: int,
         past: rounds that have been.
         asked: the most users that a past round had.
 
-    At most past x asked / (q + 1) users took part more than q times, and at most asked x min(past, separation - 1) rest.
-    All others have at least most - q rounds left.
+    At most past x asked / (q + 1) users took part more than q times, and at most asked x min(past, separation - 1)
+    rest. All others have at least most - q rounds left.
     """
     if rounds == 0:
         return True

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message, RecordDict
 from torch import nn
 
 from fieldfare.plan import ClientSpec
 from fieldfare.task import load_task
+from fieldfare_client.app import app
 from fieldfare_client.check import KINDS, Faulty, check, check_task
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
 from support.faulty_tasks import FAULTY, Right, cross, data, loss, model, network, score, some_nan
 
@@ -87,7 +91,7 @@ def test_the_cause_can_be_traced_to_its_line_in_the_task() -> None:
     assert "RuntimeError: no test file" in fault.value.trace()
 
 
-@pytest.mark.parametrize("users, refused", [(7, False), (8, True)])
+@pytest.mark.parametrize(("users", "refused"), [(7, False), (8, True)])
 def test_on_a_node_a_few_users_data_decide_nothing(users: int, refused: bool) -> None:
     """Whether a node answers would otherwise be an un-noised function of one user's data."""
 
@@ -117,3 +121,31 @@ def test_bundled_tasks_pass_within_three_seconds(name: str) -> None:
     report = check_task(name)
     assert report.warnings == []
     assert report.seconds < 3.0
+
+
+class Secret(Right):
+    """Its training quotes a user's data in its error."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError("patient 4711 has y = 3")
+
+
+def answer_of(task: str, content: RecordDict, kind: str) -> Message:
+    grid = LocalGrid(app, 1, {"task": task})
+    (node,) = grid.get_node_ids()
+    (reply,) = grid.send_and_receive([grid.create_message(content, kind, node, "g")])
+    return reply
+
+
+def test_a_node_with_a_faulty_task_answers_with_the_kind_of_fault_alone(caplog: pytest.LogCaptureFixture) -> None:
+    reply = answer_of(f"{__name__}:Secret", write_users_query("run"), QUERY_USERS)
+    assert reply.error.reason == "<class 'TaskFault_loss'>"
+    assert "patient 4711" in caplog.text  # the node's operator reads it
+
+
+def test_an_error_of_a_task_never_travels_with_its_text() -> None:
+    """Flower sends the text of an exception to the server; it may quote users' data (I1)."""
+    reply = answer_of("support.federation:TinyTask", RecordDict(), "train")
+    assert reply.error.reason == "<class 'BadReply'>"
+    right = answer_of("support.federation:TinyTask", write_users_query("run"), QUERY_USERS)
+    assert not right.has_error()

@@ -98,7 +98,7 @@ def test_plenty_is_found_where_there_is_plenty() -> None:
     assert not is_plentiful(500, 29, 100, 4, 6, past=1, asked=100)
 
 
-@pytest.mark.parametrize("users, lasts", [(49, False), (50, True)])
+@pytest.mark.parametrize(("users", "lasts"), [(49, False), (50, True)])
 def test_a_very_long_run_is_judged_by_its_totals(users: int, lasts: bool) -> None:
     rounds = EXACT_ROUNDS + 1
     assert Capacity.of([rounds] * users, [0] * users, 5).lasts(rounds, 10) == lasts

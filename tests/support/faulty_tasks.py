@@ -237,3 +237,10 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "evaluate changes the model": (Leaky, "score", "changes 0.weight of the model"),
 }
 """Every mistake, the part of the task that it is in, and what the refusal must say."""
+
+
+class Broken(Right):
+    """Its score fails."""
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        raise RuntimeError("no test file")

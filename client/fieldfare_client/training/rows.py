@@ -10,7 +10,7 @@ _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.
 def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """(inputs, targets) as models and losses of torch take them: float64 as float32, short signed integers as int64.
 
-    numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels, bytes and masks.
+    numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels and masks.
     """
     inputs, targets = (values.to(_WIDER.get(values.dtype, values.dtype)) for values in rows)
     return inputs, targets

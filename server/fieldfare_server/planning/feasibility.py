@@ -2,8 +2,8 @@
 
 Every round needs `run.min_reports` users; each user takes part at most `max_participations` times, `separation` rounds
 apart. Where all users stay, the answer is exact (`fieldfare.capacity`), and the selector reaches the end whenever it is
-yes. Where users come and go (`[availability]`), the run's own selector is tried on the run's own users: who can be asked
-and who answers follow from the plan's seed, and only the cohorts differ from trial to trial.
+yes. Where users come and go (`[availability]`), the run's own selector is tried on the run's own users: who can be
+asked and who answers follow from the plan's seed, and only the cohorts differ from trial to trial.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
         held = sorted({*kept, *([last] if path.exists() or not kept else []), 0})
         raise BadInput(
             f"--round {wanted} of run {run.id}",
-            f"that model is not kept: an ended run keeps its last one, a run under way the newest two (in {home.root}).",
+            f"that model is not kept: an ended run keeps its last one, a run under way its newest two ({home.root}).",
             ", ".join(map(str, held)),
         )
     tensors, _ = files.latest_committed(kept[wanted])

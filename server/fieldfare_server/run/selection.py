@@ -9,12 +9,12 @@ What the accountant assumes is enforced here, from realised participation. Schem
 - *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
   sampled as above.
 
-**To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and a run that began then
-dies before its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can
-also be (at most `cohort`, at least `fewest`), and where a uniform cohort would leave too little for that, the users with
-the most rounds left are taken instead, in random order, which is optimal (`fieldfare.capacity`). It is decided from who
-took part, which is public under the adjacencies that these kinds allow, and never from data. It is exact where all users
-stay, and everyone who is asked reports; every round decides again from what has happened.
+**To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
+its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
+most `cohort`, at least `fewest`). Where a uniform cohort would leave too little for that, the users with most rounds
+left are taken instead, ties by lot, which is optimal (`fieldfare.capacity`). It is decided from who took part, which is
+public under the adjacencies that these kinds allow, and never from data. It is exact where all users stay and everyone
+who is asked reports; every round decides again from what has happened.
 
 The caller derives all randomness from the run's key, so that a resumed run selects the same cohort. Where amplification
 is charged, the randomness must also be secret from anyone who sees some of the cohorts: Poisson coins are therefore

@@ -60,9 +60,10 @@ def test_a_run_that_stays_alone_is_resumable(tmp_path: Path) -> None:
 def test_a_run_that_was_handed_back_is_given_up_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit_module, "HANDED_BACK", 0.1)
     where = home(tmp_path)
-    with pytest.raises(RuntimeError), Session.begin(where, plan(), identity_is_stable=True) as session:
-        FieldfareStrategy(session).run_round(LyingGrid(2))
-        raise RuntimeError("the disk is full")
+    session = Session.begin(where, plan(), identity_is_stable=True)
+    FieldfareStrategy(session).run_round(LyingGrid(2))
+    error = RuntimeError("the disk is full")
+    session.__exit__(RuntimeError, error, None)
     with pytest.raises(Interrupted, match="the disk is full"):
         follow(where, session.account.id, "", lambda line: None, pause=0.05)
 
