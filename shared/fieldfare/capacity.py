@@ -76,7 +76,7 @@ class Capacity:
         if int((self.counts * fitting).sum()) < rounds * size:
             return False
         if rounds > EXACT_ROUNDS:
-            return int(self.counts[:, 1:].sum()) >= size * separation
+            return bool(self.counts[:, 1:].sum() >= size * separation)
         # By falling number of rounds left, without those who have none; column -1 is "one more round".
         ready = self.counts[0, :0:-1].copy()
         back = self.counts[:, :0:-1].copy()
@@ -85,7 +85,7 @@ class Capacity:
             returning = back[round % separation]
             ready += returning
             upto = np.cumsum(ready)
-            if not upto.size or upto[-1] < size:
+            if not upto.size or int(upto[-1]) < size:
                 return False
             taken = np.clip(size - (upto - ready), 0, ready)
             ready -= taken
