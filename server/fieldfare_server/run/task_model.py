@@ -1,12 +1,35 @@
-"""A task's model, read and written as one flat vector of parameters."""
+"""The model of a run: what the server needs of it, and the one that a task builds."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 import torch
+from flwr.app import Array, ArrayRecord
 
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import load_task
+from fieldfare_server.run.own_model import INITIAL, OwnModel
+
+
+class Model(Protocol):
+    """One flat vector of trained parameters, and how it is scored and shown."""
+
+    schema: Schema
+    """Names and shapes of what is trained."""
+    initial: torch.Tensor
+    """The public initial parameters, flat float32 (d,)."""
+
+    @property
+    def score_name(self) -> str: ...
+    def evaluate(self, params: torch.Tensor) -> dict[str, float]: ...
+    def is_finite(self, params: torch.Tensor) -> bool: ...
+    def record(self, params: torch.Tensor) -> ArrayRecord: ...
+    def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]: ...
+    def save(self, directory: Path) -> None: ...
 
 
 class TaskModel:
@@ -26,6 +49,11 @@ class TaskModel:
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
         """The public initial parameters, flat float32 (d,)."""
 
+    @property
+    def score_name(self) -> str:
+        """The key of `evaluate` by which models are compared."""
+        return self.task.score_name
+
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
         """The task's scores of the parameters `params`, flat float32 (d,)."""
         named = self.schema.split(params)
@@ -34,3 +62,30 @@ class TaskModel:
                 if parameter.requires_grad:
                     parameter.copy_(named[name])
         return self.task.evaluate(self._module)
+
+    def is_finite(self, params: torch.Tensor) -> bool:
+        """Whether every parameter is finite."""
+        return bool(torch.isfinite(params).all())
+
+    def record(self, params: torch.Tensor) -> ArrayRecord:
+        """The parameters as Flower's record."""
+        return ArrayRecord({name: Array(value) for name, value in self.schema.arrays(params).items()})
+
+    def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parameters by name, for the file of the final model."""
+        return self.schema.split(params)
+
+    def save(self, directory: Path) -> None:
+        """Nothing: the task builds the same model anywhere."""
+
+
+def model_of(plan: Plan, directory: Path) -> Model:
+    """The model of a run of `plan` whose files are in `directory`: of its task, or the arrays that its app began with.
+
+    Raises:
+        BadInput: there is no such task.
+        CheckpointError: the app's initial arrays are missing or torn.
+    """
+    if plan.run.task or not (directory / INITIAL).exists():
+        return TaskModel(plan.run.task)
+    return OwnModel.load(directory)
