@@ -97,7 +97,7 @@ def raised(error: BaseException, message: Message) -> Message:
 
 
 def complete(grid: type[Grid]) -> None:
-    """Let `grid` be made under a later Flower whose Grid has more abstract methods: they raise `NotImplementedError`."""
+    """Let `grid` be made under a later Flower: further abstract methods of Grid raise `NotImplementedError`."""
     for name in grid.__abstractmethods__:
         setattr(grid, name, _absent(name))
     abc.update_abstractmethods(grid)

@@ -167,7 +167,7 @@ def test_it_is_refused_only_where_no_message_can_be_made(
 
     monkeypatch.setattr("flwr.app.message.message.TaskIdentity", Strict())
     remove("flwr.supercore.task_identity")
-    with pytest.raises(BadInput, match="only its own tasks make messages .*flwr run"):
+    with pytest.raises(BadInput, match=r"only its own tasks make messages .*flwr run"):
         LocalGrid(answering(echo), 1)
 
 
