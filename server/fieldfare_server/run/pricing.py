@@ -41,3 +41,18 @@ def price_with_model(
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+
+
+def price(plan: Plan) -> Cost:
+    """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
+
+    With the resolution of the noise for the task's model, where the task can be loaded here, else without it.
+
+    Raises:
+        BadInput: the plan cannot be met; names the nearest that can.
+    """
+    try:
+        load_task(plan.run.task)
+    except BadInput:
+        return cost_of(plan)
+    return price_with_model(plan)
