@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import load_task
+from fieldfare.task import complete_state, load_task
 from fieldfare_server.run.own_model import INITIAL, OwnModel
 
 
@@ -36,7 +36,7 @@ class TaskModel:
     """Builds the task's model once; `evaluate` loads parameters into that one module.
 
     Raises:
-        BadInput: there is no such task, or its model has buffers, which would travel without noise.
+        BadInput: there is no such task, or its model cannot be noised.
     """
 
     def __init__(self, name: str) -> None:
@@ -46,6 +46,7 @@ class TaskModel:
             self.schema = Schema.of(self._module)
         except ValueError as error:
             raise BadInput(f"run.task = {name!r}", str(error)) from None
+        self._buffers = [(value, value.clone()) for value in self._module.buffers()]
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
         """The public initial parameters, flat float32 (d,)."""
 
@@ -55,13 +56,19 @@ class TaskModel:
         return self.task.score_name
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """The task's scores of the parameters `params`, flat float32 (d,)."""
+        """The task's scores of the parameters `params`, flat float32 (d,). The task gets the model in eval mode."""
         named = self.schema.split(params)
         with torch.no_grad():
             for name, parameter in self._module.named_parameters():
                 if parameter.requires_grad:
                     parameter.copy_(named[name])
-        return self.task.evaluate(self._module)
+        try:
+            return self.task.evaluate(self._module.eval())
+        finally:
+            # Statistics that a forward pass in training mode leaves behind are no part of the released model.
+            with torch.no_grad():
+                for value, kept in self._buffers:
+                    value.copy_(kept)
 
     def is_finite(self, params: torch.Tensor) -> bool:
         """Whether every parameter is finite."""
@@ -72,8 +79,8 @@ class TaskModel:
         return ArrayRecord({name: Array(value) for name, value in self.schema.arrays(params).items()})
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parameters by name, for the file of the final model."""
-        return self.schema.split(params)
+        """The model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""
+        return complete_state(self._module, self.schema.split(params))
 
     def save(self, directory: Path) -> None:
         """Nothing: the task builds the same model anywhere."""
