@@ -30,7 +30,7 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Arrays, Schema
-from fieldfare.task import Task, load_task
+from fieldfare.task import OBJECT, Task, load_task
 from fieldfare_client.check import Faulty, check_task
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
@@ -103,6 +103,13 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
 def user_names(name: str) -> NDArray[np.uint64]:
     """The pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then share."""
     return _hosted(name, 0, 1).table.pseudonyms
+
+
+def forget_users() -> None:
+    """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
+    for cache in (_task, _hosted, _trainer):
+        cache.cache_clear()
+    _POOL.close()
 
 
 def preload() -> None:
@@ -182,7 +189,8 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> C
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
     # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
     workers = min(settings.client.workers, os.cpu_count() or 1)
-    if workers > 1 and _device() == "cpu":
+    # No other process has a task that is an object of this one.
+    if workers > 1 and _device() == "cpu" and not node.name.startswith(OBJECT):
         pool, spec = _POOL.get(node, settings, workers, len(points), queries), settings.clipping
         places = node.table.positions(users)
         return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)

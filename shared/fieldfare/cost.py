@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,12 @@ CHARGE_FORMAT = 1
 _TRIES = 30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cost:
-    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more."""
+    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more.
+
+    It shows itself as `fieldfare plan` shows it: as text, and as a table in a notebook.
+    """
 
     plan: Plan
     mechanism: Mechanism
@@ -87,6 +91,59 @@ class Cost:
     def realised(self) -> RealisedCharge:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
         return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """(item, value) for people; every figure is one of `to_json` or `priced`."""
+        fields, plan = self.to_json(), self.plan
+        amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
+        rows = [
+            ("mechanism", fields["mechanism"]),
+            ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
+            ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
+            ("noise multiplier", f"{self.noise_multiplier:.6g}"),
+            ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
+            ("rounding", fields["rounding"]),
+            ("of mu^2, for float64's resolution", f"{self.resolution:.3g}" if self.resolution else "-"),
+            (
+                "sensitivity",
+                f"{self.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})",
+            ),
+            ("epsilon", f"{self.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
+        ]
+        if priced := self.priced():
+            shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
+            rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
+        if not amplified:
+            mu = f"{self.loss.mu:.6g}" if self.loss.gaussian else "-"
+            rows += [
+                ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
+                ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
+            ]
+        return [
+            *rows,
+            (
+                "noise in a prefix sum",
+                f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
+            ),
+            ("buffers of model size", str(fields["buffers"])),
+        ]
+
+    def __repr__(self) -> str:
+        rows = self.describe()
+        width = max(len(name) for name, _ in rows)
+        private = [] if self.plan.run.noise_seed is None else ["NOT PRIVATE: run.noise_seed fixes the noise"]
+        return "\n".join([*(f"{name:<{width}}  {value}" for name, value in rows), *private])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(value)}</td></tr>'
+            for name, value in self.describe()
+        )
+        private = (
+            "" if self.plan.run.noise_seed is None else "<p><b>NOT PRIVATE</b>: run.noise_seed fixes the noise</p>"
+        )
+        return f"<table><tbody>{rows}</tbody></table>{private}"
 
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints.

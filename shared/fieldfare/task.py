@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 
 GROUP = "fieldfare.tasks"
+OBJECT = "object:"
+"""How the names of tasks begin that are objects of this process (`hold`), and that no other process can load."""
+_held: WeakValueDictionary[str, Task] = WeakValueDictionary()
 BUNDLED = "fieldfare_client.tasks"
 """The package in which tasks are looked up that no installed distribution announces (in a source tree)."""
 
@@ -147,6 +151,14 @@ def load_task(name: str) -> Task:
     The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`. Importing a
     module runs its code: give only names of modules you trust. Raises `BadInput` naming the nearest known name.
     """
+    if not name:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
+    if name.startswith(OBJECT):
+        return _object(name)
     if ":" in name:
         return _instance(name, _resolve(name))
     for point in entry_points(group=GROUP):
@@ -176,6 +188,36 @@ def _bundled(name: str) -> Any:
             raise
         return getattr(module, "TASKS", {}).get(name)
     return None
+
+
+def hold(task: Task) -> str:
+    """The name under which `load_task` finds this very object, in this process, for as long as something keeps it.
+
+    The first object of a class has the same name in every process, so that a script that is started again can resume.
+    """
+    for name, held in _held.items():
+        if held is task:
+            return name
+    stem = name = f"{OBJECT}{type(task).__module__}.{type(task).__qualname__}"
+    number = 1
+    while name in _held:
+        number += 1
+        name = f"{stem}-{number}"
+    _held[name] = task
+    return name
+
+
+def _object(name: str) -> Task:
+    task = _held.get(name)
+    if task is None:
+        made = name.removeprefix(OBJECT).rpartition(".")[2]
+        raise BadInput(
+            f"run.task = {name!r}",
+            "the run's task was an object of a script or notebook, and this process has no such object.",
+            f"in that script, make it before: task = {made}(...); plan = ff.Plan(task=task, ...). Or put the class "
+            "into a module and plan with its name, 'package.module:Class'",
+        )
+    return task
 
 
 def _resolve(reference: str) -> Any:

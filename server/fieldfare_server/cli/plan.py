@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
-from fieldfare.plan import Plan
-from fieldfare.task import load_task
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import price
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -49,7 +47,7 @@ def plan(
     """
     with refusals(json_):
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = _cost(read_plan(path))
+        cost = price(read_plan(path))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
@@ -59,15 +57,6 @@ def plan(
         _print_cost(cost)
         if prediction is not None:
             _print_forecast(prediction)
-
-
-def _cost(plan: Plan) -> Cost:
-    """With the size of the task's model, where the task is installed here."""
-    try:
-        load_task(plan.run.task)
-    except BadInput:
-        return cost_of(plan)
-    return price_with_model(plan)
 
 
 def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
@@ -83,37 +72,8 @@ def _assumptions(dimension: float | None, signal_to_noise: float | None, conditi
 
 
 def _print_cost(cost: Cost) -> None:
-    fields, plan = cost.to_json(), cost.plan
-    mu = f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-"
-    amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
-    rows = [
-        ("mechanism", fields["mechanism"]),
-        ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
-        ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
-        ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
-        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
-        ("rounding", fields["rounding"]),
-        ("of mu^2, for float64's resolution", f"{cost.resolution:.3g}" if cost.resolution else "-"),
-        ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
-        ("epsilon", f"{cost.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
-    ]
-    priced = cost.priced()
-    if priced:
-        shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
-        rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
-    if not fields["amplified_by_sampling"]:
-        rows += [
-            ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
-            ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
-        ]
-    rows += [
-        (
-            "noise in a prefix sum",
-            f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
-        ),
-        ("buffers of model size", str(fields["buffers"])),
-    ]
-    print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
+    plan, priced = cost.plan, cost.priced()
+    print_table(f"Plan for population {plan.privacy.population}", ("", ""), cost.describe())
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
             f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "

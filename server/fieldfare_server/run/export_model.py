@@ -11,14 +11,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.errors import BadInput, CheckpointError, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.run.task_model import TaskModel
+from fieldfare_server.run.task_model import model_of
 
 FLAT = "params"
 """The name of the one tensor of a model whose task could not be loaded."""
@@ -52,10 +52,10 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"model {path}", f"it cannot be read ({error}).", "its backup") from None
-        return ReleasedModel(run, last, _complete(run, tensors))
+        return ReleasedModel(run, last, _complete(run, files, tensors))
     if wanted == 0:
-        model = TaskModel(Plan.stored(run.plan).run.task)
-        return ReleasedModel(run, 0, model.state(model.initial))
+        model = model_of(Plan.stored(run.plan), files.directory)
+        return ReleasedModel(run, 0, model.tensors(model.initial))
     kept = {} if run.ended_at is not None else files.committed_rounds()
     if run.ended_at is None and run.checkpoint is not None and files.holds(run.checkpoint):
         kept[last] = run.checkpoint
@@ -67,22 +67,22 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
             ", ".join(map(str, held)),
         )
     tensors, _ = files.latest_committed(kept[wanted])
-    return ReleasedModel(run, wanted, _complete(run, {FLAT: tensors[FLAT]}))
+    return ReleasedModel(run, wanted, _complete(run, files, {FLAT: tensors[FLAT]}))
 
 
-def _complete(run: RunView, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The full state dict, also from a file that holds less: parameters alone, or one flat vector.
 
     Where the run's task cannot be loaded here, the tensors as they are.
     """
     try:
-        model = TaskModel(Plan.stored(run.plan).run.task)
-    except (BadInput, ImportError):
+        model = model_of(Plan.stored(run.plan), files.directory)
+    except (FieldfareError, ImportError):
         return tensors
     if set(tensors) == {FLAT} and FLAT not in model.schema.names:
-        return model.state(tensors[FLAT])
+        return model.tensors(tensors[FLAT])
     if set(tensors) == set(model.schema.names):
-        return model.state(model.schema.flatten(tensors))
+        return model.tensors(model.schema.flatten(tensors))
     return tensors
 
 
