@@ -8,6 +8,8 @@ from the ledger's plan and charge. Epsilons are rounded up in sentences and exac
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
@@ -17,9 +19,12 @@ from fieldfare_server.ledger.views import PopulationView
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
 
-def privacy_statement(ledger: Reader, run_id: str) -> Statement:
-    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run."""
-    evidence = gather(ledger, run_id)
+def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:
+    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
+
+    root: the state directory, in which the run's strategy is stored; see `plan_facts`.
+    """
+    evidence = gather(ledger, run_id, root)
     return Statement(
         title=f"Privacy statement of run {evidence.run.id}",
         summary=evidence.card.statement,

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
-from fieldfare_server.evidence.verify import verify, verify_on
+from fieldfare_server.evidence.verify import Charge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Head, Ledger, models, new_run_id
 from support.fill import fill
@@ -37,7 +37,7 @@ def charge_per_participation(plan_json: str, strategy: object):  # type: ignore[
         times.update(users.tolist())
         return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
 
-    return charge
+    return Charge(charge)
 
 
 def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:
