@@ -235,6 +235,15 @@ class Privatiser:
             return cls(noise_multiplier * clip)
         finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
+        # Every coarser grid makes the scale smaller.
+        scale = noise_multiplier * grid.charged_clip(clip, numel, users) / grid.spacing
+        if rounding == "discrete" and scale < SMALLEST_SCALE:
+            raise BadInput(
+                "privacy.rounding = 'discrete'",
+                f"noise of {noise_multiplier:g} clip norms on {numel} parameters is {scale:.3g} cells of the finest "
+                f"grid, and discrete noise is charged from {SMALLEST_SCALE} cells on.",
+                "more noise, or rounding = 'grid'",
+            )
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged

@@ -39,6 +39,7 @@ from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.ledger import Ledger, runs, views, watch
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.planning.population_size import population_size_warnings
 
 _ROWS_A_CHECK = 20_000
 """Audit rows that one step of a chain check reads: some tenths of a second."""
@@ -282,6 +283,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
         rounds_left=view.rounds_left if view.runs_active else None,

@@ -11,10 +11,11 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
-from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
+from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning.forecast import Forecast, forecast
+from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.run.pricing import price_with_model
 
@@ -40,23 +41,35 @@ def plan(
     condition: Annotated[
         float | None, typer.Option(help="forecast: largest over smallest curvature that matters [1]")
     ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(metavar="N|task", help="compare delta and rate with N users, or count the task's users"),
+    ] = None,
+    accept_delta: AcceptDeltaOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """What a plan will cost and how much noise it adds. Needs no ledger, touches no data, writes nothing.
+    """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
+    --users task asks for a count.
 
     With --effective-dimension it also forecasts what the plan is likely to achieve, and suggests settings, from the
     stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = _cost(read_plan(path))
+        planned = read_plan(path)
+        count = _count(planned, users)
+        warnings = [] if count is None else check_population_size(planned, count, accepted=accept_delta)
+        cost = _cost(planned)
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
             shown = cost.to_json() | (priced if cost.loss.sampled else {})
+            if count is not None:
+                shown |= {"users": count, "warnings": warnings}
             print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
-        _print_cost(cost)
+        _print_cost(cost, count)
+        print_warnings(warnings)
         if prediction is not None:
             _print_forecast(prediction)
 
@@ -68,6 +81,19 @@ def _cost(plan: Plan) -> Cost:
     except BadInput:
         return cost_of(plan)
     return price_with_model(plan)
+
+
+def _count(plan: Plan, users: str | None) -> int | None:
+    """How many users `--users` says. Raises `BadInput` for what is neither a number nor "task"."""
+    if users is None:
+        return None
+    if users == "task":
+        from fieldfare_client.app import user_count
+
+        return user_count(plan.run.task)
+    if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
+        raise BadInput(f"--users {users}", "is no number of users.", "--users 3000, or --users task")
+    return int(users)
 
 
 def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
@@ -82,7 +108,7 @@ def _assumptions(dimension: float | None, signal_to_noise: float | None, conditi
     return None
 
 
-def _print_cost(cost: Cost) -> None:
+def _print_cost(cost: Cost, users: int | None) -> None:
     fields, plan = cost.to_json(), cost.plan
     mu = f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-"
     amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
@@ -91,7 +117,7 @@ def _print_cost(cost: Cost) -> None:
         ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
         ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
         ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
-        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
+        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users" + (f"; here {users}" if users else "")),
         ("rounding", fields["rounding"]),
         ("of mu^2, for float64's resolution", f"{cost.resolution:.3g}" if cost.resolution else "-"),
         ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),

@@ -13,7 +13,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_count
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.cli.output import err, out, print_progress
+from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.run.selection import require_possible
 from fieldfare_server.run.session import Session
@@ -70,12 +70,6 @@ def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
     users = user_count(plan.run.task)
     require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
     print_warnings(check_population_size(plan, users, accepted=accept_delta))
-
-
-def print_warnings(warnings: list[str]) -> None:
-    """On standard error, so that `--json` stays JSON."""
-    for warning in warnings:
-        print_progress(f"warning: {warning}")
 
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:

@@ -12,8 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.progress import print_warnings
+from fieldfare_server.cli.output import out, print_json, print_warnings, refusals
 from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan

@@ -18,6 +18,7 @@ from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
+from fieldfare_server.planning.population_size import population_size_warnings
 
 
 class Fact(BaseModel):
@@ -37,6 +38,8 @@ class Guarantee(BaseModel):
     statement: str
     facts: tuple[Fact, ...]
     not_covered: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
 
 
 ADJACENCY: dict[Adjacency, str] = {
@@ -140,7 +143,12 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
-    return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
+    return Guarantee(
+        statement=statement,
+        facts=tuple(lines),
+        not_covered=_not_covered(run, population, facts),
+        warnings=tuple(population_size_warnings(run.delta, population.users, facts.plan if facts else None)),
+    )
 
 
 def _together(population: PopulationView) -> str:

@@ -153,4 +153,5 @@ def to_json(evidence: RunEvidence) -> dict[str, Any]:
         "trust_node_ids": run.trust_node_ids,
         "noise_audit": None if test is None else {"at": format_time(test.at), **test.body},
         "not_covered": list(evidence.card.not_covered),
+        "warnings": list(evidence.card.warnings),
     }

@@ -76,7 +76,8 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
             ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
             ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
         ]
-    return Section("Formal guarantee", tuple(rows), _filter_lines(population))
+    warnings = (f"Warning: {text}" for text in evidence.card.warnings)
+    return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))
 
 
 def _filter_lines(population: PopulationView) -> tuple[str, ...]:

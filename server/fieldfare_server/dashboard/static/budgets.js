@@ -30,6 +30,7 @@ function card(population, index) {
       population.state === "closed" ? h("span", { class: "tag" }, "closed") : null),
     h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the guaranteed ${number(population.epsilon)} at δ ${number(population.delta)}`)),
     gauge(population, index),
+    population.warnings.map((text) => h("p", { class: "small error" }, text)),
     h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
     facts([["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
