@@ -100,3 +100,9 @@ def _cell(value: Any) -> tuple[str, bool]:
     if isinstance(value, int | float):
         return (f"{value:.4g}" if isinstance(value, float) else f"{value:,}"), True
     return str(value), False
+
+
+def print_warnings(warnings: list[str]) -> None:
+    """On standard error, so that `--json` stays JSON."""
+    for warning in warnings:
+        print_progress(f"warning: {warning}")

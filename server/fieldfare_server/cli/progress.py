@@ -13,7 +13,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.cli.output import err, out, print_progress
+from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.population_size import check_population_size
@@ -63,7 +63,7 @@ def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     return LocalGrid(client_app, nodes, {"task": plan.run.task})
 
 
-def require_task(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:
+def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:
     """Raise `BadInput` for a task with a fault, and for a plan that its users cannot fill, before anything is written.
 
     Args:
@@ -73,12 +73,6 @@ def require_task(plan: Plan, *, accept_delta: bool = False, quiet: bool = False)
     print_check_warnings(check_here(plan.run.task, plan.client, quiet=quiet))
     names = user_names(plan.run.task)
     print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
-
-
-def print_warnings(warnings: list[str]) -> None:
-    """On standard error, so that `--json` stays JSON."""
-    for warning in warnings:
-        print_progress(f"warning: {warning}")
 
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:

@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.progress import local_grid, require_task, run_here
+from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
@@ -48,7 +48,7 @@ def simulate(
         directory = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
-                require_task(read_plan(path), accept_delta=accept_delta, quiet=json_)
+                check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
@@ -65,7 +65,7 @@ def simulate(
 
 
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
-    require_task(plan, accept_delta=accept_delta, quiet=quiet)
+    check_first(plan, accept_delta=accept_delta, quiet=quiet)
     return Session.begin(directory, plan, identity_is_stable=True)
 
 

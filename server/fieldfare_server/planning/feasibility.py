@@ -26,6 +26,8 @@ TRIALS = 20
 """Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would."""
 VISITS = 2e8
 """Users x rounds that all trials together may look at; larger plans get fewer trials."""
+MOST_MADE_UP = 1_000_000
+"""Made-up users; more of them could only fill more rounds."""
 RETRIES = 20
 """Attempts at one round before a run gives up (`run.strategy.MOST_VOIDS`)."""
 
@@ -157,15 +159,19 @@ def _reach_once(plan: Plan, names: NDArray[np.uint64], generator: np.random.Gene
     return run.rounds
 
 
-def check_feasible(plan: Plan, names: NDArray[np.uint64]) -> list[str]:
-    """Warnings about `plan` with these users (pseudonyms, shape (n,)).
+def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
+    """Warnings about `plan` with these users.
+
+    Args:
+        users: their pseudonyms, shape (n,), or how many there are: then made-up ones come and go.
 
     Raises:
         BadInput: it cannot reach its end, or, under `[availability]`, no trial did.
     """
-    require_feasible(plan, int(names.size))
+    require_feasible(plan, users if isinstance(users, int) else int(users.size))
     if plan.availability is None:
         return []
+    names = np.arange(min(users, MOST_MADE_UP), dtype=np.uint64) if isinstance(users, int) else users
     reach = reach_under_availability(plan, names)
     if reach.finished == reach.trials:
         return []
