@@ -30,7 +30,8 @@ from fieldfare_client.training import Trainer
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.rows import describe_conversion, standard_dtypes
 from fieldfare_client.users import UserTable
-from fieldfare_flower.messages import BadReply, Occasion, TrainReply
+from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_flower.npy import BadReply
 
 log = logging.getLogger("fieldfare.client")
 

@@ -110,42 +110,10 @@ def _assumptions(dimension: float | None, signal_to_noise: float | None, conditi
     return None
 
 
-def _print_cost(cost: Cost) -> None:
-    plan, priced = cost.plan, cost.priced()
-    print_table(f"Plan for population {plan.privacy.population}", ("", ""), cost.describe())
-
-
 def _print_cost(cost: Cost, users: int | None) -> None:
-    fields, plan = cost.to_json(), cost.plan
-    mu = f"{cost.loss.mu:.6g}" if cost.loss.gaussian else "-"
-    amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
-    rows = [
-        ("mechanism", fields["mechanism"]),
-        ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
-        ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
-        ("noise multiplier", f"{cost.noise_multiplier:.6g}"),
-        ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users" + (f"; here {users}" if users else "")),
-        ("rounding", fields["rounding"]),
-        ("of mu^2, for float64's resolution", f"{cost.resolution:.3g}" if cost.resolution else "-"),
-        ("sensitivity", f"{cost.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})"),
-        ("epsilon", f"{cost.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
-    ]
-    priced = cost.priced()
-    if priced:
-        shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
-        rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
-    if not fields["amplified_by_sampling"]:
-        rows += [
-            ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
-            ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
-        ]
-    rows += [
-        (
-            "noise in a prefix sum",
-            f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
-        ),
-        ("buffers of model size", str(fields["buffers"])),
-    ]
+    plan, priced = cost.plan, cost.priced()
+    here = f"; here {users}" if users else ""
+    rows = [(name, f"{value}{here}" if name == "delta fits" else value) for name, value in cost.describe()]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(

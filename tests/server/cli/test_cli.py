@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fieldfare_client.app import user_count
+from fieldfare_client.app import user_names
 from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
 from support.ledgers import start
@@ -272,7 +272,7 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
 
 def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
     fits = fieldfare("plan", plan_file(), "--users", "task", "--json")
-    assert said(fits)["users"] == user_count("digits")
+    assert said(fits)["users"] == len(user_names("digits"))
     assert said(fits)["warnings"] == []
     warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
     assert warned.exit_code == 0
