@@ -59,7 +59,7 @@ def require_feasible(plan: Plan, users: int) -> None:
     separation, most = participation.separation_and_count(rounds)
     visits = rounds * needed
     if users * most < visits:
-        why = f"need {visits} participations, and {users} users give at most {users * most}."
+        why = f"need {visits} participations; the population has {users} users, who give at most {users * most}."
     else:
         why = f"need {needed * min(separation, rounds)} users, and the population has {users}."
     raise BadInput(

@@ -233,7 +233,7 @@ max_participations = 2
     [
         ("support.faulty_tasks:NoName", 4, "has no name"),
         ("support.faulty_tasks:Unseeded", 4, "does not give the same"),
-        ("support.faulty_tasks:Right", 5, "need 25 participations, and 12 users give at most 24"),
+        ("support.faulty_tasks:Right", 5, "need 25 participations; the population has 12 users, who give at most 24"),
     ],
 )
 def test_what_cannot_reach_its_end_is_not_started(task: str, needed: int, words: str, tmp_path: Path) -> None:

@@ -189,8 +189,8 @@ def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeyp
     """F1: with no committed round the run ends, and keeps no reservation."""
     monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
     state_dir = home(tmp_path)
-    grid = LyingGrid(2, {2: lie_error, 3: lie_error})
-    session = Session.begin(state_dir, plan(), identity_is_stable=True)
+    grid = LyingGrid(2, {3: lie_error})
+    session = Session.begin(state_dir, plan(run__min_reports=6), identity_is_stable=True)
     initial = session.params.clone()
     with pytest.raises(Refused, match=r"3 rounds in a row.*all that it reserved is free again"), session:
         FieldfareStrategy(session).start(grid)
