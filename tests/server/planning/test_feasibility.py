@@ -63,7 +63,9 @@ def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_re
     """F4. Both fit at min_reports = 3/4 cohort; with min_reports = cohort the second one does not."""
     require_feasible(plan(30, 100, apart(4, 6)), 500)
     require_feasible(plan(30, 30, apart(1, 4)), 200)
-    with pytest.raises(BadInput, match="need 900 participations; the population has 200 users, who give at most 800") as refusal:
+    with pytest.raises(
+        BadInput, match="need 900 participations; the population has 200 users, who give at most 800"
+    ) as refusal:
         require_feasible(plan(30, 30, apart(1, 4), min_reports=30), 200)
     assert refusal.value.nearest == (
         "cohort = 26 with min_reports = 26, or rounds = 26, or max_participations = 5, which costs more noise"
