@@ -69,6 +69,12 @@ def test_the_closed_form_is_the_timetable_from_the_start(
     assert fills(users, rounds, size, separation, most) == fresh.lasts(rounds, size)
 
 
+def test_three_users_who_rest_a_round_do_not_fill_three_rounds_of_two() -> None:
+    """They have six rounds in all, which is enough; but two rounds in a row need four users."""
+    assert not Capacity.of([2, 2, 2], [0, 0, 0], 2).lasts(3, 2)
+    assert Capacity.of([2, 2, 2, 2], [0, 0, 0, 0], 2).lasts(3, 2)
+
+
 def test_the_largest_size_is_the_largest() -> None:
     capacity = Capacity.of([4] * 200, [0] * 200, 1)
     assert capacity.largest(30, 30) == 26  # 800 participations over 30 rounds
