@@ -13,9 +13,9 @@ from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning.forecast import Forecast, forecast
-from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.run.pricing import price_with_model
 

@@ -14,7 +14,7 @@ from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_count
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
-from fieldfare_server.planning.population_size import check_population_size
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.run.selection import require_possible
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport

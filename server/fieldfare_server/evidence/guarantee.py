@@ -17,10 +17,10 @@ from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import decimal, loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
-from fieldfare_server.planning.population_size import population_size_warnings
 
 
 class Fact(BaseModel):
