@@ -43,12 +43,12 @@ from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.planning.population_size import population_size_warnings
 from fieldfare_server.planning.what_if import what_if
 
 LOW, EXHAUSTED = 0.8, 0.01

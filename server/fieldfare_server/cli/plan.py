@@ -16,11 +16,11 @@ from fieldfare.task import parameters_of
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.evidence.information import TITLE, information
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.forecast import Forecast, forecast
-from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price

@@ -15,8 +15,8 @@ from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.planning.feasibility import check_feasible
-from fieldfare_server.planning.population_size import check_population_size
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 

@@ -14,11 +14,11 @@ from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_progress, print_warnings, refusals
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.planning.feasibility import require_feasible
-from fieldfare_server.planning.population_size import check_population_size
 
 
 def run(

@@ -12,14 +12,15 @@ from importlib import metadata
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import CHARGE_FORMAT
 from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import decimal, loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
-from fieldfare_server.planning.population_size import population_size_warnings
 
 
 class Fact(BaseModel):
@@ -65,11 +66,15 @@ ROUNDING: dict[Rounding, str] = {
 }
 
 FLOATING_POINT: dict[Rounding, str] = {
-    "grid": "The last bits of the drawn noise: the probability of a released value is right to about one part in a "
-    "million, mostly much better. Rounding during training on a node that hosts several users.",
-    "discrete": "Rounding during training on a node that hosts several users.",
+    "grid": "The last bits of the drawn noise, which this run of an older version was not charged for: the probability "
+    "of a released value is right to about one part in a million, mostly much better.",
+    "discrete": "",
     "none": "Rounding: noise is drawn and added in floating point, but the proof uses real numbers.",
 }
+"""What is not covered of the release itself. Since format 1 the grid's error is charged."""
+
+TOGETHER = "Rounding during training on a node that hosts several users: it depends on how many train together."
+ALONE = "Rounding on a GPU whose kernels are not deterministic. On a CPU every user trains alone, to the last bit."
 
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
     "zero_out": (
@@ -234,7 +239,13 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     if facts is not None:
         lines += _left_out_of_the_round(facts.plan)
-    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding])
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, *_floating_point(run, rounding))
+
+
+def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
+    charged = rounding == "grid" and run.format >= CHARGE_FORMAT
+    training = ALONE if run.adjacency == "add_remove" and run.format >= CHARGE_FORMAT else TOGETHER
+    return [text for text in ("" if charged else FLOATING_POINT[rounding], training) if text]
 
 
 def _left_out_of_the_round(plan: Plan) -> list[str]:
