@@ -84,6 +84,6 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
 def _model(run: RunView) -> TaskModel | None:
     """None where the run's task cannot be loaded here."""
     try:
-        return TaskModel(Plan.stored(run.plan).run.task)
+        return TaskModel(Plan.stored(run.plan).task_reference)
     except (FieldfareError, ImportError):
         return None
