@@ -13,14 +13,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, RowMapping, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting import PrivacyLoss, SampledGaussian
+from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
 from fieldfare_server.evidence.replay import Attempt, Replay, Run, Step, Unfit
@@ -32,16 +33,20 @@ from fieldfare_server.ledger.journal import read_head
 T = TypeVar("T")
 K = TypeVar("K", str, tuple[str, str])
 
-Charge = Callable[[int, NDArray[np.int64]], "PrivacyLoss | Charged"]
-"""(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
-committed rounds in order, so it may keep state."""
 
+@dataclass(frozen=True)
+class Charge:
+    """What one run must be charged, computed again."""
 
-class Charged(NamedTuple):
-    """What a round costs: the run's cumulative loss, and each participant by the odometers."""
-
-    loss: PrivacyLoss
-    units: Units
+    spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
+    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed rounds in
+    order, so it may keep state."""
+    planned: PrivacyLoss | None = None
+    """What the run reserves; None: not compared."""
+    units: Callable[[int, NDArray[np.int64]], Units] | None = None
+    """What a round costs each of its participants by the odometers; called before `spent` of the same round."""
+    leak: float | None = None
+    """Least d of its price; None where the run chose it, or it is not compared."""
 
 
 Recompute = Callable[[str, StoredStrategy], Charge]
@@ -88,12 +93,12 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
     """
     cost = strategy.cost(json.loads(plan_json))
     charge = cost.realised()
-
-    def charged(round: int, users: NDArray[np.int64]) -> Charged:
-        units = cost.increments(charge.growth(round, users)) if not cost.concentrated else np.zeros(0, np.int64)
-        return Charged(cost.charged(charge.add(round, users)), units)
-
-    return charged
+    return Charge(
+        lambda round, users: cost.charged(charge.add(round, users)),
+        cost.loss,
+        leak=cost.leak,
+        units=None if cost.concentrated else lambda round, users: cost.increments(charge.growth(round, users)),
+    )
 
 
 def verify(
@@ -265,6 +270,8 @@ class _Verification:
     def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
         seq, run_id = row["seq"], row["id"]
         charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
+        if charge is not None:
+            _require_reserved(run_id, run, charge)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
         singly: list[Units] = []
         for index, users, units in self._participations(connection, seq, run_id, committed, run.recomputed):
@@ -273,11 +280,9 @@ class _Verification:
                 singly.append(units)
             if charge is None:
                 continue
-            right = charge(index, users)
-            if isinstance(right, Charged):
-                if units is not None:
-                    _require_same_units(f"{run_id} {index}", units, right.units)
-                right = right.loss
+            if units is not None and charge.units is not None:
+                _require_same_units(f"{run_id} {index}", units, charge.units(index, users))
+            right = charge.spent(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
@@ -496,11 +501,27 @@ def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[s
             raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
 
 
+def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
+    """Raise `Unfit` unless what the run reserved is what its plan costs."""
+    planned, price = run.planned, run.values["price"]
+    if charge.planned is not None and not _same(planned, charge.planned):
+        raise Unfit("runs", run_id, f"its planned loss is {planned}, and its plan gives {charge.planned}")
+    if charge.leak is not None and price is not None:
+        leak = Price.from_json(price).leak
+        if leak < charge.leak * (1 - 1e-9):
+            raise Unfit("runs", run_id, f"its price has the leak {leak}, and its noise leaks {charge.leak}")
+
+
 def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
     # Another machine may add in another order, so the last bits may differ.
     pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
     close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
-    return close and sorted(map(repr, recorded.sampled)) == sorted(map(repr, right.sampled))
+    return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
+
+
+def _alike(one: SampledGaussian, other: SampledGaussian) -> bool:
+    same = (one.rate, one.count) == (other.rate, other.count)
+    return same and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=1e-9)
 
 
 def _hash(row: Mapping[str, Any]) -> str:
