@@ -33,7 +33,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from fieldfare.accounting.filter import Price, Rectangle
-from fieldfare.accounting.individual import UNIT, Units, from_units
+from fieldfare.accounting.individual import MOST_UNITS, UNIT, Units, from_units
 from fieldfare.errors import BudgetRefused, LedgerError
 from fieldfare_server.ledger import blobs, budget, models
 from fieldfare_server.ledger.states import ACTIVE
@@ -89,7 +89,7 @@ def digest_of_rounds(rounds: Iterable[Units]) -> str:
 @lru_cache(maxsize=256)
 def limit_units(terms: budget.Terms) -> int:
     """M in units, rounded down: the most for which the filter's epsilon is at most the budget's."""
-    limit = math.floor(Rectangle.of(terms.epsilon, terms.delta, terms.leak).mu_squared / UNIT)
+    limit = min(MOST_UNITS, math.floor(Rectangle.of(terms.epsilon, terms.delta, terms.leak).mu_squared / UNIT))
     while limit > 0 and not terms.hold(Price(from_units(limit))):
         limit -= 1 + (limit >> 52)
     return limit
