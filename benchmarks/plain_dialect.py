@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/plain_dialect.py [--parameters 10000000] [--nodes 4] [--rounds 5] [--out benchmarks/results]
 
 Both run the same ClientApp in one process, in turn. It answers with arrays that were made before the clock started, so
-that a round is what the server does: write instructions, read replies, clip, sum, step. Excluded, by their own clocks,
+that a round is what the server does: write instructions, read replies, clip, sum, step. Seconds are those of the CPU,
+which other programs on the machine do not stretch; the disk's waits are not in them. Excluded, by their own clocks,
 are the ClientApp and the drawing of noise in both. Ours is measured twice: a run as a user starts it, with ledger and
 checkpoints on disk, which Flower's wrapper has not; and the same rounds without them.
 """
@@ -11,6 +12,7 @@ checkpoints on disk, which Flower's wrapper has not; and the same rounds without
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -49,11 +51,11 @@ class Clock:
         """`function`, whose time is not counted."""
 
         def timed(*places: Any, **names: Any) -> Any:
-            began = time.perf_counter()
+            began = time.process_time()
             try:
                 return function(*places, **names)
             finally:
-                self.excluded += time.perf_counter() - began
+                self.excluded += time.process_time() - began
 
         return timed
 
@@ -76,10 +78,10 @@ def time_rounds(clock: Clock, run: Callable[[Callable[[], None]], None]) -> list
     marks: list[float] = []
 
     def mark() -> None:
-        marks.append(time.perf_counter() - clock.excluded)
+        marks.append(time.process_time() - clock.excluded)
 
     run(mark)
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def time_flower(arrays: ArrayRecord, nodes: int, rounds: int) -> list[float]:
