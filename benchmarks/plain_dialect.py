@@ -1,12 +1,12 @@
 """What a round of the plain dialect costs the server beside noise, against Flower's own wrapper for fixed clipping.
 
-    .venv/bin/python benchmarks/plain_dialect.py [--parameters 10000000] [--nodes 4] [--rounds 5] [--out benchmarks/results]
+    .venv/bin/python benchmarks/plain_dialect.py [--parameters 10000000] [--nodes 4] [--rounds 5] [--out DIRECTORY]
 
 Both run the same ClientApp in one process, in turn. It answers with arrays that were made before the clock started, so
-that a round is what the server does: write instructions, read replies, clip, sum, step. Seconds are those of the CPU,
-which other programs on the machine do not stretch; the disk's waits are not in them. Excluded, by their own clocks,
-are the ClientApp and the drawing of noise in both. Ours is measured twice: a run as a user starts it, with ledger and
-checkpoints on disk, which Flower's wrapper has not; and the same rounds without them.
+that a round is what the server does: write instructions, read replies, clip, sum, step. Seconds are the CPU's, which
+other programs on the machine stretch less than the clock's; waits for the disk are not in them. Excluded, by their own
+clocks, are the ClientApp and the drawing of noise in both. Ours is measured twice: a run as a user starts it, with
+ledger and checkpoints on disk, which Flower's wrapper has not; and the same rounds without them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=3, help="how often each is measured, in alternation")
-    parser.add_argument("--out", type=Path, help="directory for plain_dialect.json and .md")
+    parser.add_argument("--out", type=Path, help="directory for plain_dialect.json")
     options = parser.parse_args()
     generator = np.random.default_rng(1)
     size = options.parameters // 10

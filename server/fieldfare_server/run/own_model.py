@@ -98,7 +98,7 @@ class OwnModel:
         with np.errstate(over="ignore"):  # an overflow of float16 ends the run as diverged
             for name, value in self.schema.arrays(params).items():
                 weight, dtype = self.weights[name], self.values[name].dtype
-                cast = np.asarray(value if weight == 1.0 else value / weight).astype(dtype)
+                cast = np.asarray(value if weight == 1.0 else value / weight).astype(dtype, copy=False)
                 arrays[name] = (
                     np.asarray(np.maximum(cast, dtype.type(SMALLEST_VARIANCE))) if is_variance(name) else cast
                 )
