@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from fieldfare.errors import BadInput
-from fieldfare.registry import bad_input
+from fieldfare.refusals import bad_input
 
 if TYPE_CHECKING:
     from fieldfare.task import Task
