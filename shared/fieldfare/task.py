@@ -62,7 +62,11 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self) -> torch.nn.Module:
-        """The model with its initial float32 weights: the same on every machine (see `seeded`), no buffers."""
+        """The model with its initial weights: the same on every machine (see `seeded`).
+
+        What requires a gradient is trained, in its own dtype, and travels as float32. Frozen parameters and buffers
+        never travel: every machine builds its own, so they must not depend on users' data.
+        """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -95,6 +99,38 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The full state dict of `model` with `released` in the place of its trained parameters.
+
+    `model.load_state_dict(result, strict=True)` works, and so does `safetensors.torch.save`: all names, order, shapes
+    and dtypes are those of `model.state_dict()`, and no two tensors share memory. Names of one tied tensor all get its
+    release; frozen parameters and buffers are those of `model`, which must be public. Changes nothing.
+
+    Args:
+        model: the module as `Task.build_model` made it.
+        released: every parameter of `model` that requires a gradient, by its (first) name in `named_parameters()`, in
+            its shape, of any floating dtype.
+
+    Raises:
+        BadInput: a released name that the model does not train, one that is missing, or another shape.
+    """
+    first_name = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
+    if missing := sorted(set(first_name.values()) - set(released)):
+        raise BadInput("released parameters", f"{missing[0]!r} is missing, and {len(missing) - 1} more.")
+    if unknown := sorted(set(released) - set(first_name.values())):
+        near = difflib.get_close_matches(unknown[0], first_name.values(), n=1)
+        raise BadInput(f"released parameter {unknown[0]!r}", "the model does not train it.", near[0] if near else "")
+    complete: dict[str, torch.Tensor] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        trained = first_name.get(id(value))
+        source = value if trained is None else released[trained]
+        if source.shape != value.shape:
+            shapes = f"{tuple(source.shape)}, not {tuple(value.shape)}"
+            raise BadInput(f"released parameter {trained!r}", f"has shape {shapes}.")
+        complete[name] = source.detach().to(device="cpu", dtype=value.dtype, copy=True).contiguous()
+    return complete
 
 
 def task_names() -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from safetensors.torch import save
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.plan import Plan
-from fieldfare.schema import Schema
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
@@ -27,12 +26,12 @@ from fieldfare_server.run.task_model import TaskModel
 log = logging.getLogger("fieldfare.session")
 
 
-def write_model(files: RunFiles, params: torch.Tensor, schema: Schema | None) -> Path:
+def write_model(files: RunFiles, params: torch.Tensor, model: TaskModel | None) -> Path:
     """Write the model of a run, durably, for everyone to read; returns its path.
 
-    schema: splits `params`, flat, into named tensors; None: it is written flat, as "params".
+    model: completes `params`, flat, to the full state dict; None: they are written flat, as "params".
     """
-    named = {"params": params} if schema is None else schema.split(params)
+    named = {"params": params} if model is None else model.state(params)
     path = files.directory / "model.safetensors"
     replace_file(path, save({name: value.clone().contiguous() for name, value in named.items()}), mode=0o644)
     return path
@@ -75,16 +74,16 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
     if run.checkpoint is not None and not (files.directory / "model.safetensors").exists():
         if files.holds(run.checkpoint):
             tensors, _ = files.latest_committed(run.checkpoint)
-            write_model(files, tensors["params"], _schema(run))
+            write_model(files, tensors["params"], _model(run))
         else:
             log.warning("run %s has ended, and its newest checkpoint is not here: no model is left of it", run_id)
     files.destroy()
     ledger.record_key_destroyed(run_id, actor=actor)
 
 
-def _schema(run: RunView) -> Schema | None:
+def _model(run: RunView) -> TaskModel | None:
     """None where the run's task cannot be loaded here."""
     try:
-        return TaskModel(Plan.stored(run.plan).run.task).schema
+        return TaskModel(Plan.stored(run.plan).run.task)
     except (FieldfareError, ImportError):
         return None

@@ -236,7 +236,7 @@ class Session:
         """
         path = None
         if self.files is not None:
-            path = write_model(self.files, self.params, self.schema)
+            path = write_model(self.files, self.params, self.rounds.model)
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
         self.account.finish(state, message)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
+from fieldfare.task import seeded
 from fieldfare_flower.messages import REPORT, UPDATE
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
@@ -372,19 +373,44 @@ def test_a_model_that_diverges_ends_the_run_after_its_charge(tmp_path: Path) -> 
     assert row.spent_epsilon > 0
 
 
-class BufferedTask(TinyTask):
-    """A model with BatchNorm statistics, which would travel un-noised."""
+class ComplexTask(TinyTask):
+    """A model whose parameters have imaginary parts, which no clip norm here bounds."""
 
     def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.BatchNorm1d(1))
+        return torch.nn.Linear(3, 1, dtype=torch.complex64)
 
 
-def test_a_model_with_buffers_is_refused_and_reserves_nothing(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_noised_is_refused_and_reserves_nothing(tmp_path: Path) -> None:
     state_dir = home(tmp_path)
-    with pytest.raises(BadInput, match="GroupNorm"):
-        Session.begin(state_dir, plan(run__task="test_strategy:BufferedTask"), identity_is_stable=True)
+    with pytest.raises(BadInput, match="complex64"):
+        Session.begin(state_dir, plan(run__task="test_strategy:ComplexTask"), identity_is_stable=True)
     with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0
+
+
+class NormTask(TinyTask):
+    """A model with BatchNorm: statistics of users' data that training changes in place."""
+
+    def build_model(self) -> torch.nn.Module:
+        with seeded(self.seed):
+            return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        scores = super().evaluate(model)
+        model.train()(torch.randn(9, 3))  # a task that leaves its statistics behind
+        return scores
+
+
+def test_batchnorm_trains_and_its_statistics_are_never_released(tmp_path: Path) -> None:
+    state_dir = home(tmp_path)
+    a_plan = plan(run__task="test_strategy:NormTask", run__rounds=2, participation={})
+    grid = LyingGrid(2, task="test_strategy:NormTask")
+    session, _ = run(state_dir, a_plan, grid)
+    model = NormTask().build_model()
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(load_file(state_dir.root / session.account.id / "model.safetensors"), strict=True)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, first[name]) == (name in dict(model.named_buffers())), name
 
 
 def test_scores_may_be_taken_less_often(tmp_path: Path) -> None:
