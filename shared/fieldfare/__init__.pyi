@@ -5,7 +5,7 @@ from fieldfare import errors as errors
 from fieldfare import mechanisms as mechanisms
 from fieldfare.plan import Plan as Plan
 from fieldfare.task import Task as Task
-from fieldfare_client import private as private  # type: ignore[attr-defined]
+from fieldfare_client import private as private
 from fieldfare_client.simulation import LocalGrid as LocalGrid
 from fieldfare_client.users import UserTable as UserTable
 from fieldfare_server.ledger import Ledger as Ledger

@@ -69,7 +69,7 @@ class PrivacySpec(Table):
 class RunSpec(Table):
     """`[run]`: what is trained, for how long, with how many users a round."""
 
-    task: str = Field(min_length=1)
+    task: str = Field(default="", description="what is trained; empty: the arrays of a Flower app (PrivateStrategy)")
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
     min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")

@@ -148,6 +148,12 @@ def load_task(name: str) -> Task:
     The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`. Importing a
     module runs its code: give only names of modules you trust. Raises `BadInput` naming the nearest known name.
     """
+    if not name:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
     if name.startswith(OBJECT):
         return _object(name)
     if ":" in name:

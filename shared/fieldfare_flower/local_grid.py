@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SERVER_NODE = 1
 """The id of the server itself among the nodes."""
+FIRST_NODE = SERVER_NODE + 1
+"""The id of the node with partition 0; the others follow in order."""
 CLIENT_APP_RAISED = 2
 """Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers travel)."""
 NODE_UNAVAILABLE = 5

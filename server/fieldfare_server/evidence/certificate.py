@@ -39,6 +39,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round import Rounds
+from fieldfare_server.run.task_model import model_of
 
 FORMAT = "fieldfare-certificate/1"
 ASSUMPTIONS = {
@@ -159,7 +160,8 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
     # Discrete noise: the run's own privatiser says how many cells its noise is wide.
-    rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)))
+    model = model_of(cost.plan, root / row.id)
+    rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)), model)
     cells = rounds.running_noise.privatiser.cells
     numel = rounds.optimizer.queries * rounds.model.schema.numel + rounds.clipping.counts
     if cells <= 6:

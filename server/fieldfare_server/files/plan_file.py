@@ -16,3 +16,8 @@ def read_plan(path: str | Path) -> Plan:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadInput(f"plan file {str(path)!r}", f"cannot be read: {reason}.") from None
     return Plan.from_toml(text)
+
+
+def plan_of(value: str) -> Plan:
+    """The plan of a run configuration: from its text, or from the file that `value` names. Raises `BadInput`."""
+    return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
-from fieldfare.schema import Schema
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
@@ -17,9 +16,9 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, schema: Schema, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
         self._account, self._noise = account, noise
-        self.roster = Roster(schema, account.id, account.register_users)
+        self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
         self._selector = Selector(
             plan.participation.build(),

@@ -9,6 +9,7 @@ this home removes them, and the doctor names them. Backups are out of reach: see
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -21,19 +22,15 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.run.task_model import TaskModel
+from fieldfare_server.run.task_model import model_of
 
 log = logging.getLogger("fieldfare.session")
 
 
-def write_model(files: RunFiles, params: torch.Tensor, model: TaskModel | None) -> Path:
-    """Write the model of a run, durably, for everyone to read; returns its path.
-
-    model: completes `params`, flat, to the full state dict; None: they are written flat, as "params".
-    """
-    named = {"params": params} if model is None else model.state(params)
+def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
+    """Write the model of a run, durably, for everyone to read; returns its path."""
     path = files.directory / "model.safetensors"
-    replace_file(path, save({name: value.clone().contiguous() for name, value in named.items()}), mode=0o644)
+    replace_file(path, save({name: value.clone().contiguous() for name, value in tensors.items()}), mode=0o644)
     return path
 
 
@@ -74,16 +71,16 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
     if run.checkpoint is not None and not (files.directory / "model.safetensors").exists():
         if files.holds(run.checkpoint):
             tensors, _ = files.latest_committed(run.checkpoint)
-            write_model(files, tensors["params"], _model(run))
+            write_model(files, _named(run, files, tensors["params"]))
         else:
             log.warning("run %s has ended, and its newest checkpoint is not here: no model is left of it", run_id)
     files.destroy()
     ledger.record_key_destroyed(run_id, actor=actor)
 
 
-def _model(run: RunView) -> TaskModel | None:
-    """None where the run's task cannot be loaded here."""
+def _named(run: RunView, files: RunFiles, params: torch.Tensor) -> dict[str, torch.Tensor]:
+    """`params` as the tensors of the run's model; flat, as "params", where its task cannot be loaded here."""
     try:
-        return TaskModel(Plan.stored(run.plan).run.task)
+        return model_of(Plan.stored(run.plan), files.directory).tensors(params)
     except (FieldfareError, ImportError):
-        return None
+        return {"params": params}

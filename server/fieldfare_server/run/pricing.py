@@ -26,14 +26,18 @@ def numbers_released(plan: Plan, schema: Schema) -> int:
     return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
 
 
-def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+def price_with_model(
+    plan: Plan, cache: MutableMapping[str, bytes] | None = None, *, schema: Schema | None = None
+) -> Cost:
     """The cost of a new run of `plan`. Builds the task's model, reads no data.
+
+    schema: of the model that is trained; None: that of the plan's task.
 
     Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
     """
     cost = cost_of(plan, cache)
     try:
-        schema = Schema.of(load_task(plan.run.task).build_model())
+        schema = schema or Schema.of(load_task(plan.run.task).build_model())
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
