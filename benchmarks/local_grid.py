@@ -15,94 +15,42 @@ import statistics
 import subprocess
 import sys
 import time
-from functools import lru_cache
 from pathlib import Path
 
-NODES, ROUNDS, BATCH = 10, 3, 32
 SIZES = (400, 4000)
 """Images of a node; the quick start has 4 000."""
 WAYS = ("local", "ray")
 
 
-def train_here(way: str, images: int) -> None:
+def train_here(way: str) -> None:
     """Run the app once in this process; print its seconds as JSON. Import times count: they are part of a run."""
     began = time.perf_counter()
-    import torch
-    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-    from flwr.serverapp.strategy import FedAvg
-    from torch import nn
-    from torch.nn import functional
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1, self.conv2 = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5)
-            self.pool = nn.MaxPool2d(2, 2)
-            self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.pool(functional.relu(self.conv1(x)))
-            x = self.pool(functional.relu(self.conv2(x))).view(-1, 400)
-            return self.fc3(functional.relu(self.fc2(functional.relu(self.fc1(x)))))
-
-    @lru_cache(maxsize=NODES)
-    def data(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
-        draw = torch.Generator().manual_seed(partition)
-        return torch.randn(images, 3, 32, 32, generator=draw), torch.randint(10, (images,), generator=draw)
-
-    client = ClientApp()
-
-    @client.train()
-    def train(message: Message, context: Context) -> Message:
-        net, (x, y) = Net(), data(int(context.node_config["partition-id"]))
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        optimizer = torch.optim.SGD(net.parameters(), lr=float(message.content["config"]["lr"]), momentum=0.9)
-        for rows in torch.randperm(images).split(BATCH):
-            optimizer.zero_grad()
-            functional.cross_entropy(net(x[rows]), y[rows]).backward()
-            optimizer.step()
-        reply = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": images})}
-        return Message(RecordDict(reply), reply_to=message)
-
-    @client.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        net, (x, y) = Net(), data(int(context.node_config["partition-id"]))
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        with torch.no_grad():
-            right = float((net(x[: images // 5]).argmax(1) == y[: images // 5]).float().mean())
-        metrics = MetricRecord({"num-examples": images // 5, "accuracy": right})
-        return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-    server, ends = ServerApp(), list[float]()
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        strategy = FedAvg(fraction_train=0.5)
-        config = ConfigRecord({"lr": 0.01})
-        start = ArrayRecord(Net().state_dict())
-        strategy.start(
-            grid, start, ROUNDS, train_config=config, evaluate_fn=lambda r, _: ends.append(time.perf_counter())
-        )
+    import local_grid_app as app
 
     if way == "local":
         import fieldfare as ff
 
-        ff.LocalGrid(client, NODES).run_app(server)
+        ff.LocalGrid(app.client, app.NODES).run_app(app.server)
     else:
         from flwr.simulation import run_simulation
 
-        run_simulation(server, client, NODES, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+        resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+        run_simulation(app.server, app.client, app.NODES, backend_config=resources)
     took = time.perf_counter() - began
-    print(json.dumps({"run": took, "round": (ends[-1] - ends[1]) / (ROUNDS - 1), "threads": torch.get_num_threads()}))
+    if app.replies_of != [app.NODES // 2] * app.ROUNDS:
+        raise RuntimeError(f"{way}: good replies a round: {app.replies_of}")
+    print(json.dumps({"run": took, "round": (app.ends[-1] - app.ends[1]) / (app.ROUNDS - 1)}))
 
 
 def measure(way: str, images: int) -> dict[str, float]:
     """One run in a fresh process."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | quiet
-    command = [sys.executable, __file__, "--way", way, "--images", str(images)]
+    # One thread a process: with more, PyTorch's threads wait for each other on a machine that has other work.
+    threads = {"OMP_NUM_THREADS": "1", "LOCAL_GRID_IMAGES": str(images)}
+    # Ray's actors import the app by its name.
+    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, __file__, "--way", way]
+    environment = {**os.environ, **quiet, **threads, **path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -113,12 +61,11 @@ def measure(way: str, images: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--way", choices=WAYS)
-    parser.add_argument("--images", type=int, default=SIZES[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.way:
-        train_here(options.way, options.images)
+        train_here(options.way)
         return
     loads, rows = [os.getloadavg()[0]], []
     for images in SIZES:
@@ -138,6 +85,8 @@ def main() -> None:
     import flwr
     import torch
 
+    from local_grid_app import BATCH, NODES, ROUNDS
+
     text = "\n".join(
         [
             "# One unmodified Flower app: LocalGrid beside Ray",
@@ -147,7 +96,7 @@ def main() -> None:
             f"load {min(loads):.1f} to {max(loads):.1f} (other work on the same cores)",
             f"- app: Flower's PyTorch quick start on random images; {NODES} nodes, 5 train and 10 evaluate a round, "
             f"{ROUNDS} rounds, batches of {BATCH}",
-            "- LocalGrid: one process, PyTorch's own threads. Ray: an actor a core, one thread each, Flower's default.",
+            "- LocalGrid: one process of one thread. Ray: an actor a core of one thread each, Flower's default.",
             f"- median of {options.repeats} runs in turn, each in a fresh process; a run includes imports and "
             "the start of Ray; a round is one after the first",
             "",
