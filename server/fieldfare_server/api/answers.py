@@ -16,6 +16,7 @@ from typing import Any, Literal
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.errors import BadInput
+from fieldfare.names import OWN_APP
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
@@ -391,7 +392,7 @@ def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, A
         "population": view.population,
         "state": view.state,
         "request": view.request,
-        "task": _plan_value(view, "run", "task"),
+        "task": _plan_value(view, "run", "task") or OWN_APP,
         "mechanism": _plan_value(view, "mechanism", "kind"),
         "adjacency": view.adjacency,
         "rounds": view.rounds,

@@ -16,7 +16,7 @@ from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import print_warnings
 from fieldfare_server.deployment.submit import require_ended, submit
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.planning.population_size import check_population_size
 
@@ -55,6 +55,9 @@ def run(
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)
             _check_users(directory, plan, accept_delta)
+        else:
+            with Ledger.open(directory.ledger) as opened:
+                require_task(resume, Plan.stored(opened.run(resume).plan))
         run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             output = submit(

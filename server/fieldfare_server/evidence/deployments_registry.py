@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
+from fieldfare.names import OWN_APP
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.words import decimal
@@ -159,7 +160,7 @@ def _implementation(run: views.RunView, population: views.PopulationView, curato
     return {
         "pre_processing_eda_hyperparameter_tuning": (
             f"{tuned} other runs on the same population; each is charged to the same budget. Plan {run.plan_digest}"
-            + (f", task {facts.plan.run.task}." if facts else ".")
+            + (f", task {facts.plan.run.task or OWN_APP}." if facts else ".")
         ),
         "mechanisms": "\n".join(f"- {line}" for line in lines),
         "justification": curator.justification,

@@ -50,7 +50,7 @@ NOT_COVERED = (
     "The server's operator, who can see each node's sum before noise is added and who holds the noise key.",
     "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
-    "The task's held-out data, on which scores are measured; the people in it are not users of the population.",
+    "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 
 ROUNDING: dict[Rounding, str] = {
@@ -208,7 +208,10 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     if facts is not None and facts.plan.privacy.noise_source != "aes-256-ctr":
         lines.append("An attacker who can predict the noise generator, which is not a cryptographic one.")
     if run.trust_node_ids:
-        lines.append("Nodes that lie about whose data they hold: participation limits rely on the ids they claim.")
+        lines.append(
+            "Nodes that lie about whose data they hold: participation limits rely on the ids they claim. A node that "
+            "starts again with a new key is a new user."
+        )
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     if facts is not None:
         lines += _left_out_of_the_round(facts.plan)

@@ -8,6 +8,7 @@ from the ledger's plan and charge. Epsilons are rounded up in sentences and exac
 
 from __future__ import annotations
 
+from fieldfare.names import OWN_APP
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
@@ -46,7 +47,7 @@ def _setting(evidence: RunEvidence) -> Section:
     task = table.get("task", "unknown") if isinstance(table, dict) else "unknown"
     rows = (
         ("Population", population.name + (" (simulated: not real people)" if population.simulated else "")),
-        ("Task", str(task)),
+        ("Task", str(task) or OWN_APP),
         ("Setting", "federated learning, central differential privacy: a trusted server adds the noise"),
         ("Unit of privacy", f"{population.unit}: everything that one {population.unit} contributes to all rounds"),
         ("Adjacency", ADJACENCY[run.adjacency]),

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput
+from fieldfare.keywords import DEFAULT_MECHANISM
 from fieldfare.plan import ClientSpec, Plan, PrivacySpec, RunSpec
 from fieldfare_server.files.plan_file import plan_of
 
 PREFIX = "dp."
 """How the keys of Flower's run configuration begin that this strategy reads."""
-DEFAULT_MECHANISM = "blt"
+
 _KINDS = {"mechanism": "kind", "clip": "norm", "server_optimizer": "kind", "participation": "scheme"}
 """Keywords that are a table, and the key of that table that a plain value stands for."""
 _SECTIONS = {"clip": "clipping"}

@@ -45,7 +45,10 @@ class Slots:
     """Which of a round's messages still wait for their reply. The first reply to a message counts."""
 
     def __init__(self, ids: Sequence[str | None]) -> None:
-        """ids: of the messages, in order; empty or None where the message could not be sent."""
+        """ids: of the messages, in order; empty or None where the message could not be sent.
+
+        Where a message's id is not known, its group id does as well: it holds the token, and the reply repeats it.
+        """
         self._slots = {message_id: slot for slot, message_id in enumerate(ids) if message_id}
 
     @property
@@ -55,8 +58,10 @@ class Slots:
 
     def take(self, reply: Message) -> Answer:
         """`reply` under the message that it answers."""
-        answered = reply.metadata.reply_to_message_id
-        return Answer(self._slots.pop(answered, None) if isinstance(answered, str) else None, reply)
+        for key in (reply.metadata.reply_to_message_id, reply.metadata.group_id):
+            if isinstance(key, str) and key in self._slots:
+                return Answer(self._slots.pop(key), reply)
+        return Answer(None, reply)
 
     def fail(self, message_id: str) -> Answer:
         """The message `message_id` has a reply that cannot be decoded."""

@@ -25,6 +25,7 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare_flower import logs
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
 from fieldfare_server.ledger.models import NONCES
@@ -178,6 +179,8 @@ class Session:
         destroy_left_behind(home, ledger, actor)
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
+        if model is None:
+            require_task(run_id, plan)
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()

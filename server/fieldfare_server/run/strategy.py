@@ -223,7 +223,7 @@ class FieldfareStrategy(Strategy):
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             raise RuntimeError("aggregate_train without configure_train")
-        slots = Slots([message.metadata.message_id for message in attempt.messages])
+        slots = Slots([m.metadata.message_id or m.metadata.group_id for m in attempt.messages])
         reported = self._sum_replies(attempt, map(slots.take, replies))
         faults.point("strategy.aggregated")
         return (self._model_record() if self._close_attempt(attempt, reported) else None), None

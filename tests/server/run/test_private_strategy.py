@@ -71,19 +71,26 @@ def app_of(reply: Callable[[Message, dict[str, np.ndarray]], Any]) -> ClientApp:
 
 
 def records(**values: np.ndarray) -> dict[str, Array]:
-    return {name: Array(value) for name, value in values.items()}
+    return {name: Array(np.asarray(value)) for name, value in values.items()}
 
 
 def without_noise(arrays: ArrayRecord, rounds: int, app: ClientApp, clip: float = 1e20, **roles: Any) -> OwnModel:
     """The same round, dialect and clipping as a run's, without noise and without a ledger."""
     values = OwnModel.read(arrays)
     model = OwnModel(values, assign_roles(values, **roles))
-    keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": 3, "clip": clip, "population": "p"}
-    plan = plan_from(None, {**keywords, "mechanism": "independent"}, {}, rounds=rounds, nodes=3)
-    session = Session.rehearse(plan, noise=False, model=model, dialect=PlainDialect(model, ConfigRecord({"lr": 0.01})))
+    session = rehearsal(model, rounds, clip)
     FieldfareStrategy(session).take_to_end(LocalGrid(app, 3, {}))
     model.final = session.params  # type: ignore[attr-defined]
     return model
+
+
+def rehearsal(model: OwnModel, rounds: int = 1, clip: Any = 1e20, **dialect: Any) -> Session:
+    """Three users a round, no noise."""
+    keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": 3, "clip": clip, "population": "p"}
+    keywords |= {"mechanism": "independent", "min_reports": 2}
+    plan = plan_from(None, keywords, {}, rounds=rounds, nodes=3)
+    plain = PlainDialect(model, ConfigRecord({"lr": 0.01}), **dialect)
+    return Session.rehearse(plan, noise=False, model=model, dialect=plain)
 
 
 def final(model: OwnModel) -> dict[str, np.ndarray]:
