@@ -285,7 +285,7 @@ def test_a_failing_user_contributes_zero_and_costs_no_one_else(fault: str, caplo
 
     got = summed(make(loop), ["anna", "ben", "cleo"])
     assert torch.equal(got, summed(make(), ["anna", "cleo"]))
-    what = "KeyError at test_private.py:" if fault == "raise" else "update that is not finite"
+    what = "KeyError at test_private_loops.py:" if fault == "raise" else "update that is not finite"
     assert f"1 of 3 users contribute zero: 1 {what}" in caplog.text
     assert "ben" not in caplog.text
 
