@@ -89,8 +89,8 @@ def run(folder: Path, tests: list[str]) -> Outcome:
     return Outcome(folder.name, total - skipped - failed, failed, skipped, time.monotonic() - began)
 
 
-def write_table(outcomes: list[Outcome], page: Path, load: float) -> None:
-    """Put the table between the two marks of `page`."""
+def write_table(outcomes: list[Outcome], page: Path, load: float, tests: list[str]) -> None:
+    """Put the table between the two marks of `page`. tests: those that were named; none: all that name Flower."""
     when = datetime.now(UTC).date().isoformat()
     lines = [
         BEGIN,
@@ -98,7 +98,9 @@ def write_table(outcomes: list[Outcome], page: Path, load: float) -> None:
         "|---|---|---|---|---|",
         *(outcome.row() for outcome in outcomes),
         "",
-        f"Measured {when} with `make flower-matrix`; load of the machine at its begin {load:.1f}.",
+        f"Measured {when} with `make flower-matrix`; load of the machine at its begin {load:.1f}. Tests: "
+        + (", ".join(f"`{test}`" for test in tests) or "all that name Flower")
+        + ".",
         END,
     ]
     text = page.read_text()
@@ -110,7 +112,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, default=ROOT / ".flower-matrix")
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("tests", nargs="*", help="instead of all tests that name Flower")
+    parser.add_argument("tests", nargs="*", help="in the place of all tests that name Flower; the table says which")
     options = parser.parse_args()
     load, outcomes, cache = os.getloadavg()[0], list[Outcome](), options.cache.absolute()
     for wanted in WANTED:
@@ -122,8 +124,7 @@ def main() -> int:
         if folder.name not in [outcome.version for outcome in outcomes]:
             outcomes.append(run(folder, options.tests or flower_tests()))
         print(outcomes[-1].row(), flush=True)
-    if not options.tests:
-        write_table(outcomes, options.page, load)
+    write_table(outcomes, options.page, load, options.tests)
     return int(any(outcome.failed or not outcome.passed for outcome in outcomes))
 
 

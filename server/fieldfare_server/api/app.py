@@ -72,6 +72,6 @@ def create_app(ledger_url: str, settings: Settings | None = None) -> FastAPI:
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)
     app.add_middleware(Measure, metrics=app.state.metrics)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, token_of=app.state.authenticator.token_of)
     describe(app)
     return app

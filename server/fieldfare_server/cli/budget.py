@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldfare_server.api.schemas import Population
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import OVERDRAWN, summary
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fieldfare_server.api.schemas import Population
 
 _COLUMNS = {
     "population": "name",

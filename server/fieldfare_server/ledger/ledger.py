@@ -21,6 +21,9 @@ from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.states import Request, Scope
 from fieldfare_server.ledger.takeover import take_over
 
+OPENING = 3.0
+"""Seconds to wait for a database that cannot be reached when a ledger is opened."""
+
 
 class Ledger(Reader):
     """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked."""
@@ -57,7 +60,8 @@ class Ledger(Reader):
         Raises:
             LedgerError: the ledger is missing, of another version, corrupt at its end, or behind the held head.
         """
-        database = Database(url, create=create, patience=patience)
+        # A database that is not there when a command starts is told at once; one that goes away later is waited for.
+        database = Database(url, create=create, patience=min(patience, OPENING))
         try:
             if not database.exists and not create:
                 raise LedgerError(
@@ -74,6 +78,7 @@ class Ledger(Reader):
         except BaseException:
             database.close()
             raise
+        database.patience = patience
         return cls(database, journal, lease_seconds)
 
     @staticmethod

@@ -20,6 +20,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import settle
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.budget import Terms, default_leak, price_of, refusal
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.notebook.runs import Run, Runs
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.session import Session
@@ -79,7 +80,7 @@ def simulate(
             require_users(plan, accept_delta=accept_delta)
         _prepare(home, plans, budget)
         for plan, label in zip(plans, _labels(plans), strict=True):
-            session = Session.begin(home, plan, identity_is_stable=True)
+            session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)
             runs.append(_run(session, label, home, kept, nodes, progress))
     finally:
         if any(plan.run.task.startswith(OBJECT) for plan in plans):

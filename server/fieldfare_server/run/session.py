@@ -69,7 +69,7 @@ class Session:
         """
         self.plan, self.cost, self.account, self.files = plan, cost, account, files
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
-        self.model = TaskModel(plan.run.task) if model is None else model
+        self.model = TaskModel(plan.task_reference) if model is None else model
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)

@@ -94,5 +94,5 @@ def model_of(plan: Plan, directory: Path) -> Model:
         CheckpointError: the app's initial arrays are missing or torn.
     """
     if plan.run.task or not (directory / INITIAL).exists():
-        return TaskModel(plan.run.task)
+        return TaskModel(plan.task_reference)
     return OwnModel.load(directory)
