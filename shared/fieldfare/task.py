@@ -164,12 +164,6 @@ def load_task(reference: str) -> Task:
     (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
     `UnknownTask` where there is no task of that name.
     """
-    if not reference:
-        raise BadInput(
-            "run.task",
-            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
-            ", ".join((*task_names(), "package.module:attribute")),
-        )
     try:
         name, parameters = split_task_reference(reference)
     except ValueError:
@@ -179,6 +173,12 @@ def load_task(reference: str) -> Task:
 
 def find_task(name: str) -> Any:
     """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
+    if not name:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
     if name.startswith(OBJECT):
         return _object(name)
     if ":" in name:

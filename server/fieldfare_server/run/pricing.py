@@ -51,6 +51,8 @@ def price(plan: Plan) -> Cost:
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
     """
+    if not plan.run.task:
+        return cost_of(plan)
     try:
         find_task(plan.run.task)
     except UnknownTask:
