@@ -253,7 +253,7 @@ def _object(name: str) -> Task:
     task = _held.get(name)
     if task is None:
         made = name.removeprefix(OBJECT).rpartition(".")[2]
-        raise BadInput(
+        raise UnknownTask(
             f"run.task = {name!r}",
             "the run's task was an object of a script or notebook, and this process has no such object.",
             f"in that script, make it before: task = {made}(...); plan = ff.Plan(task=task, ...). Or put the class "

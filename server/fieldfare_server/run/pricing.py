@@ -46,7 +46,7 @@ def price_with_model(
 def price(plan: Plan) -> Cost:
     """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
 
-    With the resolution of the noise for the task's model, where the task can be loaded here, else without it.
+    With the resolution of the noise for the task's model, where the task is installed here, else without it.
 
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.

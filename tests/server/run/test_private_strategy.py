@@ -107,7 +107,7 @@ def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
     private = strategy(tmp_path)
     assert private.privacy_spent() is None
     config = ConfigRecord({"lr": 0.01})
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="flwr"):
         result = private.start(
             LocalGrid(flower_app.app, 6, {}), initial(), num_rounds=3, train_config=config, evaluate_fn=evaluate
         )
