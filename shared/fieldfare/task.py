@@ -100,7 +100,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
+        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged.
+
+        `model` comes in eval mode.
+        """
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".
@@ -164,6 +167,14 @@ def load_task(reference: str) -> Task:
     (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
     `UnknownTask` where there is no task of that name.
     """
+    if not reference:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
+    if reference.startswith(OBJECT):
+        return _object(reference)
     try:
         name, parameters = split_task_reference(reference)
     except ValueError:
@@ -173,14 +184,6 @@ def load_task(reference: str) -> Task:
 
 def find_task(name: str) -> Any:
     """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
-    if not name:
-        raise BadInput(
-            "run.task",
-            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
-            ", ".join((*task_names(), "package.module:attribute")),
-        )
-    if name.startswith(OBJECT):
-        return _object(name)
     if ":" in name:
         return _resolve(name)
     bundled = _bundled().get(name)

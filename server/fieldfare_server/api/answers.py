@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from fieldfare.accounting import PrivacyLoss
@@ -42,6 +43,7 @@ from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
@@ -73,11 +75,13 @@ class Figures:
 class Answers:
     """Builds each answer from one snapshot of `ledger`. Thread-safe.
 
+    root: the state directory, from which runs' stored strategies are read; None: there is none on this machine.
+
     An unknown name raises `ProblemError` 404, a cursor that this service did not give `ProblemError` 400.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
+        self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
         self._chain = watch.ChainWatch(ledger.database)
 
@@ -170,13 +174,13 @@ class Answers:
             void, rejects = self._counts.of(run_id, snapshot)
             test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
         # None for a plan of another version; the ledger's own columns are shown all the same.
-        facts = plan_facts(view)
+        facts = plan_facts(view, self._root)
         settings = view.plan.get("run", {})
         return RunDetail(
             **_run_fields(view, latest),
             plan=view.plan,
             plan_digest=view.plan_digest,
-            guarantee=guarantee(view, population),
+            guarantee=guarantee(view, population, facts),
             rejects=rejects,
             void_rounds=None if view.adjacency == "add_remove" else void,
             cohort=int(settings.get("cohort", 0)),
@@ -213,7 +217,7 @@ class Answers:
         with self._ledger.snapshot() as snapshot:
             view = _run_view(snapshot, run_id)
             counts = snapshot.participation_histogram(run_id)
-        facts = plan_facts(view)
+        facts = plan_facts(view, self._root)
         users = tuple(counts.get(times, 0) for times in range(max(counts, default=0) + 1))
         return Histogram(
             run=run_id,
@@ -226,13 +230,13 @@ class Answers:
         """The privacy statement of a run."""
         with self._ledger.snapshot() as snapshot:
             _run_view(snapshot, run_id)
-            return privacy_statement(snapshot, run_id)
+            return privacy_statement(snapshot, run_id, self._root)
 
     def registry_entry(self, run_id: str) -> dict[str, Any]:
         """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
         with self._ledger.snapshot() as snapshot:
             _run_view(snapshot, run_id)
-            return registry_entry(snapshot, run_id)
+            return registry_entry(snapshot, run_id, root=self._root)
 
     def request(self, run_id: str, request: Request, actor: str) -> str:
         """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused."""
@@ -343,6 +347,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
         rounds_left=view.rounds_left if view.runs_active else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
+from pathlib import Path
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -30,15 +31,18 @@ def version() -> str:
         return "0"
 
 
-def create_app(ledger_url: str, settings: Settings | None = None) -> FastAPI:
+def create_app(ledger_url: str, settings: Settings | None = None, root: Path | None = None) -> FastAPI:
     """The service over the ledger at `ledger_url`, which it closes when it shuts down.
+
+    root: the state directory, if it is on this machine. Only the strategies of runs are read there, which are public;
+        without them the sensitivity of a strategy that an optimiser decided is not shown.
 
     Raises `LedgerError` if there is no ledger, or one of another version.
     """
     settings = settings or Settings()
     # A short patience: while the database is away, a probe must be answered, not held.
     opened = Ledger.open(ledger_url, patience=2.0)
-    answers = Answers(opened)
+    answers = Answers(opened, root)
     broker = Broker(answers, settings)
     readiness = Readiness(answers, settings.verify_seconds, version())
 

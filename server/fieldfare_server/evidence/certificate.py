@@ -113,6 +113,9 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             counts = Counter(pattern for pattern in record.patterns(np.arange(known)) if pattern)
             patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
             accounting = {"patterns": patterns}
+    rounding = own.cost.resolution if n else 0.0
+    if own.cost.loss.sampled:  # part of the multiplier of its events
+        rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
     rectangle = Rectangle.of(population.epsilon, population.delta, leak)
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.delta, leak) for sign in (-1, 1)]
     mine = Price(mu_squared, own.price.leak)
@@ -124,7 +127,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12)},
         "format": FORMAT,
         "journal": {"count": (head := ledger.head()).count, "head": head.hash},
-        "noise": {"multiplier": multiplier, "rounding_mu_squared": own.cost.resolution if n else 0.0},
+        "noise": {"multiplier": multiplier, "rounding_mu_squared": rounding},
         "noising": noising,
         "nonces": _nonces(nonces, run_rows, run_id),
         "population": {

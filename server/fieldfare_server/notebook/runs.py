@@ -119,7 +119,7 @@ class Run:
         path = self.home.root / self.id / "model.safetensors"
         if not path.exists():
             raise BadInput(f"model of run {self.id}", f"there is no {path.name} in its directory.")
-        module = load_task(self.plan.run.task).build_model()
+        module = load_task(self.plan.task_reference).build_model()
         missing = module.load_state_dict(load_file(path), strict=False)
         trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
         if missing.unexpected_keys or trained & set(missing.missing_keys):

@@ -8,7 +8,7 @@ from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import UnknownTask, find_task, load_task
+from fieldfare.task import UnknownTask, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.selection import users_asked
 
@@ -54,7 +54,7 @@ def price(plan: Plan) -> Cost:
     if not plan.run.task:
         return cost_of(plan)
     try:
-        find_task(plan.run.task)
+        load_task(plan.task_reference)
     except UnknownTask:
         return cost_of(plan)
     return price_with_model(plan)

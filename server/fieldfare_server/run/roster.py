@@ -141,6 +141,10 @@ class Roster:
             self._available = order[online[order]]
         return self._available
 
+    def known(self) -> Users:
+        """Indices of the users whom a node has claimed in this process, online or not."""
+        return np.flatnonzero(self._owner != 0).astype(np.int64)
+
     def names(self, users: Users) -> NDArray[np.uint64]:
         """Pseudonyms of users (indices), shape (len(users),)."""
         return self._name[users]
