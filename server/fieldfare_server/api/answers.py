@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
@@ -36,6 +37,7 @@ from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger, runs, views, watch
 from fieldfare_server.ledger.reads import Reader
 
@@ -60,10 +62,11 @@ class Answers:
     An unknown name raises `ProblemError` 404, a cursor that this service did not give `ProblemError` 400.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, store_root: Path | None = None) -> None:
+        """store_root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
         self._ledger = ledger
         self._counts = watch.RoundCounts(ledger)
-        self._chain = watch.ChainWatch(ledger.database)
+        self._store_root = store_root
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
@@ -186,11 +189,9 @@ class Answers:
         """Audit rows after row `after`, oldest first."""
         return [_audit_row(view) for view in self._ledger.events(after, limit)]
 
-    def verify(self, restart: bool = False) -> Verification:
-        """Check the next rows of the chain, a bounded number. restart: begin with the first row again."""
-        if restart:
-            self._chain.restart()
-        checked = self._chain.advance(_ROWS_A_CHECK)
+    def prove(self) -> Verification:
+        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
+        checked = self._ledger.proof.advance(_ROWS_A_CHECK)
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
         return Verification(
             ok=checked.whole,
@@ -198,6 +199,25 @@ class Answers:
             rows=checked.rows,
             head=checked.hash if checked.rows else None,
             message=checked.fault or progress,
+            table=checked.table or None,
+            row=checked.row or None,
+            at=datetime.now(UTC),
+        )
+
+    def verify(self) -> Verification:
+        """What `fieldfare verify` says: everything checked again, from the first row."""
+        self._ledger.proof.restart()
+        root = self._store_root
+        report = verify(self._ledger, root, recompute=None if root is None else recharge)
+        fault = report.fault
+        return Verification(
+            ok=report.ok,
+            complete=True,
+            rows=report.checked.get("audit", 0),
+            head=report.head.hash if report.head and report.head.count else None,
+            message=None if fault is None else str(fault),
+            table=None if fault is None else fault.table,
+            row=None if fault is None else fault.row,
             at=datetime.now(UTC),
         )
 

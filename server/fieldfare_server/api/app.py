@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
+from pathlib import Path
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -30,15 +31,17 @@ def version() -> str:
         return "0"
 
 
-def create_app(ledger_url: str, settings: Settings | None = None) -> FastAPI:
+def create_app(ledger_url: str, settings: Settings | None = None, store_root: Path | None = None) -> FastAPI:
     """The service over the ledger at `ledger_url`, which it closes when it shuts down.
+
+    store_root: the directory of the runs' files, if this machine has it: its `verify` then recomputes every charge.
 
     Raises `LedgerError` if there is no ledger, or one of another version.
     """
     settings = settings or Settings()
     # A short patience: while the database is away, a probe must be answered, not held.
     opened = Ledger.open(ledger_url, patience=2.0)
-    answers = Answers(opened)
+    answers = Answers(opened, store_root)
     broker = Broker(answers, settings)
     readiness = Readiness(answers, settings.verify_seconds, version())
 
@@ -67,7 +70,7 @@ def create_app(ledger_url: str, settings: Settings | None = None) -> FastAPI:
     app.state.broker = broker
     app.state.authenticator = Authenticator(opened, settings)
     app.state.readiness = readiness
-    app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.whole)
+    app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.finished)
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)

@@ -281,15 +281,17 @@ class AuditRow(_Answer):
 
 
 class Verification(_Answer):
-    """Whether the audit chain is whole."""
+    """Whether the audit chain is whole, and every table says what it proves."""
 
     model_config = _like(ok=True, complete=True, rows=51, head=_DIGEST, message=None, at="2026-01-01T12:25:00Z")
 
-    ok: bool = Field(description="every row was checked and follows the one before; false while that is not known")
+    ok: bool = Field(description="every row follows the one before and the tables agree; false while that is unknown")
     complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
     head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
     message: str | None = None
+    table: str | None = Field(default=None, description="where the first row is that does not fit", examples=["runs"])
+    row: str | None = Field(default=None, description="that row's name", examples=["7f3a90c1d2e4"])
     at: datetime
 
 

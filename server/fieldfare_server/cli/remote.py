@@ -30,7 +30,9 @@ def remote(url: str, token_file: Path | None, ca_file: Path | None, *, local: bo
         raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
     if ca_file is not None and not ca_file.is_file():
         raise BadInput(f"--ca-file {ca_file}", "there is no such file.", "a PEM file")
-    return Client(url, _token(token_file), verify=True if ca_file is None else str(ca_file))
+    return Client(
+        url, None if token_file is None else read_token(token_file), verify=True if ca_file is None else str(ca_file)
+    )
 
 
 def refuse_without_url(token_file: Path | None, ca_file: Path | None) -> None:
@@ -39,9 +41,8 @@ def refuse_without_url(token_file: Path | None, ca_file: Path | None) -> None:
         raise BadInput("--token-file, --ca-file", "they say how to ask a service, and none was named.", "--url URL")
 
 
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def read_token(path: Path) -> str:
+    """The one token in a file. Raises `BadInput` for a file that cannot be read or holds something else."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

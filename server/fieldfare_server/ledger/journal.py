@@ -12,6 +12,8 @@ from fieldfare.errors import LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain, models
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.proof import Proof
+from fieldfare_server.ledger.replay import Replay
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -59,6 +61,7 @@ class Journal:
 
     def __init__(self, database: Database, head_file: chain.HeadFile | None = None, clock: Clock = time.time) -> None:
         self.database, self.clock = database, clock
+        self.proof = Proof(database)
         self._file = head_file
         self._seen = head_file.read() if head_file is not None else None
 
@@ -90,6 +93,16 @@ class Journal:
         if entry is not None and entry.head is not None:
             self._see(entry.head)
         return result
+
+    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+        """`write` what charges a budget or changes one: the one door for both.
+
+        `work` is given the state that the journal proves, and decides by it. Raises `Disproved`, with nothing changed,
+        unless every table says the same.
+        """
+        # What is new in a long journal is read before the transaction, for which other writers wait.
+        self.proof.advance()
+        return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
 
     def _see(self, end: chain.Head) -> None:
         if self._seen is not None and self._seen.count > end.count:

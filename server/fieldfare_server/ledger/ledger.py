@@ -28,7 +28,10 @@ class Ledger(Reader):
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock)
         self.database = database
+        self.proof = journal.proof
+        """Whether the tables say what the journal proves."""
         self._journal, self._lease_seconds = journal, lease_seconds
+        self._check_token = tokens.TokenCheck(database, journal.clock)
 
     @classmethod
     def open(
@@ -122,6 +125,7 @@ class Ledger(Reader):
         unit: str = "user",
         simulated: bool = False,
         leak: float | None = None,
+        rules: populations.Rules | None = None,
         actor: str,
     ) -> views.PopulationView:
         """Create a population with its budget.
@@ -134,6 +138,7 @@ class Ledger(Reader):
             simulated: the users are not people; only such a population accepts runs with a fixed noise seed.
             leak: D, the part of delta that sampled runs share, for good; at least 0, below delta. None:
                 `filter.default_leak`.
+            rules: ceilings, a second person for raises, how long reservations last; None: none of these.
             actor: who creates it, for the journal.
 
         Raises:
@@ -148,20 +153,58 @@ class Ledger(Reader):
             unit=unit,
             simulated=simulated,
             leak=leak,
+            rules=rules,
             actor=actor,
         )
         return self.population(name)
 
     def raise_population(
-        self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
+        self,
+        name: str,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        reason: str,
+        actor: str,
+        person: str | None = None,
     ) -> views.PopulationView:
-        """Raise a budget: the only way to get more of it, journaled with its reason. Lowering is refused."""
-        populations.raise_budget(self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor)
+        """Raise a budget, or propose it where two persons are needed: `PopulationView.proposals` shows what waits.
+
+        person: who asks, for the rule of two persons: a token's id; None: `actor`.
+        """
+        populations.raise_budget(
+            self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor, person=person or actor
+        )
         return self.population(name)
 
-    def close_population(self, name: str, *, actor: str) -> views.PopulationView:
+    def proposal_population(self, proposal_id: str) -> str:
+        """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+        with self.read() as connection:
+            return rows.population_name(connection, rows.proposal_row(connection, proposal_id).population_id)
+
+    def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
+        """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""
+        return self.population(populations.approve(self._journal, proposal_id, actor=actor, person=person))
+
+    def withdraw_raise(self, proposal_id: str, *, reason: str, actor: str) -> views.PopulationView:
+        """Take back, or refuse, a raise that waits."""
+        return self.population(populations.withdraw(self._journal, proposal_id, reason=reason, actor=actor))
+
+    def tighten_population(
+        self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
+    ) -> views.PopulationView:
+        """Lower a budget, never below what is spent and reserved: `populations.tighten` says what is refused."""
+        populations.tighten(self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor)
+        return self.population(name)
+
+    def close_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Refuse every new run on a population. Runs under way go on."""
-        populations.close(self._journal, name, actor=actor)
+        populations.close(self._journal, name, reason=reason, actor=actor)
+        return self.population(name)
+
+    def reopen_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
+        """Accept new runs on a closed population again."""
+        populations.reopen(self._journal, name, reason=reason, actor=actor)
         return self.population(name)
 
     # -- runs ---------------------------------------------------------------------------------------------------
@@ -208,18 +251,27 @@ class Ledger(Reader):
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def create_token(
-        self, name: str, scopes: tuple[Scope, ...], *, actor: str, expires_at: float | None = None
+        self,
+        name: str,
+        scopes: tuple[Scope, ...],
+        *,
+        actor: str,
+        expires_at: float | None = None,
+        populations: tuple[str, ...] | None = None,
     ) -> tuple[str, views.TokenView]:
-        """A new API token: (its secret, shown only now; its view). Raises `BadInput` on an unknown scope."""
-        return tokens.create(self._journal, name, scopes, actor, expires_at)
+        """A new API token: (its secret, shown only now; its view).
 
-    def revoke_token(self, token_id: str, *, actor: str) -> views.TokenView:
-        """Make a token useless from now on. Raises `BadInput` if there is none of that id."""
-        return tokens.revoke(self._journal, token_id, actor)
+        populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
+        """
+        return tokens.create(self._journal, name, scopes, actor, expires_at, populations)
+
+    def revoke_token(self, token: str, *, actor: str) -> views.TokenView:
+        """Make a token, named by its id or its name, useless from now on; `tokens.revoke` says what is refused."""
+        return tokens.revoke(self._journal, token, actor)
 
     def check_token(self, secret: str) -> views.TokenView | None:
-        """The token with this secret if it is valid now, else None."""
-        return tokens.check(self.database, self._clock, secret)
+        """The token with this secret if it is valid now and the journal proves it, else None."""
+        return self._check_token(secret)
 
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""

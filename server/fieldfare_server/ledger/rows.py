@@ -31,6 +31,17 @@ def population_row(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
+def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
+    """The row of a proposed raise. Raises `BadInput` if there is none."""
+    query = select(models.proposals).where(models.proposals.c.id == proposal_id)
+    row = connection.execute(query).first() if is_name(proposal_id) else None
+    if row is None:
+        raise BadInput(
+            f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
+        )
+    return row
+
+
 def population_name(connection: Connection, population_id: int) -> str:
     """The name of the population with this id."""
     c = models.populations.c
@@ -110,8 +121,15 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
     terms = budget.Terms(row.epsilon, row.delta, row.leak)
     sums = budget.sums(charges(connection, row.id), row.leak)
     spent_epsilon, committed_epsilon = terms.gauge(sums.spent), terms.gauge(sums.committed)
+    p = models.proposals.c
+    waiting = connection.execute(
+        select(models.proposals)
+        .where(p.population_id == row.id, p.state == "waiting")
+        .order_by(p.proposed_at.desc(), p.id)
+    ).all()
     left = budget.room(sums.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
     values = {
+        "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
         "users": None if row.adjacency == "add_remove" else row.users,
         "spent": sums.spent,
         "spent_epsilon": spent_epsilon,
@@ -175,4 +193,6 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
 
 def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:
     """A token without its digest."""
-    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split())})
+    limited = row["populations"]
+    populations = None if limited is None else tuple(limited.split())
+    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split()), "populations": populations})

@@ -107,7 +107,7 @@ def test_a_broken_chain_is_not_ready_and_says_where(live: LiveLedger, settings: 
 
 
 class LongChain:
-    """Stands in for `ChainWatch`: a chain of 3 rows whose check takes as many steps as the test allows."""
+    """Stands in for `Proof`: a journal of 3 rows whose check takes as many steps as the test allows."""
 
     steps = threading.Semaphore(0)
 

@@ -274,8 +274,12 @@ def test_a_population_over_its_budget_says_so_and_takes_no_run(ledger: Ledger) -
     add_remove(ledger, 1.1)
     run = begin(ledger, AIRCRAFT)
     assert not ledger.population("people").overdrawn
-    with ledger.database.engine.begin() as connection:  # as an older version's rule left it
+    # As the first version's rule left it: it knew neither leak nor price.
+    forge(ledger, "population.create", epsilon=0.99, leak=None)
+    forge(ledger, "run.start", price=None)
+    with ledger.database.engine.begin() as connection:
         connection.execute(update(models.populations).values(epsilon=0.99))
+    ledger = Ledger.open(ledger.url)
     view = ledger.population("people")
     assert view.overdrawn
     assert (view.remaining_mu, view.remaining_epsilon) == (0.0, 0.0)

@@ -124,12 +124,12 @@ def test_a_budget_is_raised_only_with_a_reason_and_never_lowered(ledger: Ledger)
 
 def test_a_closed_population_takes_no_new_run_and_lets_the_old_end(ledger: Ledger) -> None:
     run = start(ledger, 0.3)
-    view = ledger.close_population("people", actor="officer")
+    view = ledger.close_population("people", reason="over", actor="officer")
     assert (view.state, view.remaining_epsilon) == ("closed", 0.0)
     with pytest.raises(BadInput, match="closed"):
         start(ledger, 0.1)
     with pytest.raises(BadInput, match="closed already"):
-        ledger.close_population("people", actor="officer")
+        ledger.close_population("people", reason="over", actor="officer")
     commit(run, [], 0.2)
     run.finish("done")
     assert ledger.population("people").spent == Price(0.2 * 0.2)

@@ -35,7 +35,7 @@ def audit(
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))
 def verification(request: Request, _: Reader) -> Verification:
-    """Whether the chain is whole. Rows that are new since the last check are checked now.
+    """Whether journal and tables agree. Rows that are new since the last check are checked now, and all budgets.
 
     A check that takes long is answered as it stands, with `complete` false: ask again.
     """
@@ -45,7 +45,7 @@ def verification(request: Request, _: Reader) -> Verification:
 
 @router.post("/verification", responses=responses(401, 403, 422, 429, 503))
 def verify(request: Request, _: Admin) -> Verification:
-    """Check every row again, from the first. GET shows the progress."""
+    """Check everything again, from the first row, as `fieldfare verify` does. GET shows when it is done."""
     readiness: Readiness = request.app.state.readiness
     return readiness.verification(restart=True)
 

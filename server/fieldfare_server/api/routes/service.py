@@ -24,7 +24,7 @@ async def healthz(request: Request) -> Health:
     "/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not ready: `checks` says why"}}
 )
 def readyz(request: Request) -> Response:
-    """Ready only when the ledger is reachable, migrated and its chain verified."""
+    """Ready only when the ledger is reachable, migrated, its journal whole, and its tables what that proves."""
     readiness: Readiness = request.app.state.readiness
     health = readiness.check()
     return JSONResponse(health.model_dump(mode="json"), status_code=200 if health.status == "ok" else 503)

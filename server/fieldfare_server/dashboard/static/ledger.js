@@ -18,7 +18,7 @@ function row(entry) {
 function outcome() {
   if (!verdict) return "The hash of each row covers the row before it.";
   if (verdict.error) return failed(verdict.error);
-  if (!verdict.ok) return h("span", { class: "tag bad" }, `Chain broken: ${verdict.message}`);
+  if (!verdict.ok) return h("span", { class: "tag bad" }, `The ledger does not fit: ${verdict.message}`);
   return [h("span", { class: "tag good" }, "Chain whole"), ` ${count(verdict.rows)} rows checked, head `, verdict.head ? short(verdict.head) : "—"];
 }
 
