@@ -41,6 +41,7 @@ class Ledger(Reader):
         create: bool = False,
         migrate: bool = False,
         head_file: Path | None = None,
+        coordinator: bool = False,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
         clock: Clock = time.time,
@@ -53,6 +54,7 @@ class Ledger(Reader):
             migrate: bring an older ledger to this program's version (back it up first).
             head_file: where this coordinator holds the end of the journal, so that it notices when an old copy of the
                 ledger was put back.
+            coordinator: this machine runs plans: a head file that is missing although there are runs is a fault.
             lease_seconds: how long a coordinator of a run may be silent before another may take over.
             patience: seconds to wait for a database that went away.
             clock: seconds since 1970.
@@ -72,7 +74,8 @@ class Ledger(Reader):
             elif migrate:
                 _upgrade(database)
             schema.check(database)
-            journal = Journal(database, None if head_file is None else chain.HeadFile(head_file), clock)
+            held = None if head_file is None else chain.HeadFile(head_file)
+            journal = Journal(database, held, clock, coordinator=coordinator)
             journal.check()
         except BaseException:
             database.close()

@@ -46,9 +46,11 @@ head = Table(
     Column("ledger", String(32), nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("signed", Text),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised."""
+"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised.
+`signed`: the newest head that a coordinator signed (`fieldfare.signed_head`), for readers to show."""
 
 journal = Table(
     "audit",
@@ -67,7 +69,7 @@ journal = Table(
     UniqueConstraint("event"),
     Index(None, "run"),
     Index(None, "population"),
-    Index("ix_audit_tokens", "id", sqlite_where=text(CREDENTIAL_ROWS), postgresql_where=text(TOKEN_ROWS)),
+    Index("ix_audit_tokens", "id", sqlite_where=text(CREDENTIAL_ROWS), postgresql_where=text(CREDENTIAL_ROWS)),
 )
 """Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, RowMapping, and_, func, select, text
 
 from fieldfare.errors import LedgerError
+from fieldfare.signed_head import HeadRefused, SignedHead
 from fieldfare_server.ledger import chain, migrate, models
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.replay import Attempt, Population, Replay, Run, Unfit
@@ -84,6 +85,8 @@ class Proof:
     def _clear(self) -> None:
         self._replay = Replay(thorough=False)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
+        self._signed = ""
+        """The signed head that was compared last."""
         self._broken: Unfit | None = None
         """A fault in the journal or in rows that never change again: it stays."""
         self._unlike: Unfit | None = None
@@ -255,6 +258,7 @@ class Proof:
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
         names = compare_populations(connection, self._replay)
+        self._compare_signed(connection)
         compare_proposals(connection, names, self._replay)
         compare_tokens(connection, self._replay)
         compared = self._compare_runs(connection, names)
@@ -289,6 +293,20 @@ class Proof:
         if connection.execute(select(func.count()).select_from(models.runs)).scalar_one() != len(self._replay.runs):
             raise Unfit("runs", str(len(self._replay.runs)), "there are more or fewer than the journal names")
         return 0
+
+    def _compare_signed(self, connection: Connection) -> None:
+        text_ = connection.execute(select(models.head.c.signed)).scalar_one()
+        if text_ is None or text_ == self._signed:
+            return
+        try:
+            signed = SignedHead.parse(str(text_))
+        except HeadRefused as error:
+            raise Unfit("head", "1", error.why) from None
+        c = models.journal.c
+        there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
+        if signed.ledger != self._ledger or there != signed.hash:
+            raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
+        self._signed = text_
 
     def _active(self) -> set[str]:
         """Runs under way."""

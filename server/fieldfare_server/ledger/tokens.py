@@ -147,10 +147,12 @@ class TokenCheck:
         if self._proven.get(number) == (newest, row):
             return True
         c = models.journal.c
-        about = select(models.journal).where(text(models.CREDENTIAL_ROWS), c.body.contains(f'"{number}"')).order_by(c.id)
+        about = (
+            select(models.journal).where(text(models.CREDENTIAL_ROWS), c.body.contains(f'"{number}"')).order_by(c.id)
+        )
         replay = Replay(thorough=False)
         try:
-            for entry in connection.execute(about).mappings():
+            for entry in connection.execute(about.order_by(c.id)).mappings():
                 if json.loads(entry["body"])["id"] == number:
                     replay.apply(dict(entry))
             compare("tokens", number, dict(row), expected("tokens", number, replay.tokens))

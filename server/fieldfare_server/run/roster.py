@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -33,6 +33,8 @@ class Roster:
         """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
         self._available: Users | None = None
+        self.hear: Callable[[RecordDict], None] = lambda content: None
+        """Told the content of every accepted answer: what else the node says in it."""
         self.refused: Counter[str] = Counter()
         """Replies and claims that were not accepted, by reason."""
 
@@ -56,6 +58,7 @@ class Roster:
             except BadReply as error:
                 self.refused[error.reason] += 1
                 continue
+            self.hear(reply.content)
             self._asked.add(reply.metadata.src_node_id)
             self._claims.append((reply.metadata.src_node_id, names))
 

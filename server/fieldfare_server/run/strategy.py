@@ -269,7 +269,7 @@ class FieldfareStrategy(Strategy):
         batches = opened.index if batches is None else batches
         arrays = tuple(session.schema.arrays(point) for point in points)
         # Encoded once and shared: a message costs one reference, not one model.
-        encoded = write_points(arrays)
+        encoded: dict[str, ArrayRecord | ConfigRecord] = {**write_points(arrays), **session.shown_head()}
         asked: dict[int, Users] = {}
         messages: list[Message] = []
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))

@@ -6,6 +6,7 @@
 * `populations.two_persons`: whether a raise waits for a second person;
 * `populations.reservation_seconds`: how long a run that nobody holds keeps its reservation; NULL: without end;
 * `tokens.populations`: names of the populations that the token is for, with spaces between; NULL: all;
+* `head.signed`: the newest head that a coordinator signed; NULL: none yet;
 * `proposals`: raises that wait for a second person, and what became of them.
 """
 
@@ -29,6 +30,7 @@ def upgrade() -> None:
     for name in ("ceiling_epsilon", "ceiling_delta", "reservation_seconds"):
         op.add_column("populations", sa.Column(name, sa.Double(), nullable=True))
     op.add_column("populations", sa.Column("two_persons", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("head", sa.Column("signed", sa.Text(), nullable=True))
     op.add_column("tokens", sa.Column("populations", sa.Text(), nullable=True))
     op.create_table(
         "proposals",
