@@ -7,7 +7,7 @@ four committed rounds and the score of the fifth. Nothing about privacy is compu
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,12 +24,14 @@ from fieldfare_server.api.schemas import (
     Page,
     Point,
     Population,
+    Proposal,
     Request,
     ResidualTestResult,
     Round,
     Run,
     RunDetail,
     Series,
+    SignedHead,
     Verification,
 )
 from fieldfare_server.evidence.deployments_registry import registry_entry
@@ -76,10 +78,11 @@ class Answers:
         """The id of the newest audit row; 0 for an empty ledger."""
         return self._ledger.head().count
 
-    def populations(self, cursor: str | None, limit: int) -> Page[Population]:
-        """Populations by name; the cursor is the last name of the previous page."""
+    def populations(self, cursor: str | None, limit: int, only: Container[str] | None = None) -> Page[Population]:
+        """Populations by name, or those among `only`; the cursor is the last name of the previous page."""
         with self._ledger.snapshot() as snapshot:
             views_ = [view for view in snapshot.populations() if cursor is None or view.name > cursor]
+            views_ = [view for view in views_ if only is None or view.name in only]
             items = tuple(_population(snapshot, view) for view in views_[:limit])
         return Page[Population](items=items, next=items[-1].name if len(views_) > limit else None)
 
@@ -179,6 +182,37 @@ class Answers:
             return self._ledger.request(run_id, None if request == "resume" else request, actor).state
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
+
+    def population_of(self, run_id: str) -> str:
+        """The population that a run is charged to."""
+        with self._ledger.snapshot() as snapshot:
+            return _run_view(snapshot, run_id).population
+
+    def change(self, name: str, change: Callable[[Ledger], views.PopulationView]) -> Population:
+        """Change a population's budget. Raises `ProblemError` 409 where the ledger refuses it."""
+        with self._ledger.snapshot() as snapshot:
+            _population_view(snapshot, name)
+        try:
+            change(self._ledger)
+        except BadInput as error:
+            raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
+        return self.population(name)
+
+    def proposal_population(self, proposal: str) -> str:
+        """The population that a raise is proposed for."""
+        try:
+            return self._ledger.proposal_population(proposal)
+        except BadInput as error:
+            raise _not_found(error) from None
+
+    def signed_head(self, since: int | None) -> SignedHead:
+        """The newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the first."""
+        with self._ledger.snapshot() as snapshot:
+            head = snapshot.signed_head()
+            row = None if since is None else snapshot.row_hash(since)
+        if head is None:
+            raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
+        return SignedHead(ledger=head.ledger, count=head.count, hash=head.hash, key=head.key, text=str(head), since=row)
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""
@@ -292,6 +326,23 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         adjacency=view.adjacency,
         epsilon=view.epsilon,
         delta=view.delta,
+        bound_epsilon=view.bound_epsilon,
+        bound_delta=view.bound_delta,
+        ceiling_epsilon=view.ceiling_epsilon,
+        ceiling_delta=view.ceiling_delta,
+        two_persons=view.two_persons,
+        reservation_seconds=view.reservation_seconds,
+        proposals=tuple(
+            Proposal(
+                id=each.id,
+                epsilon=each.epsilon,
+                delta=each.delta,
+                reason=each.reason,
+                proposed_by=each.proposed_by,
+                proposed_at=utc(each.proposed_at),
+            )
+            for each in view.proposals
+        ),
         leak=view.leak,
         overdrawn=view.overdrawn,
         spent=_gauge(view.spent, view.spent_epsilon, view.delta),

@@ -74,6 +74,7 @@ def create_app(ledger_url: str, settings: Settings | None = None, store_root: Pa
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)
+    app.include_router(populations.proposals)
     app.add_middleware(Measure, metrics=app.state.metrics)
     app.add_middleware(Guard, settings=settings)
     describe(app)

@@ -85,7 +85,9 @@ def a_ledger_with_a_run(root: Path) -> tuple[str, Path]:
     url, held = f"sqlite:///{root / 'ledger.sqlite3'}", root / "ledger.head"
     with Ledger.open(url, create=True, head_file=held, coordinator=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
-        commit(start(ledger), [], 0.1)
+        run = start(ledger)
+        commit(run, [], 0.1)
+        run.finish("stopped")
     return url, held
 
 

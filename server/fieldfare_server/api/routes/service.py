@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.auth import Overseer, Reader
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.metrics import CONTENT_TYPE, Metrics
 from fieldfare_server.api.problems import responses
@@ -35,7 +35,7 @@ def readyz(request: Request) -> Response:
     response_class=Response,
     responses=responses(401, 403, 429, body="text/plain"),
 )
-def metrics(request: Request, _: Reader) -> Response:
+def metrics(request: Request, _: Overseer) -> Response:
     """Prometheus text."""
     figures: Metrics = request.app.state.metrics
     return Response(figures.render(), media_type=CONTENT_TYPE)
@@ -45,4 +45,10 @@ def metrics(request: Request, _: Reader) -> Response:
 def me(caller: Reader) -> Me:
     """The caller's name and scopes, as the service sees them."""
     scopes = tuple(sorted(caller.scopes))
-    return Me(name=caller.name, scopes=scopes, anonymous=caller.anonymous, expires_at=caller.expires_at)
+    return Me(
+        name=caller.name,
+        scopes=scopes,
+        anonymous=caller.anonymous,
+        expires_at=caller.expires_at,
+        populations=caller.populations,
+    )
