@@ -19,6 +19,7 @@ from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.ending import destroy
 
 log = logging.getLogger("fieldfare.supervisor")
 
@@ -58,6 +59,9 @@ def supervise(
             with retry(lambda: Ledger.open(directory.ledger), patience=float("inf")) as opened:
                 try:
                     while True:
+                        for run in opened.expire_reservations():
+                            log.warning("run %s: nobody held it, and its reservation expired", run)
+                            destroy(directory, opened, run, "supervisor")
                         supervisor.look(under_way(opened))
                         time.sleep(every)
                 except FieldfareError as error:

@@ -112,8 +112,8 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             counts = Counter(pattern for pattern in record.patterns(np.arange(known)) if pattern)
             patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
             accounting = {"patterns": patterns}
-    rectangle = Rectangle.of(population.epsilon, population.delta, leak)
-    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.delta, leak) for sign in (-1, 1)]
+    rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
+    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
     mine = Price(mu_squared, own.price.leak)
     total = sum((other.price for other in priced if other is not own), mine)
     content = {
@@ -128,8 +128,8 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         "nonces": _nonces(nonces, run_rows, run_id),
         "population": {
             "adjacency": run.adjacency,
-            "delta": population.delta,
-            "epsilon": population.epsilon,
+            "delta": population.bound_delta,
+            "epsilon": population.bound_epsilon,
             "factor": factor,
             "leak": leak,
             "mu_squared": rectangle.mu_squared,

@@ -147,8 +147,8 @@ def _together(population: PopulationView) -> str:
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     return (
-        f"All runs charged to {population.name} together stay ({population.epsilon:g}, {population.delta:g})-"
-        f"differentially private, however each is chosen: {committed}"
+        f"All runs charged to {population.name} together stay "
+        f"({population.bound_epsilon:g}, {population.bound_delta:g})-differentially private, however each is chosen: {committed}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +17,13 @@ from fieldfare_server.ledger import chain, leases, populations, rows, runs, toke
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
+from fieldfare_server.ledger.proof import Disproved
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.states import Request, Scope
 from fieldfare_server.ledger.takeover import take_over
+
+log = logging.getLogger(__name__)
 
 
 class Ledger(Reader):
@@ -213,7 +217,11 @@ class Ledger(Reader):
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
-        """Reserve what `run` plans to spend and start it; `runs.start` says what is refused."""
+        """Reserve what `run` plans to spend and start it; `runs.start` says what is refused.
+
+        Reservations of the population that have expired return to it first.
+        """
+        self.expire_reservations(run.population)
         token = runs.start(self._journal, run, holder, self._lease_seconds)
         return RunHandle(self._journal, run.id, token, self._lease_seconds)
 
@@ -242,6 +250,27 @@ class Ledger(Reader):
         with self.resume_run(run_id, key_commitment=key_commitment, holder=actor) as handle:
             handle.finish("stopped", reason)
         return self.run(run_id)
+
+    def expire_reservations(self, population: str | None = None) -> tuple[str, ...]:
+        """End the runs that nobody has held for as long as their population states; returns their ids.
+
+        population: only runs of this one; None: of all. What such a run reserved and did not spend is free again, and
+        its newest committed model stays. A run that is resumed meanwhile goes on. Raises `Disproved`.
+        """
+        with self.read() as connection:
+            due = rows.expired_runs(connection, self._clock(), population)
+        ended = []
+        for run_id, seconds in due:
+            try:
+                why = f"its reservation expired: nobody held it for {seconds:g} s"
+                self.abandon(run_id, reason=why, actor="expiry")
+            except Disproved:
+                raise
+            except LedgerError as error:
+                log.info("run %s keeps its reservation: %s", run_id, error)
+            else:
+                ended.append(run_id)
+        return tuple(ended)
 
     def record_residual_test(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""

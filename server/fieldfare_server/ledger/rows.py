@@ -58,6 +58,25 @@ def run_row(connection: Connection, run_id: str) -> Row[Any]:
     return row
 
 
+def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
+    """(run, seconds after which its population lets a reservation go) of each run that was silent for longer."""
+    r, p, lease = models.runs.c, models.populations.c, models.leases.c
+    query = (
+        select(r.id, p.reservation_seconds, lease.renewed_at, lease.seconds)
+        .join_from(models.runs, models.populations, r.population_id == p.id)
+        .join(models.leases, lease.run_seq == r.seq)
+        .where(p.reservation_seconds.is_not(None), r.state.in_(ACTIVE))
+    )
+    if population is not None:
+        query = query.where(p.name == (population if is_name(population) else ""))
+    # A lease that still runs is not expired, however short a time the population states.
+    return [
+        (row.id, row.reservation_seconds)
+        for row in connection.execute(query)
+        if now >= row.renewed_at + max(row.reservation_seconds, row.seconds)
+    ]
+
+
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
     """Realised participation of a run. Raises ValueError, naming the round, if a blob is corrupt."""
     c = models.participations.c

@@ -199,7 +199,8 @@ def forge(ledger: Ledger, action: str, **changes: object) -> None:
                 body = {**json.loads(row["body"]), **changes}
                 row["body"] = canonical({name: value for name, value in body.items() if value is not None})
                 shown = {name: value for name, value in changes.items() if name in models.runs.c}
-                connection.execute(update(models.runs).where(models.runs.c.id == row["run"]).values(shown))
+                if row["run"] is not None:
+                    connection.execute(update(models.runs).where(models.runs.c.id == row["run"]).values(shown))
             row["previous"] = previous
             row["hash"] = previous = row_hash(row)
             connection.execute(update(models.journal).where(models.journal.c.id == row["id"]).values(row))
