@@ -148,7 +148,8 @@ def _together(population: PopulationView) -> str:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     return (
         f"All runs charged to {population.name} together stay "
-        f"({population.bound_epsilon:g}, {population.bound_delta:g})-differentially private, however each is chosen: {committed}"
+        f"({population.bound_epsilon:g}, {population.bound_delta:g})-differentially private, "
+        f"however each is chosen: {committed}"
     )
 
 

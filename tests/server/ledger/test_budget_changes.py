@@ -120,8 +120,13 @@ def test_no_raise_goes_above_the_ceiling(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    [Rules(ceiling_epsilon=math.inf), Rules(ceiling_delta=1.0), Rules(reservation_seconds=0.0)]
-    + [Rules(reservation_seconds=math.inf), Rules(ceiling_epsilon=math.nan)],
+    [
+        Rules(ceiling_epsilon=math.inf),
+        Rules(ceiling_epsilon=math.nan),
+        Rules(ceiling_delta=1.0),
+        Rules(reservation_seconds=0.0),
+        Rules(reservation_seconds=math.inf),
+    ],
 )
 def test_impossible_rules_are_refused(ledger: Ledger, rules: Rules) -> None:
     with pytest.raises(BadInput):
