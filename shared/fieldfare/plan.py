@@ -10,7 +10,7 @@ import importlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -65,6 +65,10 @@ class PrivacySpec(Table):
 class RunSpec(Table):
     """`[run]`: what is trained, for how long, with how many users a round."""
 
+    name: str | None = Field(default=None, min_length=1, max_length=100, description="what people call the run")
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=40, pattern=NAME)], ...] = Field(
+        default=(), max_length=10, description="words to find runs by"
+    )
     task: str = Field(min_length=1)
     rounds: int = Field(ge=1, le=1_000_000)
     cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
@@ -378,8 +382,9 @@ class Plan(Table):
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
-        if self.run.round_seconds is None:
-            del table["run"]["round_seconds"]
+        for key in ("name", "tags", "round_seconds"):
+            if not table["run"][key]:
+                del table["run"][key]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def run_json(self, resolution: float) -> str:

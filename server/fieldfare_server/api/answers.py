@@ -6,12 +6,13 @@ four committed rounds and the score of the fifth. Nothing about privacy is compu
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
@@ -19,8 +20,11 @@ from fieldfare.errors import BadInput
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
+    BudgetChange,
     Histogram,
+    History,
     Loss,
+    Moment,
     Page,
     Point,
     Population,
@@ -33,6 +37,8 @@ from fieldfare_server.api.schemas import (
     Series,
     SignedHead,
     Verification,
+    WhatIf,
+    WhatIfAnswer,
 )
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement
@@ -40,8 +46,17 @@ from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
-from fieldfare_server.ledger import Ledger, runs, views, watch
+from fieldfare_server.evidence.words import budget_in_words
+from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
+from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.planning.what_if import what_if
+
+LOW, EXHAUSTED = 0.8, 0.01
+"""A budget is low once this share is committed, and exhausted where the largest run that fits has less than this share
+of epsilon."""
+STANDS_STILL = 5.0
+"""A run whose last round ended this many rounds' times ago has no projected end."""
 
 _ROWS_A_CHECK = 20_000
 """Audit rows that one step of a chain check reads: some tenths of a second."""
@@ -91,12 +106,62 @@ class Answers:
         with self._ledger.snapshot() as snapshot:
             return _population(snapshot, _population_view(snapshot, name))
 
-    def runs(self, cursor: str | None, limit: int, population: str | None) -> Page[Run]:
-        """Runs, newest first; of one population if given."""
+    def history(self, name: str, points: int) -> History:
+        """A population's budget over time, and every change to it."""
+        with self._ledger.snapshot() as snapshot:
+            view = _population_view(snapshot, name)
+            told = history(snapshot, name, points)
+        return History(
+            population=name,
+            delta=view.delta,
+            moments=tuple(
+                Moment(
+                    at=utc(moment.at),
+                    limit_epsilon=moment.limit,
+                    spent_epsilon=moment.spent_epsilon,
+                    committed_epsilon=moment.committed_epsilon,
+                )
+                for moment in told.moments
+            ),
+            changes=tuple(
+                BudgetChange(**{**dataclasses.asdict(change), "at": utc(change.at)}) for change in told.changes
+            ),
+        )
+
+    def what_if(self, name: str, asked: WhatIf) -> WhatIfAnswer:
+        """The price of a run's plan with some values changed. Raises `BadInput` on an impossible plan."""
+        with self._ledger.snapshot() as snapshot:
+            population = _population_view(snapshot, name)
+            newest = snapshot.runs(None, 1, name).items
+            run = _run_view(snapshot, asked.run) if asked.run else (newest[0] if newest else None)
+        if run is None or run.population != name:
+            raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
+        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population)
+        plan = result.cost.plan
+        return WhatIfAnswer(
+            run=run.id,
+            mechanism=plan.mechanism.kind,
+            rounds=plan.run.rounds,
+            cohort=plan.run.cohort,
+            clip=plan.clipping.norm,
+            epsilon=result.cost.epsilon,
+            delta=plan.privacy.delta,
+            noise_multiplier=result.cost.noise_multiplier,
+            noise_std=result.noise_std,
+            prefix_noise=result.prefix_noise,
+            fits=result.fits,
+            why=result.refusal or None,
+            nearest=result.nearest or None,
+        )
+
+    def runs(
+        self, cursor: str | None, limit: int, population: str | None, state: states.RunState | None = None
+    ) -> Page[Run]:
+        """Runs, newest first; of one population, or in one state, if given."""
         with self._ledger.snapshot() as snapshot:
             if population is not None:
                 _population_view(snapshot, population)
-            page = snapshot.runs(_parse_cursor(cursor), limit, population)
+            page = snapshot.runs(_parse_cursor(cursor), limit, population, state)
             latest = watch.latest_rounds(snapshot, [view.id for view in page.items])
         items = tuple(Run(**_run_fields(view, latest.get(view.id))) for view in page.items)
         return Page[Run](items=items, next=_format_cursor(page.next))
@@ -315,9 +380,7 @@ def _gauge(total: Price, epsilon: float, delta: float) -> Loss:
 
 def _population(snapshot: Reader, view: views.PopulationView) -> Population:
     activity = watch.activity(snapshot, view.name) if view.runs_active else None
-    end = None
-    if activity is not None and activity.seconds_per_round is not None and activity.last_closed_at is not None:
-        end = utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * activity.rounds_left)
+    newest = snapshot.runs(None, 1, view.name).items
     return Population(
         name=view.name,
         state=view.state,
@@ -353,9 +416,36 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         runs=view.runs_total,
         active_run=activity.run if activity else None,
         rounds_left=view.rounds_left if view.runs_active else None,
-        projected_end=end,
+        projected_end=_projected_end(snapshot, activity),
+        level=_level(view),
+        last_run=newest[0].id if newest else None,
+        last_run_fits=_fits_again(view, newest[0]) if newest else None,
+        in_words=budget_in_words(view.epsilon, view.delta, view.leak),
         created_at=utc(view.created_at),
     )
+
+
+def _projected_end(snapshot: Reader, activity: watch.Activity | None) -> datetime | None:
+    """When the run under way ends at its recent pace; None for a run that stands still."""
+    if activity is None or not activity.seconds_per_round or activity.last_closed_at is None:
+        return None
+    stands = time.time() - activity.last_closed_at > STANDS_STILL * max(activity.seconds_per_round, 1.0)
+    if stands or snapshot.run(activity.run).state != "running":
+        return None
+    return utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * activity.rounds_left)
+
+
+def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
+    if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
+        return "exhausted"
+    return "low" if view.committed_epsilon >= LOW * view.epsilon else "open"
+
+
+def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
+    """Whether the population would admit the plan of `run` once more."""
+    terms = budget.Terms(view.epsilon, view.delta, view.leak)
+    leak = budget.default_leak(run.planned, view.committed, terms) if run.planned.sampled else None
+    return view.state == "open" and terms.hold(view.committed + budget.price_of(run.planned, leak))
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:
@@ -363,8 +453,12 @@ def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, A
     statistics = latest.statistics if latest else {}
     score = statistics.get("score")
     name = statistics.get("score_name")
+    settings = view.plan.get("run")
+    settings = settings if isinstance(settings, dict) else {}
     return {
         "id": view.id,
+        "name": settings.get("name"),
+        "tags": tuple(settings.get("tags", ())),
         "population": view.population,
         "state": view.state,
         "request": view.request,

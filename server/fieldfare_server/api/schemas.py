@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.evidence.guarantee import Guarantee
 from fieldfare_server.ledger import states
 
@@ -84,6 +85,10 @@ class Population(_Answer):
         active_run="7f3a90c1d2e4",
         rounds_left=40,
         projected_end="2026-01-01T12:40:00Z",
+        level="open",
+        last_run="7f3a90c1d2e4",
+        last_run_fits=True,
+        in_words="Whatever is known already, ...",
         created_at="2026-01-01T12:00:00Z",
     )
 
@@ -113,7 +118,15 @@ class Population(_Answer):
     runs: int
     active_run: str | None = None
     rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
-    projected_end: datetime | None = Field(default=None, description="when those rounds end at the recent pace")
+    projected_end: datetime | None = Field(
+        default=None, description="when those rounds end at the recent pace; null while the run stands still"
+    )
+    level: Literal["open", "low", "exhausted"] = Field(
+        default="open", description="low: 80 % is committed; exhausted: no useful run fits any more"
+    )
+    last_run: str | None = None
+    last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
+    in_words: str = Field(default="", description="what the whole budget lets anybody conclude about one user")
     created_at: datetime
 
 
@@ -123,6 +136,8 @@ class Run(_Answer):
     model_config = _like(**_RUN)
 
     id: str
+    name: str | None = Field(default=None, description="[run] name of the plan")
+    tags: tuple[str, ...] = ()
     population: str
     state: states.RunState
     request: states.Request | None = Field(default=None, description="not yet obeyed")
@@ -162,8 +177,8 @@ class RunDetail(Run):
         plan={"run": {"task": "flights", "rounds": 64, "cohort": 202}},
         plan_digest=_DIGEST,
         guarantee={
-            "statement": "Everything this run releases is (1.00, 1e-05)-differentially private for every user once all "
-            "64 rounds are committed; (0.610, 1e-05) so far.",
+            "statement": "Everything this run releases is (1.00, 1e-5)-differentially private for every user once all "
+            "64 rounds are committed; (0.610, 1e-5) so far.",
             "facts": [{"name": "Unit", "value": "user, over the whole training"}],
             "not_covered": ["Whoever runs the server: it sees each node's sum before noise is added."],
         },
@@ -259,6 +274,100 @@ class Histogram(_Answer):
     users: tuple[int, ...]
     allowed: int | None = Field(description="most rounds that the plan allows one user; null if not known")
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
+
+
+class Moment(_Answer):
+    """A population's budget after a change. Every epsilon is a gauge at the delta of that time."""
+
+    at: datetime
+    limit_epsilon: float
+    spent_epsilon: float
+    committed_epsilon: float
+
+
+class BudgetChange(_Answer):
+    """What a person did to a budget: who, when, why, and the terms that changed."""
+
+    id: int = Field(description="the audit row")
+    at: datetime
+    actor: str
+    action: str
+    reason: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class History(_Answer):
+    """A population's budget over time: moments oldest first, down-sampled, and every change, newest first."""
+
+    model_config = _like(
+        population="aircraft",
+        delta=1e-5,
+        moments=[{"at": "2026-01-01T12:24:00Z", "limit_epsilon": 2.0, "spent_epsilon": 0.61, "committed_epsilon": 1.0}],
+        changes=[
+            {
+                "id": 7,
+                "at": "2026-01-01T12:20:00Z",
+                "actor": "officer",
+                "action": "population.raise",
+                "reason": "a second study, approved on 1 January",
+                "before": {"epsilon": 1.0},
+                "after": {"epsilon": 2.0},
+            }
+        ],
+    )
+
+    population: str
+    delta: float
+    moments: tuple[Moment, ...]
+    changes: tuple[BudgetChange, ...]
+
+
+class WhatIf(_Answer):
+    """A run's plan with some values changed: what would it cost?"""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str | None = Field(default=None, max_length=LONGEST_NAME, pattern=NAME, description="default: the newest run")
+    rounds: int | None = Field(default=None, ge=1, le=20_000)
+    cohort: int | None = Field(default=None, ge=1, le=10_000_000)
+    mechanism: str | None = Field(default=None, max_length=40, pattern=NAME, description="a kind, with its defaults")
+    clip: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False, description="the clip norm")
+    epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+
+
+class WhatIfAnswer(_Answer):
+    """What the changed plan costs. Priced from the plan alone: no data are touched and nothing is reserved."""
+
+    model_config = _like(
+        run="7f3a90c1d2e4",
+        mechanism="blt",
+        rounds=128,
+        cohort=404,
+        clip=0.5,
+        epsilon=1.0,
+        delta=1e-5,
+        noise_multiplier=6.1,
+        noise_std=0.0076,
+        prefix_noise=0.031,
+        fits=True,
+        why=None,
+        nearest=None,
+    )
+
+    run: str = Field(description="whose plan was changed")
+    mechanism: str
+    rounds: int
+    cohort: int
+    clip: float
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    noise_std: float = Field(description="of a coordinate of one round's mean update")
+    prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
+    fits: bool = Field(description="whether the population would admit it now")
+    why: str | None = None
+    nearest: str | None = None
 
 
 class AuditRow(_Answer):

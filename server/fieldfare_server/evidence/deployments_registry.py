@@ -16,6 +16,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.reads import Reader
@@ -117,7 +118,8 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
-            f"{population.epsilon:g} at delta {population.delta:g}; {population.spent_epsilon:.6g} of it is used."
+            f"{population.epsilon:g} at delta {decimal(population.delta)}; "
+            f"{population.spent_epsilon:.6g} of it is used."
         ),
     }
 

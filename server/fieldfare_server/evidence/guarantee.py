@@ -16,6 +16,7 @@ from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
+from fieldfare_server.evidence.words import decimal, loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
 
@@ -121,10 +122,11 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     facts = plan_facts(run)
     unit = population.unit
     private = run.noise_source != SEEDED
+    delta = decimal(run.delta)
     statement = (
-        f"Everything this run releases is ({round_up(run.planned_epsilon)}, {run.delta:g})-differentially private for "
-        f"every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, {run.delta:g}) so "
-        f"far. {_together(population)}"
+        f"Everything this run releases is ({round_up(run.planned_epsilon)}, {delta})-differentially private for every "
+        f"{unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, {delta}) so far. "
+        f"{_together(population)}"
     )
     if not private:
         statement = (
@@ -135,6 +137,7 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Unit", value=f"{unit}, over the whole training"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
+        Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, _mu(run.planned))),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
@@ -148,7 +151,7 @@ def _together(population: PopulationView) -> str:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     return (
         f"All runs charged to {population.name} together stay "
-        f"({population.bound_epsilon:g}, {population.bound_delta:g})-differentially private, "
+        f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "
         f"however each is chosen: {committed}"
     )
 
@@ -180,6 +183,10 @@ def _sampling(rate: float | None, planned: PrivacyLoss) -> str:
 def _noise_source(facts: PlanFacts | None) -> str:
     name = _GENERATORS.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
     return f"{name}; a key of 256 random bits that no other run uses"
+
+
+def _mu(loss: PrivacyLoss) -> float | None:
+    return loss.mu if loss.gaussian else None
 
 
 def _method(loss: PrivacyLoss) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
+from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
 
@@ -138,7 +139,7 @@ def _tuning(evidence: RunEvidence) -> Section:
     lines = (
         f"{len(evidence.charged)} other runs were charged to this population. All of them, tuning or not, are in its "
         "total.",
-        f"All runs together have used epsilon {round_up(spent)} at delta {delta:g} of the population's budget.",
+        f"All runs together have used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )
@@ -161,4 +162,4 @@ def _checks(evidence: RunEvidence) -> Section:
 
 
 def _epsilon(value: float, delta: float) -> str:
-    return f"epsilon = {value:.6g} at delta = {delta:g}"
+    return f"epsilon = {value:.6g} at delta = {decimal(delta)}"

@@ -107,25 +107,31 @@ class Sums:
 
 
 def sums(runs: Iterable[Charge], leak: float) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order in which they were started.
+    """The sums over all runs of a population with D = `leak`, in the order in which they were started."""
+    runs = list(runs)
+    wholes = prices(runs, leak)
+    spent = [paid(run, whole) for run, whole in zip(runs, wholes, strict=True)]
+    committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
+    return Sums(_total(spent), _total(committed))
+
+
+def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
+    """What each run reserved, in the order in which they were started.
 
     Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
     of D, then a quarter of what is left, and so on, which depends on nothing but their order.
     """
-    spent: list[Price] = []
-    committed: list[Price] = []
+    wholes: list[Price] = []
     left = leak
     for run in runs:
-        planned = loss(run.planned)
         if run.price is not None:
             whole = _price(run.price)
         else:
+            planned = loss(run.planned)
             whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
             left -= whole.leak if planned.sampled else 0.0
-        paid = _paid(run, planned, whole)
-        spent.append(paid)
-        committed.append(whole if run.active else paid)
-    return Sums(_total(spent), _total(committed))
+        wholes.append(whole)
+    return wholes
 
 
 def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
@@ -147,10 +153,11 @@ def _sampled_price(planned: PrivacyLoss, leak: float) -> Price:
     return price(planned, leak)
 
 
-def _paid(run: Charge, planned: PrivacyLoss, whole: Price) -> Price:
-    """What of `whole` is spent by now."""
+def paid(run: Charge, whole: Price) -> Price:
+    """What of its price `whole` a run has spent."""
     if run.rounds == 0:
         return Price()
+    planned = loss(run.planned)
     if planned.sampled:
         return whole
     spent = loss(run.spent)

@@ -16,6 +16,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import models, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
+from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
 
@@ -68,11 +69,19 @@ class Reader:
         with self.read() as connection:
             return rows.population_view(connection, rows.population_row(connection, name))
 
-    def runs(self, cursor: int | None = None, limit: int = 50, population: str | None = None) -> views.RunPage:
-        """Runs, newest first; of one population if given."""
+    def runs(
+        self,
+        cursor: int | None = None,
+        limit: int = 50,
+        population: str | None = None,
+        state: RunState | None = None,
+    ) -> views.RunPage:
+        """Runs, newest first; of one population, or in one state, if given."""
         query = rows.select_runs().order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
         if cursor is not None:
             query = query.where(models.runs.c.seq < cursor)
+        if state is not None:
+            query = query.where(rows.state_now(self._clock()) == state)
         with self.read() as connection:
             if population is not None:
                 query = query.where(models.populations.c.id == rows.population_row(connection, population).id)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-from sqlalchemy import Connection, Row, RowMapping, Select, func, select
+from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, case, func, or_, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
@@ -180,6 +180,13 @@ def select_runs() -> Select[Any]:
         .join(models.populations, models.runs.c.population_id == models.populations.c.id)
         .join(models.leases, models.leases.c.run_seq == models.runs.c.seq)
     )
+
+
+def state_now(now: float) -> Case[str]:
+    """The state that `run_view` shows at `now`, for queries over runs joined with their leases."""
+    c, lease = models.runs.c, models.leases.c
+    silent = and_(c.state.in_(HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))
+    return case((silent, "interrupted"), else_=c.state)
 
 
 def run_view(row: Row[Any], now: float) -> views.RunView:

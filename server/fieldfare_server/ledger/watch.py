@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select, text
+from sqlalchemy import Connection, and_, func, select, text
 
 from fieldfare_server.ledger import migrate, models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.reads import Source
-from fieldfare_server.ledger.rows import run_row
+from fieldfare_server.ledger.rows import run_row, state_now
 from fieldfare_server.ledger.runs import RESIDUAL_TEST
-from fieldfare_server.ledger.states import ACTIVE, HELD
+from fieldfare_server.ledger.states import ACTIVE
 
 
 def require_current(database: Database) -> None:
@@ -96,10 +96,8 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
 
     A run whose holder fell silent before `now` is interrupted, whatever its row says: as `rows.run_view` shows it.
     """
-    c, lease = models.runs.c, models.leases.c
-    silent = and_(c.state.in_(HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))
-    state = case((silent, "interrupted"), else_=c.state)
-    query = select(state, func.count(), func.sum(c.next_round)).join(models.leases, lease.run_seq == c.seq)
+    c, state = models.runs.c, state_now(now)
+    query = select(state, func.count(), func.sum(c.next_round)).join(models.leases, models.leases.c.run_seq == c.seq)
     with source.read() as connection:
         rows = connection.execute(query.group_by(state)).all()
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)

@@ -37,8 +37,10 @@ def new_ledger(url: str, *, epsilon: float = 8.0) -> Ledger:
     return ledger
 
 
-def start(ledger: Ledger, name: str, rounds: int = 16, source: str = "secure") -> RunHandle:
-    described = plan(rounds)
+def start(
+    ledger: Ledger, name: str, rounds: int = 16, source: str = "secure", described: Plan | None = None
+) -> RunHandle:
+    described = described or plan(rounds)
     # Independent noise, at most 4 rounds a user: mu^2 = 4 / sigma^2.
     planned = PrivacyLoss(mu_squared=4 / SIGMA**2)
     handle = ledger.start_run(

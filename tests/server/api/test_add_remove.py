@@ -197,6 +197,8 @@ def test_the_worlds_differ_in_what_is_hidden(worlds: tuple[World, World]) -> Non
 GETS = (
     "/v1/populations",
     "/v1/populations/people",
+    "/v1/populations/people/history",
+    "/v1/populations/people/what-if",
     "/v1/runs",
     "/v1/runs/run-1",
     "/v1/runs/run-1/rounds",
@@ -240,7 +242,8 @@ def test_what_an_endpoint_says_does_not_depend_on_who_is_there(
     times = worlds[0].clock is not None and path != "/v1/audit/verification"
     assert same(full, times) == same(less, times)
     assert not names(full) & COUNTS
-    if path not in ("/v1/runs/run-1", "/v1/runs/run-1/report"):  # these show the plan, and its cohort is a constant
+    # These show the plan, and its cohort is a constant.
+    if path not in ("/v1/runs/run-1", "/v1/runs/run-1/report", "/v1/populations/people/what-if"):
         assert not names(full) & {"reports", "cohort", "rejects"}
 
 

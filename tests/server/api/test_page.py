@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import ledger_data
 import pytest
 from chromium import WAIT, chromium, headline, new_page, sign_in
 
+from fieldfare.accounting.gaussian import gaussian_epsilon
+from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger, RunHandle
@@ -56,20 +59,20 @@ def page(browser: Any) -> Iterator[Any]:
 def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> None:
     page.goto(url)
     headline(page, "Running, round 6 of 16")
-    titles = page.locator("main h2").all_inner_texts()
+    titles = [title.inner_text() for title in page.locator("main h2").all() if title.is_visible()]
     assert titles == [
         "Budgets",
         "Epsilon against rounds",
-        "Guarantee",
         "Cohort",
-        "Noise",
         "Utility",
+        "Noise",
         "Participation",
-        "Ledger",
+        "Guarantee",
         "Runs and comparison",
+        "Ledger",
     ]
     page.locator("#participation .bars").wait_for()
-    assert page.locator(".skeleton").count() == 0
+    assert page.locator("#panels .skeleton").count() == 0
     assert "Not covered by this guarantee" in page.locator("#guarantee").inner_text()
     assert page.locator("#curve svg[role=img]").get_attribute("aria-label").startswith("Epsilon against rounds")
     # Without a token nothing can be changed, so nothing offers to.
@@ -182,7 +185,7 @@ def test_verify_export_and_compare(page: Any, url: str, run: RunHandle) -> None:
     chart = page.locator("#compare svg[role=img]")
     page.locator("#compare svg[aria-label*=earlier]").wait_for()
     assert "live, earlier" in chart.get_attribute("aria-label")
-    page.get_by_role("button", name="earlier").click()
+    page.locator("#runs").get_by_role("link", name="earlier").click()
     headline(page, "Stopped after 6 of 16 rounds")
     assert page.url.endswith("#run=earlier")
 
@@ -242,7 +245,8 @@ def test_many_runs_are_shown_a_page_at_a_time_and_a_commit_touches_one_row(
     # Every row is kept, and only the one that changed is written to.
     page.evaluate(
         "window.kept = [...document.querySelectorAll('#runs tbody tr')]; window.touched = [];"
-        "new MutationObserver((all) => all.forEach((m) => touched.push(m.target.closest('tr')?.cells[1].textContent)))"
+        "new MutationObserver((all) => all.forEach((m) => touched.push("
+        "m.target.closest('tr')?.cells[1].textContent.trim())))"
         ".observe(document.querySelector('#runs tbody'), {childList: true, characterData: true, subtree: true})"
     )
     ledger_data.commit(run)
@@ -257,22 +261,128 @@ def test_many_runs_are_shown_a_page_at_a_time_and_a_commit_touches_one_row(
     assert rows.count() == 50
 
 
-@pytest.mark.parametrize("width", [360, 768, 1920])
-def test_no_width_scrolls_sideways(browser: Any, url: str, run: RunHandle, width: int) -> None:
+def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    ledger.raise_population("aircraft", epsilon=9.0, reason="a second study", actor="officer")
+    page.goto(url)
+    page.locator("#budgets").get_by_role("link", name="aircraft").click()
+    page.locator("#fits", has_text="One more run like the last fits.").wait_for()
+    assert page.url.endswith("#population=aircraft")
+    assert page.locator("#banner").is_hidden()
+    assert page.locator("#panels").is_hidden()
+    assert "identifies at most" in page.locator("#fits").inner_text()
+    page.locator("#history svg[role=img]").wait_for()
+    assert "limit 9" in page.locator("#history svg[role=img]").get_attribute("aria-label")
+    raised = page.locator("#changes tbody tr").first.inner_text().split("\t")
+    assert raised[1:3] == ["officer", "raise"]
+    assert raised[3:] == ["epsilon 8", "epsilon 9", "a second study"]
+    assert page.locator("#runs tbody tr").count() == 2
+    with page.expect_download() as started:
+        page.get_by_role("button", name="History as CSV").click()
+    assert Path(started.value.path()).read_text().startswith("at,limit_epsilon,")
+    page.get_by_role("link", name="The last run").click()
+    headline(page, "Running, round 6 of 16")
+    assert page.locator("#population").is_hidden()
+
+
+def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(f"{url}/#population=aircraft")
+    form = page.get_by_role("form", name="What if")
+    form.get_by_label("ε").fill("1")
+    form.get_by_label("Mechanism").select_option("nu")
+    form.get_by_role("button", name="Price it").click()
+    page.locator("#what-if", has_text="It fits.").wait_for()
+    form.get_by_label("ε").fill("40")
+    page.keyboard.press("Enter")
+    page.locator("#what-if", has_text="It does not fit.").wait_for()
+    assert "Nearest: a run of epsilon" in page.locator("#what-if").inner_text()
+    form.get_by_label("Rounds").fill("6000")
+    form.get_by_label("Mechanism").select_option("dense")
+    page.keyboard.press("Tab")
+    form.get_by_role("button", name="Price it").click()
+    page.locator("#what-if", has_text="takes too long").wait_for()
+
+
+def test_runs_are_filtered_and_the_filter_is_a_link(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(url)
+    page.locator("#runs tbody tr", has_text="live").wait_for()
+    page.locator("#filters").get_by_label("State").select_option("stopped")
+    page.locator("#runs tbody tr", has_text="live").wait_for(state="detached")
+    assert page.locator("#runs tbody tr").count() == 1
+    assert page.url.endswith("#state=stopped")
+    page.goto("about:blank")
+    page.goto(f"{url}/#state=failed")
+    page.locator("#runs", has_text="No run matches.").wait_for()
+    page.locator("#filters").get_by_label("State").select_option("")
+    page.locator("#runs tbody tr", has_text="earlier").wait_for()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Runs as CSV").click()
+    assert Path(started.value.path()).read_text().count("\n") == 3
+
+
+def test_scores_of_different_tasks_share_no_axis_and_plans_are_compared(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    table = json.loads(ledger_data.plan().to_json())
+    table["run"] |= {"task": "digits", "name": "Other task", "tags": ["pilot"]}
+    other = ledger_data.start(ledger, "other", described=Plan.parse(table))
+    ledger_data.commit(other)
+    page.goto(url)
+    page.get_by_label("Compare other").check()
+    page.get_by_label("Compare earlier").check()
+    page.locator("#compare", has_text="share no axis").wait_for()
+    assert page.locator("#compare svg").count() == 0
+    differs = page.locator("#compare tbody").inner_text()
+    assert "run.task\tdigits\tflights" in differs
+    assert "privacy" not in differs
+    assert "Other task #pilot" in page.locator("#runs").inner_text()
+    page.get_by_label("Compare other").uncheck()
+    page.locator("#compare svg[aria-label*=earlier]").wait_for()
+
+
+@pytest.mark.parametrize(("share", "tag"), [(0.5, None), (0.85, "low: 85 % committed"), (1 - 1e-9, "exhausted")])
+def test_a_budget_that_runs_low_says_so_in_words(page: Any, tmp_path: Path, share: float, tag: str | None) -> None:
+    """Two runs of mu = 1/2 commit `share` of the limit."""
+    address = f"sqlite:///{tmp_path / 'low.sqlite3'}"
+    with ledger_data.new_ledger(address, epsilon=gaussian_epsilon(0.5**0.5, 1e-5) / share) as ledger:
+        for name in ("one", "two"):
+            ledger_data.start(ledger, name)
+        with serve_in_thread(config(create_app(address), port=0)) as url:
+            page.goto(url)
+            page.locator(".budget-head").wait_for()
+            tags = page.locator(".budget-head .tag").all_inner_texts()
+            assert tags == [] if tag is None else tags[0].startswith(tag)
+
+
+@pytest.mark.parametrize("populations", [1, 6, 50])
+@pytest.mark.parametrize("width", [360, 768, 1280, 1920])
+def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
+    browser: Any, url: str, ledger: Ledger, run: RunHandle, width: int, populations: int
+) -> None:
+    for i in range(populations - 1):
+        ledger.create_population(f"population-{i:02}", 4.0, 1e-6, actor="officer")
     context = browser.new_context(viewport={"width": width, "height": 800})
     page = context.new_page()
     page.goto(url)
     page.locator("#participation .bars").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('#curve').getBoundingClientRect().top") < 900
+    page.goto(f"{url}/#population=aircraft")
+    page.locator("#history svg[role=img]").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
 
 
+@pytest.mark.parametrize("view", ["", "#population=aircraft"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast_and_controls_have_names(browser: Any, url: str, run: RunHandle, scheme: str) -> None:
+def test_text_has_contrast_and_controls_have_names(
+    browser: Any, url: str, run: RunHandle, scheme: str, view: str
+) -> None:
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
-    page.goto(url)
-    page.locator("#participation .bars").wait_for()
+    page.goto(f"{url}/{view}")
+    page.locator("#history svg[role=img]" if view else "#participation .bars").wait_for()
     faint = page.evaluate(CONTRAST)
     assert faint == []
     nameless = page.evaluate(
@@ -312,7 +422,7 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/#population=aircraft", "/docs"])
 def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, path: str) -> None:
     """axe-core is not part of this repository: `npm pack axe-core` gives the file that FIELDFARE_AXE names."""
     axe = os.environ.get("FIELDFARE_AXE")
@@ -321,7 +431,7 @@ def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, 
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
     page.goto(url + path)
-    page.locator("#participation .bars, .op").first.wait_for()
+    page.locator("#participation .bars, #history svg[role=img], .op").first.wait_for()
     page.add_script_tag(path=axe)
     found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 160))]))")
     assert found == []
@@ -330,5 +440,5 @@ def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, 
 
 def test_the_api_reference_is_drawn_from_the_document(page: Any, url: str) -> None:
     page.goto(f"{url}/docs")
-    page.get_by_text("/v1/populations/{name}").wait_for()
+    page.get_by_text("/v1/populations/{name}", exact=True).wait_for()
     assert page.locator(".op").count() >= 18

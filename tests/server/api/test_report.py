@@ -72,7 +72,7 @@ def test_its_numbers_are_the_ledgers(ledger: Ledger) -> None:
 
 def test_an_epsilon_in_a_sentence_is_never_too_small(ledger: Ledger) -> None:
     statement = privacy_statement(ledger, "final")
-    planned, spent = (float(found) for found in re.findall(r"\((\d+\.\d+), 1e-05\)", statement.summary))
+    planned, spent = (float(found) for found in re.findall(r"\((\d+\.\d+), 1e-5\)", statement.summary))
     run = ledger.run("final")
     assert run.planned_epsilon <= planned < run.planned_epsilon + 0.011
     assert run.spent_epsilon <= spent < run.spent_epsilon + 0.011

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Query, Request
 
@@ -20,3 +20,4 @@ PopulationName = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, exam
 RunId = Annotated[str, Path(max_length=LONGEST_NAME, pattern=NAME, examples=["7f3a90c1d2e4"])]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=500, description="most items on the page")]
+Format = Annotated[Literal["json", "csv"], Query(alias="format", description="csv: a table to download")]

@@ -13,14 +13,15 @@ from fieldfare_server.api.auth import Chief, Overseer
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit
 from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
+from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 _BATCH = 1000
 
 
-@router.get("", response_model=Page[AuditRow], responses=responses(304, 400, 401, 403, 422, 429, 503))
+@router.get("", response_model=Page[AuditRow], responses=CSV | responses(304, 400, 401, 403, 422, 429, 503))
 def audit(
     request: Request,
     _: Overseer,
@@ -28,8 +29,11 @@ def audit(
     cursor: Cursor = None,
     limit: Limit = 50,
     run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
+    as_: Format = "json",
 ) -> Response:
-    """Append-only rows, newest first. The hash of a row covers the row before it."""
+    """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor on."""
+    if as_ == "csv":
+        return csv_of(AuditRow, whole(lambda at, most: answers.audit(at, most, run), cursor), "fieldfare-audit.csv")
     return conditional(request, answers.audit(cursor, limit, run))
 
 

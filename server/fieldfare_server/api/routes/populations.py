@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit, PopulationName
-from fieldfare_server.api.schemas import Change, Page, Population, Reason
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
+from fieldfare_server.api.schemas import Change, History, Moment, Page, Population, Reason, WhatIf, WhatIfAnswer
+from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
 proposals = APIRouter(prefix="/v1/proposals", tags=["populations"])
@@ -21,12 +22,21 @@ _CHANGE = responses(401, 403, 404, 409, 422, 429, 503)
 ProposalId = Annotated[str, Path(max_length=20, pattern="^[0-9a-f]+$", examples=["5f0c1a2b3c4d"])]
 
 
-@router.get("", response_model=Page[Population], responses=responses(304, 400, 401, 403, 422, 429, 503))
+@router.get("", response_model=Page[Population], responses=CSV | responses(304, 400, 401, 403, 422, 429, 503))
 def populations(
-    request: Request, caller: Reader, answers: AnswersOf, cursor: Cursor = None, limit: Limit = 50
+    request: Request,
+    caller: Reader,
+    answers: AnswersOf,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    as_: Format = "json",
 ) -> Response:
-    """Every population that the caller may see, with its budget, by name."""
-    return conditional(request, answers.populations(cursor, limit, caller.populations))
+    """Every population that the caller may see, with its budget, by name. As CSV: all from the cursor on."""
+    only = caller.populations
+    if as_ == "csv":
+        pages = whole(lambda at, most: answers.populations(at, most, only), cursor)
+        return csv_of(Population, pages, "fieldfare-populations.csv")
+    return conditional(request, answers.populations(cursor, limit, only))
 
 
 @router.get("/{name}", response_model=Population, responses=responses(304, 401, 403, 404, 422, 429, 503))
@@ -34,6 +44,35 @@ def population(request: Request, caller: Reader, answers: AnswersOf, name: Popul
     """One population: budget, spent, reserved, remaining, rounds left, projected end."""
     caller.require(name)
     return conditional(request, answers.population(name))
+
+
+@router.get("/{name}/history", response_model=History, responses=CSV | responses(304, 401, 403, 404, 422, 429, 503))
+def history(
+    request: Request,
+    caller: Reader,
+    answers: AnswersOf,
+    name: PopulationName,
+    points: Annotated[int, Query(ge=2, le=2000, description="about how many moments; the newest is one")] = 200,
+    as_: Format = "json",
+) -> Response:
+    """The budget over time: limit, committed and spent after each change, and who changed the limit and why."""
+    caller.require(name)
+    told = answers.history(name, points)
+    if as_ == "csv":
+        return csv_of(Moment, told.moments, f"{name}-history.csv")
+    return conditional(request, told)
+
+
+@router.get("/{name}/what-if", response_model=WhatIfAnswer, responses=responses(304, 401, 403, 404, 422, 429, 503))
+def what_if(
+    request: Request, caller: Reader, answers: AnswersOf, name: PopulationName, asked: Annotated[WhatIf, Query()]
+) -> Response:
+    """What a run's plan would cost with other rounds, cohort, mechanism, clip norm or epsilon.
+
+    Nothing is reserved or written, and no data are read. One request is priced at a time.
+    """
+    caller.require(name)
+    return conditional(request, answers.what_if(name, asked))
 
 
 @router.post("/{name}/raise", responses=_CHANGE)

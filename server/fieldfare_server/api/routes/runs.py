@@ -12,9 +12,11 @@ from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import AnswersOf, Cursor, Limit, RunId
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, RunId
 from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
 from fieldfare_server.api.schemas import Request as RunRequest
+from fieldfare_server.api.tables import CSV, csv_of, whole
+from fieldfare_server.ledger import states
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -36,7 +38,7 @@ RunAdmin = Annotated[Caller, Depends(_admin)]
 _ONE = responses(304, 401, 403, 404, 422, 429, 503)
 
 
-@router.get("", response_model=Page[Run], responses=_ONE | responses(400))
+@router.get("", response_model=Page[Run], responses=CSV | _ONE | responses(400))
 def runs(
     request: Request,
     caller: Reader,
@@ -44,10 +46,15 @@ def runs(
     cursor: Cursor = None,
     limit: Limit = 50,
     population: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
+    state: Annotated[states.RunState | None, Query(description="only runs in this state")] = None,
+    as_: Format = "json",
 ) -> Response:
-    """Runs, newest first. A token for some populations has to name one."""
+    """Runs, newest first. A token for some populations has to name one. As CSV: all from the cursor on."""
     caller.require(population)
-    return conditional(request, answers.runs(cursor, limit, population))
+    if as_ == "csv":
+        pages = whole(lambda at, most: answers.runs(at, most, population, state), cursor)
+        return csv_of(Run, pages, "fieldfare-runs.csv")
+    return conditional(request, answers.runs(cursor, limit, population, state))
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=_ONE)
@@ -56,11 +63,20 @@ def run(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Re
     return conditional(request, answers.run(run_id))
 
 
-@router.get("/{run_id}/rounds", response_model=Page[Round], responses=_ONE | responses(400))
+@router.get("/{run_id}/rounds", response_model=Page[Round], responses=CSV | _ONE | responses(400))
 def rounds(
-    request: Request, _: RunReader, answers: AnswersOf, run_id: RunId, cursor: Cursor = None, limit: Limit = 100
+    request: Request,
+    _: RunReader,
+    answers: AnswersOf,
+    run_id: RunId,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    as_: Format = "json",
 ) -> Response:
-    """Every attempt at a round, oldest first: committed, void, and the one that is open."""
+    """Every attempt at a round, oldest first: committed, void, and the one that is open. As CSV: all of them."""
+    if as_ == "csv":
+        pages = whole(lambda at, most: answers.rounds(run_id, at, most), cursor)
+        return csv_of(Round, pages, f"{run_id}-rounds.csv")
     return conditional(request, answers.rounds(run_id, cursor, limit))
 
 

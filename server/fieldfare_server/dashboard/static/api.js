@@ -9,6 +9,7 @@ export class Problem extends Error {
   constructor(status, body) {
     super(body?.detail || body?.title || `The service answered ${status}.`);
     this.status = status;
+    this.nearest = body?.nearest || "";
   }
 }
 

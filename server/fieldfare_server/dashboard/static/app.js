@@ -11,7 +11,8 @@ import { drawGuarantee } from "./guarantee.js";
 import { drawLedger, resetLedger } from "./ledger.js";
 import { drawNoise } from "./noise.js";
 import { drawParticipation } from "./participation.js";
-import { MOST, drawComparison, drawRuns } from "./runs.js";
+import { drawChanges, drawFits, drawHistory, drawWhatIf } from "./population.js";
+import { MOST, drawComparison, drawFilters, drawRuns } from "./runs.js";
 import { drawUtility } from "./utility.js";
 
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
@@ -19,9 +20,15 @@ const POINTS = 300;
 const ROWS = 50; // runs on a page of the table
 const PAUSE = 700; // least time between two loads in ms, however many events arrive
 
-const linkedRun = () => new URLSearchParams(location.hash.slice(1)).get("run");
+const POPULATION_PANELS = ["history", "changes", "fits", "what-if"];
+// What a link names: #run=ID, or #population=NAME, and the filters of the runs table.
+function linked() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  const population = hash.get("population");
+  return { run: hash.get("run"), population, filter: { population: population || hash.get("of") || "", state: hash.get("state") || "" } };
+}
 // back, cursor: the earlier pages of the runs table, and the one shown. drawn: the values that each panel shows.
-const state = { me: null, run: linkedRun(), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
+const state = { me: null, ...linked(), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
 const pause = () => new Promise((resume) => setTimeout(resume));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
@@ -45,9 +52,28 @@ async function load() {
   account();
   draw("budgets", [populations], (parent) => drawBudgets(parent, populations.items));
   draw("ledger", [audit, canAct()], (parent) => drawLedger(parent, audit, { canAct: canAct() }));
-  await loadRun(populations.items, runs);
+  draw("filters", [populations, JSON.stringify(state.filter)], (parent) => drawFilters(parent, populations.items, state.filter, filterRuns));
+  for (const [id, hidden] of [["population", !state.population], ["panels", state.population], ["banner", state.population]]) $(id).hidden = Boolean(hidden);
+  const chosen = populations.items.find((one) => one.name === state.population);
+  if (chosen) await loadPopulation(chosen, runs);
+  else if (state.population) pick(null); // the link names a population of another ledger
+  else await loadRun(populations.items, runs);
   state.at = Date.now();
   $("main").setAttribute("aria-busy", "false");
+}
+
+async function loadPopulation(population, runs) {
+  const [history, last] = await Promise.all([get(`/v1/populations/${encodeURIComponent(population.name)}/history`), population.last_run ? get(path(population.last_run)) : null]);
+  for (const [panel, values, how] of [
+    ["history", [population, history], (parent) => drawHistory(parent, population, history)],
+    ["changes", [history], (parent) => drawChanges(parent, history)],
+    ["fits", [population], (parent) => drawFits(parent, population)],
+    ["what-if", [population.name, last?.id], (parent) => drawWhatIf(parent, population, last)],
+  ]) {
+    draw(panel, values, how);
+    await pause();
+  }
+  await loadRuns(runs, null);
 }
 
 async function loadRun(populations, runs) {
@@ -89,25 +115,38 @@ async function loadRun(populations, runs) {
 
 // The first page names the run under way; the table may show an older page.
 async function loadRuns(first, current) {
-  const { cursor } = state;
-  const runs = cursor ? await get(`/v1/runs?limit=${ROWS}&cursor=${encodeURIComponent(cursor)}`) : first;
-  if (cursor !== state.cursor) return; // the user turned the page meanwhile, and that load draws it
+  const { cursor, filter } = state;
+  const query = new URLSearchParams({ limit: ROWS, ...Object.fromEntries(Object.entries({ ...filter, cursor }).filter(([, value]) => value)) });
+  const filtered = Boolean(filter.population || filter.state);
+  const runs = cursor || filtered ? await get(`/v1/runs?${query}`) : first;
+  if (cursor !== state.cursor || filter !== state.filter) return; // changed meanwhile, and that load draws the table
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
-  const compared = await Promise.all([...state.compared.keys()].map((one) => get(`${path(one)}/series?points=${POINTS}`)));
-  draw("compare", compared, (parent) => drawComparison(parent, compared));
-  draw("runs", [runs, current, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
-    current, compared: state.compared, page: state.back.length, onPick: pick,
+  const compared = await Promise.all([...state.compared.keys()].flatMap((one) => [get(path(one)), get(`${path(one)}/series?points=${POINTS}`)]));
+  const pairs = [...state.compared.keys()].map((_, i) => ({ run: compared[2 * i], series: compared[2 * i + 1] }));
+  draw("compare", compared, (parent) => drawComparison(parent, pairs));
+  draw("runs", [runs, current, filtered, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
+    current, filtered, compared: state.compared, page: state.back.length,
     onCompare: (id, chosen) => turned(() => { if (chosen) state.compared.set(id, true); else state.compared.delete(id); })(),
     onOlder: turned(() => { state.back.push(state.cursor); state.cursor = runs.next; }),
     onNewer: turned(() => { state.cursor = state.back.pop(); }),
   }));
 }
 
-function pick(id) {
-  state.run = id;
-  history.replaceState(null, "", id ? `#run=${encodeURIComponent(id)}` : "#");
+function pick(id) { location.hash = id ? `run=${encodeURIComponent(id)}` : ""; }
+
+function filterRuns(filter) {
+  const hash = new URLSearchParams(state.run ? { run: state.run } : {});
+  if (filter.population) hash.set("of", filter.population);
+  if (filter.state) hash.set("state", filter.state);
+  location.hash = hash.toString();
+}
+
+function follow() {
+  const before = state.run ?? state.population;
+  Object.assign(state, linked(), { back: [], cursor: null });
   refresh();
-  if (id) $("banner").scrollIntoView({ block: "nearest" });
+  const now = state.run ?? state.population;
+  if (now && now !== before) $("main").scrollIntoView({ block: "start" });
 }
 
 async function ask(run, what) {
@@ -164,8 +203,9 @@ function refuse(error) {
   $("banner").dataset.kind = "";
   show($("banner"), h("div", {}, h("p", { class: "banner-state" }, "Sign in to see the budget"), h("p", { class: "muted" }, "From another machine, this service answers only with a token.")),
     h("div", { class: "banner-tools" }, h("button", { type: "button", class: "primary", "data-key": "sign-in", onclick: logIn }, "Sign in")));
-  show($("compare"));
-  for (const id of ["budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), empty("Signed out."));
+  for (const id of ["compare", "filters"]) show($(id));
+  for (const id of ["budgets", "ledger", "runs", ...RUN_PANELS, ...POPULATION_PANELS]) show($(id), empty("Signed out."));
+  $("banner").hidden = false;
   $("main").setAttribute("aria-busy", "false");
 }
 
@@ -222,8 +262,8 @@ function theme() {
   showChoice();
 }
 
-for (const id of ["banner", "budgets", "ledger", "runs", ...RUN_PANELS]) show($(id), skeleton());
-window.addEventListener("hashchange", () => { state.run = linkedRun(); refresh(); });
+for (const id of ["banner", "budgets", "ledger", "runs", ...RUN_PANELS, ...POPULATION_PANELS]) show($(id), skeleton());
+window.addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) later(); });
 theme();
 account();

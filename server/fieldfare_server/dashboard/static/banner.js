@@ -2,11 +2,13 @@
 import { empty, h, show } from "./dom.js";
 import { duration, epsilon, moment } from "./format.js";
 import { bar } from "./chart.js";
+import { populationLink } from "./budgets.js";
 
 const STATES = {
   running: ["good", "Running"], paused: ["warn", "Paused"], stopping: ["warn", "Stopping"], interrupted: ["warn", "Interrupted"],
   done: ["", "Done"], stopped: ["", "Stopped"], exhausted: ["bad", "Stopped: budget exhausted"], failed: ["bad", "Failed"],
 };
+export const STATE_NAMES = Object.keys(STATES);
 // The server's ACTIVE states: the run has rounds to come.
 const ACTIVE = new Set(["running", "paused", "stopping", "interrupted"]);
 const active = (run) => ACTIVE.has(run.state);
@@ -35,7 +37,7 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
   const left = population?.projected_end ? (new Date(population.projected_end) - Date.now()) / 1000 : null;
   const known = runs.some((one) => one.id === run.id) ? runs : [run, ...runs];
   const pick = h("select", { "aria-label": "Run shown", "data-key": "pick", onchange: (event) => onPick(event.target.value) },
-    known.slice(0, 100).map((one) => h("option", { value: one.id, selected: one.id === run.id }, `${one.id} · ${one.mechanism} · ${one.task}`)));
+    known.slice(0, 100).map((one) => h("option", { value: one.id, selected: one.id === run.id }, `${one.name || one.id} · ${one.mechanism} · ${one.task}`)));
   const tools = [pick];
   if (active(run) && canAct) {
     if (run.state === "paused" || run.request === "pause") tools.push(h("button", { type: "button", "data-key": "resume", onclick: () => onAsk("resume") }, "Resume"));
@@ -44,10 +46,11 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
   }
   show(parent,
     h("div", {},
-      h("p", { class: "banner-state", role: "status" }, headline(run)),
+      h("p", { class: "banner-state", role: "status" }, run.name ? `${run.name}: ` : "", headline(run)),
       h("p", { class: "banner-line" },
         h("span", {}, `ε ${epsilon(run.spent.epsilon)} spent of ${epsilon(run.planned.epsilon)} planned`),
-        h("span", {}, `population ${run.population}`),
+        run.name ? h("span", {}, `run ${run.id}`) : null,
+        h("span", {}, "population ", populationLink(run.population)),
         h("span", {}, run.ended_at ? `ended ${moment(run.ended_at)}` : `started ${moment(run.started_at)}`),
         active(run) && left > 0 ? h("span", {}, `about ${duration(left)} left`) : null,
         run.message ? h("span", {}, run.message) : null)),

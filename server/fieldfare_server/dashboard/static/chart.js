@@ -15,9 +15,10 @@ export function ticks(low, high, most) {
 }
 
 // options: label, xLabel, yLabel, x: [low, high], y: [low, high], lines: [{name, color, points: [[x, y]], area}],
-// rules: [{name, y, color, solid}], format, height
+// rules: [{name, y, color, solid}], format, height, xFormat: of values on the x axis (default: whole numbers),
+// steps: a value holds until the next point
 export function lineChart(parent, options) {
-  const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280 } = options;
+  const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280, xFormat } = options;
   const root = h("div", { class: "chart" });
   const tip = h("div", { class: "tip", hidden: true });
   const spoken = h("div", { class: "sr", role: "status" });
@@ -29,7 +30,7 @@ export function lineChart(parent, options) {
     root.querySelector("svg")?.remove();
     root.prepend(picture(width, height, options, { tip, spoken, root, format, lines, rules, xLabel, yLabel, label }));
   };
-  root.append(tip, spoken, table(lines, xLabel, format));
+  root.append(tip, spoken, table(lines, xLabel, format, xFormat));
   new ResizeObserver(draw).observe(root);
   parent.replaceChildren(root);
   draw();
@@ -46,14 +47,16 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     svg.append(s("line", { class: "grid-line", x1: PAD.left, x2: width - PAD.right, y1: Y(v), y2: Y(v) }),
       s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v)));
   }
-  for (const v of ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter(Number.isInteger)) {
-    svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": "middle" }, v.toLocaleString()));
+  const { xFormat } = options;
+  const marks = xFormat ? timeMarks(x0, x1, Math.floor(width / 150)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter(Number.isInteger);
+  for (const v of marks) {
+    svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": xFormat && v === x0 ? "start" : "middle" }, xFormat ? xFormat(v) : v.toLocaleString()));
   }
   svg.append(s("line", { class: "axis", x1: PAD.left, x2: width - PAD.right, y1: bottom, y2: bottom }),
     s("text", { x: width - PAD.right, y: height - 4, "text-anchor": "end" }, xLabel),
     s("text", { x: 0, y: 10 }, yLabel));
   for (const line of lines) {
-    const path = line.points.map(([x, y], i) => `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join("");
+    const path = line.points.map(([x, y], i) => (i && options.steps ? `H${X(x).toFixed(1)}V${Y(y).toFixed(1)}` : `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`)).join("");
     if (!path) continue;
     if (line.area) {
       const last = line.points.at(-1)[0];
@@ -91,7 +94,7 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     cross.setAttribute("x1", X(x));
     cross.setAttribute("x2", X(x));
     cross.setAttribute("visibility", "visible");
-    const title = `${options.xName || xLabel} ${x.toLocaleString()}`;
+    const title = `${options.xName ?? xLabel} ${xFormat ? new Date(x).toLocaleString() : x.toLocaleString()}`.trim();
     tip.replaceChildren(h("b", {}, title), ...rows.map((row) => h("div", {}, row)));
     tip.hidden = false;
     const place = X(x) / width;
@@ -117,6 +120,8 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
   return svg;
 }
 
+const timeMarks = (low, high, most) => Array.from({ length: Math.max(1, most) }, (_, i) => low + (i / Math.max(1, most)) * (high - low));
+
 function indexNear(sorted, value) {
   let low = 0;
   let high = sorted.length - 1;
@@ -132,7 +137,7 @@ function nearest(points, x) {
   return points[indexNear(points.map(([v]) => v), x)];
 }
 
-function table(lines, xLabel, format) {
+function table(lines, xLabel, format, xFormat) {
   const body = h("div", { class: "scroll" });
   const details = h("details", { class: "data" }, h("summary", {}, "Show as table"), body);
   details.addEventListener("toggle", () => {
@@ -140,8 +145,8 @@ function table(lines, xLabel, format) {
     const every = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
     const step = Math.max(1, Math.ceil(every.length / 16));
     const kept = every.filter((_, i) => i % step === 0 || i === every.length - 1);
-    body.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xLabel), lines.map((l) => h("th", { scope: "col", class: "num" }, l.name)))),
-      h("tbody", {}, kept.map((x) => h("tr", {}, h("td", {}, x), lines.map((line) => {
+    body.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xLabel || "when"), lines.map((l) => h("th", { scope: "col", class: "num" }, l.name)))),
+      h("tbody", {}, kept.map((x) => h("tr", {}, h("td", {}, xFormat ? new Date(x).toLocaleString() : x), lines.map((line) => {
         const near = nearest(line.points, x);
         return h("td", { class: "num" }, near ? format(near[1]) : "—");
       }))))));

@@ -10,17 +10,24 @@ export const time = (at) => clock.format(new Date(at));
 export const moment = (at) => (at ? day.format(new Date(at)) : "—");
 export const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;
 
+// Four digits: 5.992 of 6 must not read 6 of 6.
 export function epsilon(x) {
   if (x === null || x === undefined) return "∞";
   if (x === 0) return "0";
-  const digits = x >= 100 ? 1 : x >= 1 ? 2 : 3;
-  const scale = 10 ** digits;
-  return (Math.ceil(x * scale - 1e-9) / scale).toFixed(digits);
+  const scale = 10 ** (3 - Math.floor(Math.log10(x)));
+  return number(Math.ceil(x * scale * (1 - 1e-12)) / scale);
+}
+
+// What still fits is rounded down: the page must not promise a run that would be refused.
+export function epsilonLeft(x) {
+  if (!x) return "0";
+  const scale = 10 ** (3 - Math.floor(Math.log10(x)));
+  return number(Math.floor(x * scale * (1 + 1e-12)) / scale);
 }
 
 export function number(x, digits = 4) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "—";
-  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e").replace("-", "−");
+  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   return Number(x.toPrecision(digits)).toString();
 }
 

@@ -1,21 +1,24 @@
-// Panel 10: every run, page by page, and a comparison of up to four.
+// Every run, page by page, filtered, and a comparison of up to four.
 import { empty, h, show } from "./dom.js";
 import { epsilon, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
-import { stateTag } from "./banner.js";
+import { STATE_NAMES, stateTag } from "./banner.js";
+import { populationLink } from "./budgets.js";
+import { save } from "./population.js";
 import { scores, span } from "./utility.js";
 
 export const MOST = 4;
 
-const HEAD = ["Compare", "Run", "State", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score", "Started"];
+const HEAD = ["Compare", "Run", "State", "Population", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score", "Started"];
 const NUMBERS = new Set(["Rounds", "ε spent", "ε planned", "Score"]);
 
 // Makes the elements of a row once. Later only changed cells are drawn: a commit touches one row, not the whole table.
 function makeRow(id, latest) {
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${id}`, "data-key": `compare-${id}`, onchange: (event) => latest.view.onCompare(id, event.target.checked) });
-  const link = h("button", { type: "button", class: "link", "data-key": `open-${id}`, onclick: () => latest.view.onPick(id) }, id);
+  const link = h("a", { href: `#run=${encodeURIComponent(id)}`, "data-key": `open-${id}` }, id);
+  const label = h("span", { class: "small muted" });
   const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "" }));
-  return { box, link, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link), cells) };
+  return { box, link, label, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link, " ", label), cells) };
 }
 
 function updateRow(row, run, view) {
@@ -24,10 +27,12 @@ function updateRow(row, run, view) {
   const current = run.id === view.current;
   row.element.classList.toggle("current", current);
   if (current) row.link.setAttribute("aria-current", "true"); else row.link.removeAttribute("aria-current");
-  const texts = [run.state, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
+  const label = [run.name, ...run.tags.map((tag) => `#${tag}`)].filter(Boolean).join(" ");
+  if (row.label.textContent !== label) row.label.textContent = label;
+  const texts = [run.state, run.population, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
     run.score === null ? "—" : number(run.score), moment(run.started_at)];
   texts.forEach((value, i) => {
-    if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : value);
+    if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : i === 1 ? populationLink(value) : value);
   });
   row.values = texts;
 }
@@ -49,7 +54,7 @@ const tables = new WeakMap();
 export function drawRuns(parent, page, view) {
   if (!page.items.length && !view.page) {
     tables.delete(parent);
-    show(parent, empty("No run has been started."));
+    show(parent, empty(view.filtered ? "No run matches." : "No run has been started."));
     return;
   }
   let table = tables.get(parent);
@@ -70,21 +75,56 @@ export function drawRuns(parent, page, view) {
   if (table.position.textContent !== text) table.position.textContent = text;
 }
 
-// Separate from the table, which may be long: choosing a run must not draw it again.
+// Two filters and a download. Filters are part of the link, so that a filtered table can be sent to somebody.
+export function drawFilters(parent, populations, filter, onFilter) {
+  const choice = (name, label, values) => h("label", {}, label, h("select", { "data-key": `filter-${name}`, onchange: (event) => onFilter({ ...filter, [name]: event.target.value }) },
+    ["", ...values].map((value) => h("option", { value, selected: value === (filter[name] || "") }, value || "all"))));
+  const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
+  query.set("format", "csv");
+  show(parent, h("div", { class: "filters" }, choice("population", "Population", populations.map((one) => one.name)), choice("state", "State", STATE_NAMES),
+    save("Runs as CSV", `/v1/runs?${query}`, "fieldfare-runs.csv")));
+}
+
+const kindOfScore = ({ run }) => `${run.score_name || "score"} on ${run.task}`;
+
+// Separate from the table, which may be long: choosing a run must not draw it again. every: [{run, series}].
 export function drawComparison(figure, every) {
   if (!every.length) {
-    show(figure, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores.`));
+    show(figure, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores and plans.`));
     return;
   }
-  const lines = every.map((series, i) => ({ name: series.run, color: String(i + 1), dash: [null, "7 4", "2 4", "9 3 2 3"][i], points: scores(series) })).filter((line) => line.points.length);
-  if (!lines.length) {
-    show(figure, empty("The chosen runs have released no score."));
-    return;
-  }
+  const kinds = [...new Set(every.map(kindOfScore))];
   const chart = h("div");
-  show(figure, h("ul", { class: "key" }, lines.map((line) => h("li", {}, h("span", { class: `swatch b${line.color}`, "aria-hidden": "true" }), line.name))), chart);
+  const differences = planDifferences(every.map(({ run }) => run));
+  const plans = every.length > 1 ? h("details", { class: "data gap", open: true }, h("summary", {}, "Where the plans differ"), differences) : null;
+  if (kinds.length > 1) {
+    show(figure, h("p", { class: "notice-inline", role: "status" }, `These runs measure different things (${kinds.join("; ")}), so their scores share no axis.`), plans);
+    return;
+  }
+  const lines = every.map(({ run, series }, i) => ({ name: run.name || run.id, color: String(i + 1), dash: [null, "7 4", "2 4", "9 3 2 3"][i], points: scores(series) })).filter((line) => line.points.length);
+  if (!lines.length) {
+    show(figure, empty("The chosen runs have released no score."), plans);
+    return;
+  }
+  show(figure, h("ul", { class: "key" }, lines.map((line) => h("li", {}, h("span", { class: `swatch b${line.color}`, "aria-hidden": "true" }), line.name))), chart, plans);
   lineChart(chart, {
-    label: `Held-out score of ${lines.map((line) => line.name).join(", ")} against rounds.`, xLabel: "rounds committed", xName: "Round", yLabel: "score", height: 260,
-    x: [0, Math.max(...every.map((series) => series.rounds))], y: span(lines.flatMap((line) => line.points.map(([, y]) => y))), lines,
+    label: `Held-out ${kinds[0]} of ${lines.map((line) => line.name).join(", ")} against rounds.`, xLabel: "rounds committed", xName: "Round", yLabel: kinds[0], height: 260,
+    x: [0, Math.max(...every.map(({ series }) => series.rounds))], y: span(lines.flatMap((line) => line.points.map(([, y]) => y))), lines,
   });
+}
+
+function flat(table, before = "") {
+  return Object.entries(table).flatMap(([key, value]) => (value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${before}${key}.`) : [[`${before}${key}`, value]]));
+}
+
+const written = (value) => (value === null || value === undefined ? "—" : typeof value === "number" ? number(value, 6) : String(value));
+
+function planDifferences(runs) {
+  const plans = runs.map((run) => new Map(flat(run.plan)));
+  const keys = [...new Set(plans.flatMap((plan) => [...plan.keys()]))].sort();
+  const rows = keys.filter((key) => new Set(plans.map((plan) => written(plan.get(key)))).size > 1);
+  if (!rows.length) return h("p", { class: "hint" }, "They do not: the plans are the same.");
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Differences of the plans" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), runs.map((run) => h("th", { scope: "col" }, run.name || run.id)))),
+    h("tbody", {}, rows.map((key) => h("tr", {}, h("td", { class: "mono" }, key), plans.map((plan) => h("td", {}, written(plan.get(key)))))))));
 }

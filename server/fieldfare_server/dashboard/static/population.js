@@ -1,0 +1,88 @@
+// The page of one population, for the person who decides: its budget over time, who changed it, and what still fits.
+import { empty, failed, facts, h, show } from "./dom.js";
+import { epsilon, epsilonLeft, moment, number } from "./format.js";
+import { lineChart } from "./chart.js";
+import { download, get } from "./api.js";
+import { fitsAgain, usersOf } from "./budgets.js";
+
+const path = (name) => `/v1/populations/${encodeURIComponent(name)}`;
+
+export function drawHistory(parent, population, history) {
+  const points = (name) => history.moments.map((one) => [Date.parse(one.at), one[name]]);
+  if (history.moments.length < 2) {
+    show(parent, empty("The chart begins with the first run."));
+    return;
+  }
+  const [spent, committed, limit] = ["spent_epsilon", "committed_epsilon", "limit_epsilon"].map(points);
+  const figure = h("div");
+  show(parent, h("ul", { class: "key" },
+    h("li", {}, h("span", { class: "swatch b1", "aria-hidden": "true" }), "Used ", h("b", {}, epsilon(spent.at(-1)[1]))),
+    h("li", {}, h("span", { class: "swatch b2", "aria-hidden": "true" }), "Committed ", h("b", {}, epsilon(committed.at(-1)[1]))),
+    h("li", {}, h("span", { class: "swatch b4", "aria-hidden": "true" }), "Limit ", h("b", {}, number(limit.at(-1)[1])))), figure,
+  h("div", { class: "tools gap" }, save("History as CSV", `${path(population.name)}/history?points=2000&format=csv`, `${population.name}-history.csv`)));
+  const days = limit.at(-1)[0] - limit[0][0] > 2 * 86400000;
+  lineChart(figure, {
+    label: `Budget of ${population.name} over time: epsilon ${epsilon(spent.at(-1)[1])} used, ${epsilon(committed.at(-1)[1])} committed, limit ${number(limit.at(-1)[1])}.`,
+    xLabel: "", xName: "", yLabel: `ε at δ ${number(history.delta)}`, x: [limit[0][0], limit.at(-1)[0]], height: 400, format: epsilon, steps: true,
+    xFormat: (t) => (days ? new Date(t).toLocaleDateString() : new Date(t).toLocaleTimeString()),
+    y: [0, 1.12 * Math.max(...limit.map(([, y]) => y), ...committed.map(([, y]) => y))],
+    lines: [{ name: "limit: ε", color: "4", points: limit }, { name: "committed: ε", color: "2", dash: "6 4", points: committed }, { name: "used: ε", color: "1", points: spent, area: true }],
+  });
+}
+
+const said = (terms) => Object.entries(terms).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`).join(", ") || "—";
+
+export function drawChanges(parent, history) {
+  show(parent, history.changes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the budget", "data-key": "changes" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["When", "By", "What", "From", "To", "Why"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, history.changes.map((one) => h("tr", {}, h("td", {}, moment(one.at)), h("td", {}, one.actor), h("td", {}, one.action.replace("population.", "")),
+      h("td", {}, said(one.before)), h("td", {}, said(one.after)), h("td", { class: "wrap" }, one.reason || "—")))))) : empty("No change is recorded."));
+}
+
+export function drawFits(parent, population) {
+  const answer = population.last_run === null ? "No run has been charged yet." : population.last_run_fits ? "One more run like the last fits." : "One more run like the last does not fit.";
+  show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer),
+    facts([["Same run again", fitsAgain(population)], ["Largest next run", `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
+      ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`], ["Users seen", usersOf(population)]]),
+    h("h3", { class: "gap" }, "The whole budget in words"), h("p", { class: "small" }, population.in_words),
+    population.last_run ? h("p", { class: "gap small" }, h("a", { href: `#run=${encodeURIComponent(population.last_run)}` }, "The last run")) : null);
+}
+
+const FIELDS = [["rounds", "Rounds", "number", 1], ["cohort", "Users a round", "number", 1], ["clip", "Clip norm", "number", "any"], ["epsilon", "ε", "number", "any"]];
+const KINDS = ["independent", "tree", "nu", "optimal-cc", "anti-pgd", "banded", "banded-inverse", "blt", "dense", "fft", "momentum-tree"];
+
+// Prices the plan of `run` with other values. The form is drawn once a run, so that typing is never disturbed.
+export function drawWhatIf(parent, population, run) {
+  if (!run) {
+    show(parent, empty("The form starts from the plan of a run, and there is none yet."));
+    return;
+  }
+  const settings = { rounds: run.plan.run.rounds, cohort: run.plan.run.cohort, clip: run.plan.clipping.norm, epsilon: run.plan.privacy.epsilon };
+  const inputs = FIELDS.map(([name, label, type, step]) => [name, label, h("input", { type, step, min: step === 1 ? 1 : 0, name, value: settings[name] ?? "", "data-key": `what-if-${name}` })]);
+  const kind = h("select", { name: "mechanism", "data-key": "what-if-mechanism" }, [...new Set([run.mechanism, ...KINDS])].map((one) => h("option", { value: one, selected: one === run.mechanism }, one)));
+  const result = h("div", { class: "gap", role: "status" });
+  const form = h("form", {
+    class: "form", "aria-label": "What if",
+    onsubmit: async (event) => {
+      event.preventDefault();
+      const query = new URLSearchParams({ run: run.id, mechanism: kind.value });
+      for (const [name, , input] of inputs) if (input.value !== "") query.set(name, input.value);
+      show(result, h("p", { class: "hint" }, "Pricing…"));
+      try { drawPrice(result, await get(`${path(population.name)}/what-if?${query}`)); } catch (error) { show(result, failed(error), error.nearest ? h("p", { class: "hint" }, `Nearest allowed: ${error.nearest}`) : null); }
+    },
+  }, inputs.map(([, label, input]) => h("label", {}, label, input)), h("label", {}, "Mechanism", kind), h("button", { class: "primary", "data-key": "what-if-price" }, "Price it"));
+  show(parent, form, result, h("p", { class: "hint" }, `Starts from the plan of run ${run.id}. Nothing is run, read or reserved.`));
+}
+
+function drawPrice(parent, price) {
+  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? "It fits." : "It does not fit."),
+    facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
+      ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)]]),
+    price.why ? h("p", { class: "hint" }, `${price.why}${price.nearest ? ` Nearest: ${price.nearest}.` : ""}`) : null);
+}
+
+function save(name, url, file) {
+  const failure = h("span", { class: "small error", role: "alert" });
+  return [h("button", { type: "button", "data-key": file, onclick: () => download(url, file).catch((error) => { failure.textContent = error.message; }) }, name), failure];
+}
+export { save };

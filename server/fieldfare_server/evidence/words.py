@@ -1,0 +1,68 @@
+"""A privacy budget in words: what it lets somebody who sees every release conclude about one user."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import ndtr, ndtri
+
+from fieldfare.accounting.filter import Rectangle
+
+FALSE_POSITIVES = 0.01
+"""The share of wrong accusations at which an attacker's success is stated."""
+
+
+def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FALSE_POSITIVES) -> float:
+    """Most users that any attacker identifies who wrongly accuses `false_positives` of the others.
+
+    Guarantee: for every test between "this user's data were used" and "they were not", if the releases are a
+    post-processing of E(mu, leak): the trade-off function of the Gaussian (Dong, Roth and Su 2019, equation 6), and
+    with probability `leak` the world outright (`fieldfare.accounting.filter`).
+    """
+    return leak + (1 - leak) * float(ndtr(ndtri(false_positives) + mu))
+
+
+def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_POSITIVES) -> float:
+    """The same where only (epsilon, delta) is known: both inequalities of the definition (Kairouz et al. 2015)."""
+    if epsilon > 700:  # exp overflows
+        return 1.0
+    growing = math.exp(epsilon) * false_positives + delta
+    falling = 1 - math.exp(-epsilon) * (1 - false_positives - delta)
+    return max(0.0, min(growing, falling, 1.0))
+
+
+def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
+    """A population's whole budget, a bound for each of its users whatever is run."""
+    mu = math.sqrt(Rectangle.of(epsilon, delta, leak).mu_squared)
+    return _in_words(epsilon, delta, true_positive_rate(mu, leak))
+
+
+def loss_in_words(epsilon: float, delta: float, mu: float | None) -> str:
+    """One run's loss. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
+    return _in_words(epsilon, delta, bounded_rate(epsilon, delta) if mu is None else true_positive_rate(mu))
+
+
+def _in_words(epsilon: float, delta: float, rate: float) -> str:
+    exceeds = f"but for a probability of {decimal(delta)}, "
+    odds = "an unbounded factor" if epsilon > 30 else f"a factor of {_up(math.exp(epsilon))}"
+    return (
+        f"Whatever is known already, {exceeds}all releases together change the odds that a user's data were used by at "
+        f"most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose data were not "
+        f"used identifies at most {_up(100 * rate)} % of the others."
+    )
+
+
+def _up(value: float) -> str:
+    """Three digits, rounded up: a bound must not look smaller than it is."""
+    if value <= 0:
+        return "0"
+    scale = 10.0 ** (2 - math.floor(math.log10(value)))
+    rounded = math.ceil(value * scale * (1 - 1e-12)) / scale
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"
+
+
+def decimal(value: float) -> str:
+    """A number as page and statement write it: 1e-5, and not 1e-05."""
+    text = f"{value:g}"
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else text

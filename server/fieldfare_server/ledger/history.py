@@ -1,0 +1,138 @@
+"""A population's budget over time: its limit, what was committed and what was spent after each change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, func, select
+
+from fieldfare.accounting.filter import Price
+from fieldfare_server.ledger import budget, models
+from fieldfare_server.ledger.reads import Source
+from fieldfare_server.ledger.rows import population_row
+from fieldfare_server.ledger.states import ACTIVE
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970."""
+
+    at: float
+    limit: float
+    spent_epsilon: float
+    committed_epsilon: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a person did to the budget: `before` and `after` hold the terms that differ."""
+
+    id: int
+    at: float
+    actor: str
+    action: str
+    reason: str
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class History:
+    """Moments, oldest first, at most as many as were asked for, and every change, newest first."""
+
+    moments: tuple[Moment, ...]
+    changes: tuple[Change, ...]
+
+
+class _Step(NamedTuple):
+    """One thing that moved a line: the terms of the budget, or what one run holds and has spent."""
+
+    at: float
+    run: int = -1
+    committed: float = 0.0
+    """mu^2, as `spent`. The gauge sets the whole leak aside, so the leaks of runs do not move it."""
+    spent: float = 0.0
+    terms: dict[str, Any] | None = None
+
+
+_NOTHING = _Step(0.0)
+
+
+def history(source: Source, name: str, points: int = 200) -> History:
+    """The history of population `name`, thinned out to `points` moments; the newest is always one.
+
+    Raises:
+        BadInput: there is no such population.
+    """
+    with source.read() as connection:
+        population = population_row(connection, name)
+        changes = _changes(connection, name)
+        limits = [_Step(change.at, terms=change.after) for change in reversed(changes)]
+        steps = sorted([*limits, *_run_steps(connection, population, points)], key=lambda step: step.at)
+    return History(tuple(_moments(steps, population, points)), tuple(changes))
+
+
+_TERMS = ("epsilon", "delta", "state", "ceiling")
+
+
+def _changes(connection: Connection, name: str) -> list[Change]:
+    """Newest first. A row holds the new terms; the old ones are those of the row before it."""
+    c = models.journal.c
+    query = select(models.journal).where(c.population == name, c.run.is_(None)).order_by(c.id)
+    known: dict[str, Any] = {}
+    changes = []
+    for row in connection.execute(query):
+        if not row.action.startswith("population."):
+            continue
+        body = json.loads(row.body)
+        after = {term: body[term] for term in _TERMS if term in body and body[term] != known.get(term)}
+        before = {term: known[term] for term in after if term in known}
+        known |= after
+        changes.append(Change(row.id, row.at, row.actor, row.action, str(body.get("reason", "")), before, after))
+    return changes[::-1]
+
+
+def _run_steps(connection: Connection, population: Any, points: int) -> Iterator[_Step]:
+    c, r = models.runs.c, models.rounds.c
+    runs = connection.execute(select(models.runs).where(c.population_id == population.id).order_by(c.seq)).all()
+    rows = [budget.Charge(run.planned, run.spent, run.price, run.next_round, run.state in ACTIVE) for run in runs]
+    wholes = budget.prices(rows, population.leak)
+    committed = sum(run.next_round for run in runs)
+    step = max(1, -(-committed // points))
+    query = select(r.run_seq, r.index, r.closed_at, r.spent).join(models.runs, c.seq == r.run_seq)
+    kept = query.where(c.population_id == population.id, r.state == "committed", func.mod(r.index, step) == step - 1)
+    rounds: dict[int, list[Any]] = {}
+    for row in connection.execute(kept.order_by(r.id)):
+        rounds.setdefault(row.run_seq, []).append(row)
+    for run, charge, whole in zip(runs, rows, wholes, strict=True):
+        yield _Step(run.started_at, run.seq, whole.mu_squared)
+        for row in rounds.get(run.seq, ()):
+            spent = budget.paid(charge._replace(spent=row.spent), whole).mu_squared
+            yield _Step(row.closed_at, run.seq, whole.mu_squared, spent)
+        if run.ended_at is not None:
+            spent = budget.paid(charge, whole).mu_squared
+            yield _Step(run.ended_at, run.seq, spent, spent)
+
+
+def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Moment]:
+    """Sums are cheap and gauges are not: sum every step, gauge only the moments that are kept."""
+    every = max(1, -(-len(steps) // points))
+    epsilon, delta = population.epsilon, population.delta
+    spent = committed = 0.0
+    held: dict[int, _Step] = {}
+    for i, step in enumerate(steps):
+        if step.terms is not None:
+            epsilon, delta = step.terms.get("epsilon", epsilon), step.terms.get("delta", delta)
+        else:
+            before = held.get(step.run, _NOTHING)
+            held[step.run] = step
+            committed += step.committed - before.committed
+            spent += step.spent - before.spent
+        if i % every == 0 or i == len(steps) - 1 or step.terms is not None:
+            terms = budget.Terms(epsilon, delta, population.leak)
+            # The sums may fall below 0 by their last bits.
+            gauges = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, committed))
+            yield Moment(step.at, epsilon, *gauges)

@@ -1,0 +1,111 @@
+"""What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fieldfare.cost import Cost, cost_of
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.plan import RESOLUTION, Plan
+from fieldfare_server.ledger import budget
+from fieldfare_server.ledger.views import PopulationView
+
+LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
+"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
+LONGEST_OF_OTHERS = 20_000
+
+_ONE = threading.Lock()
+"""Pricing computes for seconds, so a service does one at a time."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What the changed plan costs, and whether its population would admit it now."""
+
+    cost: Cost
+    fits: bool
+    refusal: str
+    nearest: str
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in a coordinate of one round's mean update."""
+        plan = self.cost.plan
+        norm = float(np.max(self.cost.mechanism.row_norms()))
+        return self.cost.noise_multiplier * plan.clipping.joint_bound * norm / plan.run.cohort
+
+    @property
+    def prefix_noise(self) -> float:
+        """Root mean square, over rounds, of the noise in a coordinate of the sum of all mean updates so far."""
+        plan = self.cost.plan
+        noise = self.cost.mechanism.prefix_row_norms(plan.run.rounds)
+        scale = self.cost.noise_multiplier * plan.clipping.joint_bound / plan.run.cohort
+        return scale * float(np.sqrt(np.mean(np.square(noise))))
+
+
+def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: PopulationView) -> WhatIf:
+    """Price `stored`, the plan of a run as the ledger keeps it, with `changes`.
+
+    Args:
+        stored: a plan, with the resolution that its model needs.
+        changes: any of rounds, cohort, mechanism (a kind), clip (a norm), epsilon.
+        population: whose budget is asked.
+
+    Raises:
+        BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
+    """
+    table = _changed(
+        {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
+    )
+    plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
+    if plan.run.rounds > longest:
+        raise BadInput(
+            f"run.rounds = {plan.run.rounds}",
+            f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request.",
+            f"{longest}, or `fieldfare plan`",
+        )
+    if not _ONE.acquire(blocking=False):
+        raise BadInput("this plan", "another one is being priced.", "ask again in a moment")
+    try:
+        cost = cost_of(plan, resolution=float(stored.get(RESOLUTION, 0.0)))
+    finally:
+        _ONE.release()
+    terms = budget.Terms(population.epsilon, population.delta, population.leak)
+    leak = cost.leak
+    if leak is None:
+        leak = budget.default_leak(cost.loss, population.committed, terms)
+    price = budget.price_of(cost.loss, leak)
+    if population.state == "open" and terms.hold(population.committed + price):
+        return WhatIf(cost, True, "", "")
+    if population.state != "open":
+        return WhatIf(cost, False, "the population is closed", "")
+    refused: BudgetRefused = budget.refusal(population.name, cost.loss, price, population.committed, terms)
+    return WhatIf(cost, False, refused.why, refused.nearest)
+
+
+def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
+    cohort = changes.get("cohort")
+    if cohort is not None:
+        if participation.get("rate") is not None:  # a Poisson cohort is rate x users
+            participation["rate"] *= cohort / run["cohort"]
+        # The fewest reports are a share of the cohort; a plan that names them keeps the share.
+        if run.get("min_reports") is not None:
+            run["min_reports"] = max(1, run["min_reports"] * cohort // run["cohort"])
+        run["cohort"] = cohort
+    if changes.get("rounds") is not None:
+        run["rounds"] = changes["rounds"]
+    if changes.get("mechanism") is not None and changes["mechanism"] != table["mechanism"].get("kind"):
+        table["mechanism"] = {"kind": changes["mechanism"]}
+    if changes.get("clip") is not None:
+        table["clipping"] = {**table.get("clipping", {"kind": "flat"}), "norm": changes["clip"]}
+    if changes.get("epsilon") is not None:
+        privacy.pop("noise_multiplier", None)
+        privacy["epsilon"] = changes["epsilon"]
+    return {name: value for name, value in table.items() if value is not None}

@@ -1,0 +1,249 @@
+"""A budget over time, what still fits, and what another plan would cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import ledger_data
+import pytest
+from fastapi.testclient import TestClient
+
+from conftest import LiveLedger, client_at
+from fieldfare.accounting.filter import Rectangle
+from fieldfare.accounting.gaussian import gaussian_delta
+from fieldfare.cost import cost_of
+from fieldfare.plan import Plan
+from fieldfare_server.api import Settings, answers
+from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
+from fieldfare_server.planning import what_if
+
+
+def test_the_history_ends_where_the_budget_stands(local: TestClient, live: LiveLedger) -> None:
+    live.ledger.raise_population("aircraft", epsilon=9.0, delta=None, reason="a second study", actor="officer")
+    now = local.get("/v1/populations/aircraft").json()
+    history = local.get("/v1/populations/aircraft/history").json()
+    last = history["moments"][-1]
+    assert last["limit_epsilon"] == 9.0
+    assert last["spent_epsilon"] == pytest.approx(now["spent"]["epsilon"], rel=1e-12)
+    assert last["committed_epsilon"] == pytest.approx(now["committed"]["epsilon"], rel=1e-12)
+    assert history["moments"][0] == {
+        "at": now["created_at"],
+        "limit_epsilon": 8.0,
+        "spent_epsilon": 0.0,
+        "committed_epsilon": 0.0,
+    }
+    times = [moment["at"] for moment in history["moments"]]
+    assert times == sorted(times)
+
+
+def test_the_history_says_who_changed_what_from_what_to_what_and_why(local: TestClient, live: LiveLedger) -> None:
+    live.ledger.raise_population("aircraft", epsilon=9.0, delta=None, reason="a second study", actor="officer")
+    raised, created = local.get("/v1/populations/aircraft/history").json()["changes"]
+    assert (raised["actor"], raised["reason"], raised["before"]["epsilon"]) == ("officer", "a second study", 8.0)
+    assert raised["after"]["epsilon"] == 9.0
+    assert (created["action"], created["before"], created["after"]["epsilon"]) == ("population.create", {}, 8.0)
+
+
+def test_the_spent_line_is_the_spent_of_each_moment(local: TestClient, live: LiveLedger) -> None:
+    """After every commit the newest moment is what the population's own answer says then."""
+    for _ in range(4):
+        live.commit()
+        now = local.get("/v1/populations/aircraft").json()
+        last = local.get("/v1/populations/aircraft/history?points=2000").json()["moments"][-1]
+        assert last["spent_epsilon"] == pytest.approx(now["spent"]["epsilon"], rel=1e-12)
+
+
+def test_a_long_history_is_thinned_out_and_keeps_its_end(local: TestClient, live: LiveLedger) -> None:
+    whole = local.get("/v1/populations/aircraft/history?points=2000").json()["moments"]
+    few = local.get("/v1/populations/aircraft/history?points=4").json()["moments"]
+    assert len(few) <= 6 < len(whole)
+    assert few[-1] == whole[-1]
+
+
+def test_what_still_fits_and_the_level_of_a_budget(settings: Settings, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    seen = []
+    # One run of mu = 1/2 each: epsilon 2.17 alone and 3.18 for two.
+    with ledger_data.new_ledger(url, epsilon=3.3) as ledger, client_at("127.0.0.1", url, settings) as client:
+        for name in (None, "one", "two"):
+            if name:
+                run = ledger_data.start(ledger, name)
+                for _ in range(16):
+                    ledger_data.commit(run)
+                run.finish("done")
+            now = client.get("/v1/populations/aircraft").json()
+            seen.append((now["level"], now["last_run"], now["last_run_fits"]))
+        ledger.raise_population("aircraft", epsilon=3.3 * 1.5, delta=None, reason="more", actor="officer")
+        more = client.get("/v1/populations/aircraft").json()
+    assert seen == [("open", None, None), ("open", "one", True), ("low", "two", False)]
+    assert (more["level"], more["last_run_fits"]) == ("open", True)
+
+
+def test_an_exhausted_budget_says_so(settings: Settings, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    needed = cost_of(ledger_data.plan()).epsilon
+    with ledger_data.new_ledger(url, epsilon=needed * (1 + 1e-6)) as ledger:
+        ledger_data.start(ledger, "one")
+        with client_at("127.0.0.1", url, settings) as client:
+            now = client.get("/v1/populations/aircraft").json()
+    assert (now["level"], now["last_run_fits"]) == ("exhausted", False)
+
+
+def test_a_run_that_stands_still_has_no_projected_end(
+    local: TestClient, live: LiveLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert local.get("/v1/populations/aircraft").json()["projected_end"] is not None
+    later = time.time() + 3600
+    monkeypatch.setattr(answers.time, "time", lambda: later)
+    assert local.get("/v1/populations/aircraft").json()["projected_end"] is None
+
+
+def test_a_paused_run_has_no_projected_end(local: TestClient, live: LiveLedger) -> None:
+    live.ledger.request("run-3", "pause", actor="officer")
+    assert local.get("/v1/populations/aircraft").json()["projected_end"] is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"rounds": 32}, {"cohort": 500}, {"clip": 0.25}, {"mechanism": "nu"}, {"epsilon": 1.5}]
+)
+def test_a_what_if_is_the_price_of_that_plan(local: TestClient, changes: dict[str, Any]) -> None:
+    answer = local.get("/v1/populations/aircraft/what-if", params=changes)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    table = json.loads(ledger_data.plan().to_json())
+    table["run"] |= {name: changes[name] for name in ("rounds", "cohort") if name in changes}
+    table["run"]["min_reports"] = 40 * table["run"]["cohort"] // 50
+    table["mechanism"] = {"kind": changes["mechanism"]} if "mechanism" in changes else table["mechanism"]
+    table["clipping"]["norm"] = changes.get("clip", 1.0)
+    if "epsilon" in changes:
+        table["privacy"] |= {"epsilon": changes["epsilon"], "noise_multiplier": None}
+    cost = cost_of(Plan.parse(table))
+    assert body["epsilon"] == cost.epsilon
+    assert body["noise_multiplier"] == cost.noise_multiplier
+    first_row = float(cost.mechanism.row_norms().max())
+    std = cost.noise_multiplier * first_row * table["clipping"]["norm"] / table["run"]["cohort"]
+    assert body["noise_std"] == pytest.approx(std, rel=1e-12)
+    assert body["run"] == "run-3"
+
+
+def test_a_what_if_says_whether_it_fits_and_writes_nothing(local: TestClient, live: LiveLedger) -> None:
+    rows = live.rows
+    small = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 0.5}).json()
+    large = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 50.0}).json()
+    assert (small["fits"], small["why"]) == (True, None)
+    assert (large["fits"], "budget is 8" in large["why"]) == (False, True)
+    assert "a run of epsilon" in large["nearest"]
+    assert live.rows == rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mechanism": "magic"}, "magic"),
+        ({"mechanism": "dense", "rounds": 4000}, "fieldfare plan"),
+        ({"rounds": 0}, "greater than or equal"),
+        ({"run": "nowhere"}, "none of that id"),
+        ({"epsilon": -1}, "greater than 0"),
+        ({"epsilon": "nan"}, "epsilon"),
+        ({"dropout": 1}, "dropout"),
+    ],
+)
+def test_an_impossible_what_if_is_refused(local: TestClient, changes: dict[str, Any], words: str) -> None:
+    answer = local.get("/v1/populations/aircraft/what-if", params=changes)
+    assert answer.status_code in (404, 422)
+    assert words in answer.text
+
+
+def test_one_what_if_is_priced_at_a_time(local: TestClient) -> None:
+    with what_if._ONE:
+        answer = local.get("/v1/populations/aircraft/what-if", params={})
+    assert (answer.status_code, "in a moment" in answer.json()["nearest"]) == (422, True)
+
+
+def test_runs_are_filtered_by_state_and_named(local: TestClient, live: LiveLedger) -> None:
+    assert [run["id"] for run in local.get("/v1/runs?state=stopped").json()["items"]] == ["run-2", "run-1"]
+    assert [run["id"] for run in local.get("/v1/runs?state=running&population=aircraft").json()["items"]] == ["run-3"]
+    assert local.get("/v1/runs?state=dreaming").status_code == 422
+
+
+def test_name_and_tags_are_part_of_a_plan_and_absent_from_plans_without(local: TestClient) -> None:
+    table = json.loads(ledger_data.plan().to_json())
+    assert not {"name", "tags"} & set(table["run"])
+    named = Plan.parse({**table, "run": {**table["run"], "name": "Second study", "tags": ["pilot", "2026"]}})
+    assert json.loads(named.to_json())["run"]["tags"] == ["pilot", "2026"]
+    assert Plan.stored(json.loads(named.to_json())) == named
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "column"),
+    [
+        ("/v1/runs?format=csv", 4, "spent.epsilon"),
+        ("/v1/runs?format=csv&state=stopped", 3, "planned.delta"),
+        ("/v1/populations?format=csv", 2, "spent.mu"),
+        ("/v1/runs/run-3/rounds?format=csv", 7, "checkpoint"),
+        ("/v1/populations/aircraft/history?format=csv", None, "limit_epsilon"),
+        ("/v1/audit?format=csv", None, "hash"),
+    ],
+)
+def test_every_list_is_a_csv_too(local: TestClient, path: str, lines: int | None, column: str) -> None:
+    answer = local.get(path)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.reader(io.StringIO(answer.text)))
+    assert column in rows[0]
+    assert lines is None or len(rows) == lines
+    assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_a_csv_holds_all_pages_and_the_values_of_the_json(live: LiveLedger, local: TestClient) -> None:
+    for i in range(3):
+        ledger_data.start(live.ledger, f"more-{i}").finish("stopped", "=1+1")
+    rows = list(csv.DictReader(io.StringIO(local.get("/v1/runs?format=csv&limit=1").text)))
+    runs = local.get("/v1/runs").json()["items"]
+    assert [row["id"] for row in rows] == [run["id"] for run in runs]
+    assert [float(row["planned.epsilon"]) for row in rows] == [run["planned"]["epsilon"] for run in runs]
+    assert rows[0]["message"] == "'=1+1", "a spreadsheet must not run it"
+
+
+def test_a_missing_population_is_a_problem_and_no_broken_csv(local: TestClient) -> None:
+    assert local.get("/v1/runs?format=csv&population=nowhere").status_code == 404
+    assert local.get("/v1/populations/nowhere/history").status_code == 404
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_attackers_success_is_the_least_bound_over_all_epsilon() -> None:
+    """The Gaussian trade-off at .01 equals the minimum of e^epsilon .01 + delta(epsilon)."""
+    for mu in (0.1, 0.5, 1.0, 3.0):
+        least = min(math.exp(e) * 0.01 + gaussian_delta(mu, e) for e in (i / 2000 for i in range(40_000)))
+        assert true_positive_rate(mu) == pytest.approx(least, rel=1e-5)
+
+
+def test_known_rates() -> None:
+    assert true_positive_rate(0.0) == pytest.approx(0.01, rel=1e-12)
+    # Phi(1 - 2.3263478740408408), computed with 30 digits.
+    assert true_positive_rate(1.0) == pytest.approx(0.0923622480736939358531694854282, rel=1e-12)
+    assert bounded_rate(math.log(3), 0.0) == pytest.approx(0.03, rel=1e-12)
+    assert bounded_rate(20.0, 1e-5) == pytest.approx(1 - math.exp(-20) * (0.99 - 1e-5), rel=1e-12)
+    assert bounded_rate(1000.0, 1e-5) == 1.0
+    # With a leak the rate is that of the pair that theorem (filter) names.
+    assert true_positive_rate(0.0, 0.1) == pytest.approx(0.1 + 0.9 * 0.01, rel=1e-12)
+
+
+def test_a_budget_in_words_never_says_less_than_its_pair(live: LiveLedger) -> None:
+    text = budget_in_words(2.0, 1e-5, 0.0)
+    assert "a factor of 7.39" in text
+    assert "1e-5" in text
+    mu = math.sqrt(Rectangle.of(2.0, 1e-5, 0.0).mu_squared)
+    assert f"{math.ceil(1e4 * true_positive_rate(mu)) / 100:g} %" in text
+    assert "100 %" in loss_in_words(900.0, 1e-5, None)
+
+
+def test_one_form_of_small_numbers() -> None:
+    assert [decimal(x) for x in (1e-5, 2.5e-7, 0.5, 1e20, 3.0)] == ["1e-5", "2.5e-7", "0.5", "1e20", "3"]
