@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from fieldfare.accounting.filter import Rectangle, default_leak
+from fieldfare.accounting.filter import default_leak
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
@@ -247,15 +247,9 @@ def _raise(
     connection: Connection, entry: Entry, row: Row[Any], new: tuple[float, float], about: dict[str, Any], actor: str
 ) -> None:
     values = {"epsilon": new[0], "delta": new[1]}
-    bound = larger_bound((row.bound_epsilon, row.bound_delta), new, row.leak)
+    bound = budget.larger((row.bound_epsilon, row.bound_delta), new, row.leak)
     _set(connection, row, {**values, "bound_epsilon": bound[0], "bound_delta": bound[1]})
     entry.append("population.raise", actor, {**values, "old": _old(row), **about}, population=row.name)
-
-
-def larger_bound(bound: tuple[float, float], new: tuple[float, float], leak: float) -> tuple[float, float]:
-    """The budget (epsilon, delta) with the larger rectangle: what a population with both in its past guarantees."""
-    before, after = (Rectangle.of(*each, leak).mu_squared for each in (bound, new))
-    return new if after > before else bound
 
 
 def _set(connection: Connection, row: Row[Any], values: dict[str, Any]) -> None:

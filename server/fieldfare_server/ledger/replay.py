@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price, Rectangle, default_leak
+from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.noise import NONCE_BYTES
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.models import SEEDED, has_nonces
@@ -176,9 +176,8 @@ class Replay:
         values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
         self._require_below_ceiling(row, values)
         bound, new = ((values[f"{which}epsilon"], values[f"{which}delta"]) for which in ("bound_", ""))
-        before, after = (Rectangle.of(*each, values["leak"]).mu_squared for each in (bound, new))
-        if after > before:
-            values |= {"bound_epsilon": new[0], "bound_delta": new[1]}
+        bound = budget.larger(bound, new, values["leak"])
+        values |= {"bound_epsilon": bound[0], "bound_delta": bound[1]}
 
     def _population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         values = self.populations[row["population"]].values

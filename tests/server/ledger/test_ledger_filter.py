@@ -279,7 +279,7 @@ def test_a_population_over_its_budget_says_so_and_takes_no_run(ledger: Ledger) -
     forge(ledger, "population.create", epsilon=0.99, leak=None)
     forge(ledger, "run.start", price=None)
     with ledger.database.engine.begin() as connection:
-        connection.execute(update(models.populations).values(epsilon=0.99))
+        connection.execute(update(models.populations).values(epsilon=0.99, bound_epsilon=0.99))
     ledger = Ledger.open(ledger.url)
     view = ledger.population("people")
     assert view.overdrawn
