@@ -34,7 +34,7 @@ _BATCH = 2000
 """Journal rows that one snapshot reads."""
 _SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
 """Columns whose values no message shows: under `add_remove` a count of users is secret."""
-_SLICE = 256
+_SLICE = 16
 """Ended runs that each check compares again."""
 
 
@@ -85,6 +85,7 @@ class Proof:
     def _clear(self) -> None:
         self._replay = Replay(thorough=False)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
+        self._newest_signed: str | None = None
         self._signed = ""
         """The signed head that was compared last."""
         self._broken: Unfit | None = None
@@ -173,7 +174,7 @@ class Proof:
 
     def _follow(self, connection: Connection, most: int) -> None:
         head = connection.execute(select(models.head)).mappings().one()
-        self._end = head["count"]
+        self._end, self._newest_signed = head["count"], head["signed"]
         if self._rows == 0:
             self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
         c = models.journal.c
@@ -276,26 +277,23 @@ class Proof:
         if everything:
             rows = connection.execute(select(models.runs).order_by(c.seq)).mappings().all()
         else:
-            wanted = c.ended_at.is_(None) | c.id.in_(sorted(self._touched | self._active()))
+            end = self._compared + _SLICE
+            changing = c.ended_at.is_(None) | c.id.in_(sorted(self._touched | self._active()))
+            wanted = changing | ((c.seq > self._compared) & (c.seq <= end))
             rows = connection.execute(select(models.runs).where(wanted).order_by(c.seq)).mappings().all()
         for row in rows:
             compare_run(row, names, self._replay)
+        known = self._replay.runs if everything else self._touched | self._active()
+        require_all("runs", known, [row["id"] for row in rows])
         if everything:
-            require_all("runs", self._replay.runs, [row["id"] for row in rows])
             return 0
-        require_all("runs", self._touched | self._active(), [row["id"] for row in rows])
-        query = select(models.runs).where(c.seq > self._compared).order_by(c.seq).limit(_SLICE)
-        more = connection.execute(query).mappings().all()
-        for row in more:
-            compare_run(row, names, self._replay)
-        if len(more) == _SLICE:
-            return int(more[-1]["seq"])
-        if connection.execute(select(func.count()).select_from(models.runs)).scalar_one() != len(self._replay.runs):
-            raise Unfit("runs", str(len(self._replay.runs)), "there are more or fewer than the journal names")
-        return 0
+        last, number = connection.execute(select(func.max(c.seq), func.count()).select_from(models.runs)).one()
+        if number != len(self._replay.runs):
+            raise Unfit("runs", str(last), "there are more or fewer than the journal names")
+        return end if end < (last or 0) else 0
 
     def _compare_signed(self, connection: Connection) -> None:
-        text_ = connection.execute(select(models.head.c.signed)).scalar_one()
+        text_ = self._newest_signed
         if text_ is None or text_ == self._signed:
             return
         try:
