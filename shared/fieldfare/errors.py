@@ -6,6 +6,8 @@ Every refusal names what was refused, why, and the nearest thing that would be a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FieldfareError(Exception):
     """Base of every error that Fieldfare raises on purpose."""
@@ -21,6 +23,32 @@ class Refused(FieldfareError):
 
 class BadInput(Refused, ValueError):
     """The request itself is wrong: an unknown key, a value out of range, an impossible participation."""
+
+    faults: tuple[BadInput, ...]
+    """Everything that is wrong with it; this refusal alone where that is one thing."""
+
+    line: int | None
+    """Where in the file it is, from 1, where that is known."""
+
+    def __init__(self, what: str, why: str, nearest: str = "") -> None:
+        super().__init__(what, why, nearest)
+        self.faults, self.line = (self,), None
+
+    def at(self, line: int | None) -> BadInput:
+        """This refusal with its line, which the message shows."""
+        located = BadInput(self.what, self.why, self.nearest)
+        if line is not None:
+            located.line, located.args = line, (f"line {line}, {self}",)
+        return located
+
+    @classmethod
+    def of(cls, faults: Sequence[BadInput]) -> BadInput:
+        """One refusal of several faults, a line each; it names what the first names."""
+        first = faults[0]
+        refusal = cls(first.what, first.why, first.nearest)
+        refusal.faults, refusal.line = tuple(faults), first.line
+        refusal.args = ("\n".join([f"{len(faults)} things are wrong:", *(f"  {fault}" for fault in faults)]),)
+        return refusal
 
 
 class BudgetRefused(Refused):

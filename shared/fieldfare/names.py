@@ -1,8 +1,12 @@
-"""The grammar of the names that people give to populations and runs."""
+"""The grammar of the names that people give to populations and runs, and of references to tasks."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Letters, digits, '.', '_' and '-'. A name is safe as a file name and as a segment of a URL."""
@@ -12,3 +16,19 @@ LONGEST_NAME = 100
 def is_name(text: str) -> bool:
     """Whether `text` is a valid name of at most `LONGEST_NAME` characters."""
     return len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
+
+
+def task_reference(name: str, parameters: Mapping[str, Any]) -> str:
+    """A task's name with its parameters, on one line without quotes and spaces: `digits?hidden=16&users=50`.
+
+    Configurations of nodes and messages carry it. Without parameters it is the name.
+    """
+    if not parameters:
+        return name
+    return f"{name}?" + urlencode({key: json.dumps(value) for key, value in sorted(parameters.items())})
+
+
+def split_task_reference(reference: str) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters in what `task_reference` wrote. Raises ValueError for anything else."""
+    name, _, parameters = reference.partition("?")
+    return name, {key: json.loads(value) for key, value in parse_qsl(parameters, strict_parsing=bool(parameters))}

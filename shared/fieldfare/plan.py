@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     Field,
     FieldSerializationInfo,
+    JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializeAsAny,
@@ -30,10 +31,11 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
-from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.names import LONGEST_NAME, NAME, task_reference
 from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.privatise import Rounding
-from fieldfare.registry import Table, bad_input
+from fieldfare.refusals import bad_input, with_lines
+from fieldfare.registry import NORM, PROBABILITY, ROUNDS, SECONDS, USERS, Table
 
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 """The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
@@ -45,12 +47,28 @@ RESOLUTION = "charged_resolution"
 class PrivacySpec(Table):
     """`[privacy]`: whose budget, and how much of it. Exactly one of `epsilon` and `noise_multiplier`."""
 
-    population: str = Field(min_length=1, max_length=LONGEST_NAME, pattern=NAME)
-    epsilon: float | None = Field(default=None, gt=0, le=1000)
-    noise_multiplier: float | None = Field(default=None, gt=0, le=1e6)
-    delta: float = Field(gt=0, lt=1)
-    adjacency: Adjacency = "zero_out"
-    noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = "aes-256-ctr"
+    population: str = Field(
+        min_length=1, max_length=LONGEST_NAME, pattern=NAME, description="whose budget the run is charged to"
+    )
+    epsilon: float | None = Field(
+        default=None, gt=0, le=1000, description="of the run: the least noise that keeps it is added"
+    )
+    noise_multiplier: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="sigma: standard deviation of the noise instead of epsilon, which then follows",
+        json_schema_extra={"unit": "clip norms"},
+    )
+    delta: float = Field(gt=0, lt=1, description="of the run; below 1 / users", json_schema_extra=PROBABILITY)
+    adjacency: Adjacency = Field(
+        default="zero_out",
+        description="how neighbours differ: all updates of a user are zero, the user is there or not (sampling only), "
+        "or other data (twice the sensitivity)",
+    )
+    noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = Field(
+        default="aes-256-ctr", description="generator of the noise; Philox is faster on a GPU and not cryptographic"
+    )
     rounding: Rounding = Field(
         default="grid", description="of noised sums; discrete: exact noise on the grid; none: floats"
     )
@@ -69,25 +87,44 @@ class RunSpec(Table):
     tags: tuple[Annotated[str, Field(min_length=1, max_length=40, pattern=NAME)], ...] = Field(
         default=(), max_length=10, description="words to find runs by"
     )
-    task: str = Field(min_length=1)
-    rounds: int = Field(ge=1, le=1_000_000)
-    cohort: int = Field(ge=1, description="planned users a round: the fixed denominator of every mean")
-    min_reports: int | None = Field(default=None, ge=1, description="fewer reports void the round; default 3/4 cohort")
+    task: str = Field(min_length=1, description='what is trained: a task\'s name, or "package.module:attribute"')
+    rounds: int = Field(ge=1, le=1_000_000, description="committed rounds of the run", json_schema_extra=ROUNDS)
+    cohort: int = Field(
+        ge=1, description="planned users a round: the fixed denominator of every mean", json_schema_extra=USERS
+    )
+    min_reports: int | None = Field(
+        default=None, ge=1, description="fewer reports void the round; default 3/4 cohort", json_schema_extra=USERS
+    )
     min_available: int | None = Field(
-        default=None, ge=1, description="users to wait for; default cohort; not add_remove"
+        default=None, ge=1, description="users to wait for; default cohort; not add_remove", json_schema_extra=USERS
     )
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0, description="users asked per user planned")
-    round_timeout: float = Field(default=600.0, gt=0, description="seconds to wait for reports")
+    round_timeout: float = Field(
+        default=600.0, gt=0, description="how long a round waits for reports", json_schema_extra=SECONDS
+    )
     round_seconds: float | None = Field(
         default=None,
         gt=0,
         le=1e7,
         description="add_remove: rounds are released at multiples of this from the start",
+        json_schema_extra=SECONDS,
     )
-    evaluate_every: int = Field(default=1, ge=1, description="rounds between held-out scores; the last always has one")
+    evaluate_every: int = Field(
+        default=1,
+        ge=1,
+        description="rounds between held-out scores; the last always has one",
+        json_schema_extra=ROUNDS,
+    )
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
+
+    @field_validator("task")
+    @classmethod
+    def _is_a_name(cls, task: str) -> str:
+        if "?" in task:
+            raise BadInput(f"run.task = {task!r}", "a name has no parameters in it.", "a table [task]")
+        return task
 
     @model_validator(mode="after")
     def _goal_within_cohort(self) -> Self:
@@ -99,12 +136,34 @@ class RunSpec(Table):
 class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
-    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson"] = "single"
-    separation: int | None = Field(default=None, ge=1)
-    max_participations: int | None = Field(default=None, ge=1)
-    period: int | None = Field(default=None, ge=1)
-    groups: int | None = Field(default=None, ge=1)
-    rate: float | None = Field(default=None, gt=0, le=1)
+    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson"] = Field(
+        default="single",
+        description="once; again after a pause; at the same place of every period; at random; at random within groups",
+    )
+    separation: int | None = Field(
+        default=None,
+        ge=1,
+        description="min-separation: rounds from one participation of a user to the next",
+        json_schema_extra=ROUNDS,
+    )
+    max_participations: int | None = Field(
+        default=None,
+        ge=1,
+        description="min-separation, fixed-order: how often a user takes part; as often as it fits if left out",
+    )
+    period: int | None = Field(
+        default=None, ge=1, description="fixed-order: rounds of one pass over the users", json_schema_extra=ROUNDS
+    )
+    groups: int | None = Field(
+        default=None, ge=1, description="cyclic-poisson: groups of users whose turn comes in order"
+    )
+    rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="poisson, cyclic-poisson: that a user (of the group) is included in a round",
+        json_schema_extra=PROBABILITY,
+    )
 
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
     _SCHEMES: ClassVar[Mapping[str, tuple[Callable[..., Participation], set[str], set[str]]]] = {
@@ -135,15 +194,27 @@ class ParticipationSpec(Table):
 class ClientSpec(Table):
     """`[client]`: local training. `steps` instead of `epochs` caps the number of batches."""
 
-    epochs: int | None = Field(default=None, ge=1, le=10_000)
-    steps: int | None = Field(default=None, ge=1, le=1_000_000)
-    batch_size: int = Field(default=16, ge=1)
-    learning_rate: float = Field(default=0.1, gt=0)
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    gradient_clip: float | None = Field(default=None, gt=0, description="L2 norm of each local step's gradient")
-    proximal: float = Field(default=0.0, ge=0, description="FedProx mu")
-    engine: Literal["auto", "batched", "loop"] = "auto"
+    epochs: int | None = Field(
+        default=None, ge=1, le=10_000, description="passes over a user's rows; default 1 without steps"
+    )
+    steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="instead of epochs: most batches of a user",
+        json_schema_extra={"unit": "batches"},
+    )
+    batch_size: int = Field(default=16, ge=1, description="of a local step", json_schema_extra={"unit": "rows"})
+    learning_rate: float = Field(default=0.1, gt=0, description="of local SGD")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="of local SGD; starts at 0 with every user")
+    weight_decay: float = Field(default=0.0, ge=0, description="of local SGD: L2 penalty on the parameters")
+    gradient_clip: float | None = Field(
+        default=None, gt=0, description="longest gradient of a local step", json_schema_extra=NORM
+    )
+    proximal: float = Field(default=0.0, ge=0, description="FedProx mu: pull of a local step to the round's model")
+    engine: Literal["auto", "batched", "loop"] = Field(
+        default="auto", description="many users at once, or one after another; auto: many where the model allows it"
+    )
     workers: int = Field(default=1, ge=1, le=256, description="training processes of a node, at most one a core")
 
     @model_validator(mode="after")
@@ -171,15 +242,34 @@ class AvailabilitySpec(Table):
     All of it is drawn from (run.seed, user, round): neither the nodes nor any user's data influence it.
     """
 
-    reachable: float = Field(default=1.0, gt=0, le=1, description="mean probability that a user can be asked")
-    daily_swing: float = Field(default=0.0, ge=0, le=1)
-    rounds_per_day: int = Field(default=24, ge=1, le=1_000_000)
-    time_zones: float = Field(default=0.0, ge=0, le=1, description="share of a day over which users' days begin")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="probability that an asked user never answers")
-    response_seconds: float = Field(default=1.0, gt=0, description="median; simulated, so no process waits for it")
+    reachable: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="mean over the day: that a user can be asked",
+        json_schema_extra=PROBABILITY,
+    )
+    daily_swing: float = Field(default=0.0, ge=0, le=1, description="relative height of the daily wave in `reachable`")
+    rounds_per_day: int = Field(
+        default=24, ge=1, le=1_000_000, description="length of the daily wave", json_schema_extra=ROUNDS
+    )
+    time_zones: float = Field(
+        default=0.0, ge=0, le=1, description="over which users' days begin", json_schema_extra={"unit": "days"}
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="that an asked user never answers", json_schema_extra=PROBABILITY
+    )
+    response_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="median time of an answer; simulated, so no process waits for it",
+        json_schema_extra=SECONDS,
+    )
     speed_spread: float = Field(default=0.0, ge=0, le=5, description="standard deviation of log speed between users")
-    stragglers: float = Field(default=0.0, ge=0, le=1)
-    straggler_slowdown: float = Field(default=10.0, ge=1, le=1e6)
+    stragglers: float = Field(
+        default=0.0, ge=0, le=1, description="that an answer is a slow one", json_schema_extra=PROBABILITY
+    )
+    straggler_slowdown: float = Field(default=10.0, ge=1, le=1e6, description="how many times as long a slow one takes")
 
 
 class ServerOptimizerSpec(Table):
@@ -213,6 +303,7 @@ class Plan(Table):
 
     privacy: PrivacySpec
     run: RunSpec
+    task: dict[str, JsonValue] = Field(default={}, description="parameters of the task, which declares and checks them")
     participation: ParticipationSpec = ParticipationSpec()
     mechanism: SerializeAsAny[MechanismSpec]
     clipping: ClippingSpec = Field(default={"kind": "flat", "norm": 1.0}, validate_default=True)
@@ -235,6 +326,17 @@ class Plan(Table):
         }
         spec: Table = parse[info.field_name](value)
         return spec
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _is_json(cls, value: object) -> object:
+        for key, parameter in value.items() if isinstance(value, Mapping) else ():
+            try:
+                json.dumps(parameter, allow_nan=False)
+            except (TypeError, ValueError):
+                takes = "must be text, a finite number, true or false, or a list or table of them."
+                raise BadInput(f"task.{key} = {parameter!r}", takes) from None
+        return value
 
     # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
     # without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as written.
@@ -328,6 +430,11 @@ class Plan(Table):
         return self
 
     @property
+    def task_reference(self) -> str:
+        """`run.task` with the parameters of `[task]`: what `load_task` takes."""
+        return task_reference(self.run.task, self.task)
+
+    @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
         return self.participation.scheme in ("poisson", "cyclic-poisson")
@@ -341,7 +448,7 @@ class Plan(Table):
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> Plan:
-        """Validate a mapping. Raises `BadInput` naming key, value and nearest allowed value."""
+        """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of each."""
         return cls._validate(table, stored=False)
 
     @classmethod
@@ -353,12 +460,15 @@ class Plan(Table):
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
-        """Validate a plan file's text. Raises `BadInput`."""
+        """Validate a plan file's text. Raises `BadInput` with all faults and their lines."""
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise BadInput("plan", f"is not TOML: {error}.") from None
-        return cls.parse(table)
+        try:
+            return cls.parse(table)
+        except BadInput as refusal:
+            raise with_lines(refusal, text) from None
 
     @classmethod
     def stored(cls, table: Mapping[str, Any]) -> Plan:
@@ -380,6 +490,8 @@ class Plan(Table):
         their digests.
         """
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
+        if not self.task:
+            del table["task"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
         for key in ("name", "tags", "round_seconds"):

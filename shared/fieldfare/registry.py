@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.config import JsonDict
 
 from fieldfare.errors import BadInput
+from fieldfare.refusals import bad_input, nearest_of
+
+# Units of keys, for `json_schema_extra`: the plan reference and the JSON Schema show them.
+SECONDS: JsonDict = {"unit": "seconds"}
+ROUNDS: JsonDict = {"unit": "rounds"}
+USERS: JsonDict = {"unit": "users"}
+PROBABILITY: JsonDict = {"unit": "probability"}
+NORM: JsonDict = {"unit": "L2 norm"}
 
 
 class Table(BaseModel):
@@ -54,9 +61,10 @@ class Registry(Generic[S]):
 
     def spec(self, kind: object) -> type[S]:
         """The class of a kind. Raises `BadInput` for an unknown one, naming the nearest."""
+        if kind is None:
+            raise BadInput(f"{self.section}.kind", "is required.", ", ".join(self.kinds()))
         if not isinstance(kind, str) or kind not in self._specs:
-            near = difflib.get_close_matches(str(kind), self.kinds(), n=1) or [", ".join(self.kinds())]
-            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", near[0])
+            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", nearest_of(kind, self.kinds()))
         return self._specs[kind]
 
     def parse(self, spec: S | Mapping[str, Any]) -> S:
@@ -71,41 +79,3 @@ class Registry(Generic[S]):
             return model.model_validate(dict(spec))
         except ValidationError as error:
             raise bad_input(error, self.section, model) from None
-
-
-def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
-    """The first fault of a pydantic error as one refusal: key, value, and the nearest allowed value."""
-    first = error.errors()[0]
-    context = first.get("ctx", {})
-    raised = context.get("error")
-    if isinstance(raised, BadInput):  # a validator of ours, which names the key better than pydantic can
-        return raised
-    path = [str(part) for part in first["loc"]]
-    what = key = ".".join([section, *path] if section else path)
-    if not isinstance(first["input"], Mapping):
-        what += f" = {first['input']!r}"
-    if first["type"] == "extra_forbidden":
-        known = list(_fields_at(model, path[:-1]))
-        near = difflib.get_close_matches(path[-1], known, n=1) or [", ".join(known)]
-        return BadInput(what, "unknown key.", near[0])
-    if first["type"] == "missing":
-        return BadInput(key, "is required.")
-    nearest = next((str(context[bound]) for bound in ("ge", "le") if bound in context), "")
-    if first["type"] == "literal_error":
-        allowed = re.findall(r"'([^']*)'", context["expected"])
-        nearest = next(iter(difflib.get_close_matches(str(first["input"]), allowed, n=1)), context["expected"])
-    if not nearest:
-        nearest = next((f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), "")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return BadInput(what, f"{message}.".replace("..", "."), nearest)
-
-
-def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The field names of the table at `path` below `model`; none where the path leads to no table."""
-    for name in path:
-        field = model.model_fields.get(name)
-        inner = field.annotation if field is not None else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return list(model.model_fields)

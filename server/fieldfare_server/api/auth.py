@@ -6,6 +6,7 @@ what a caller may do with or without one.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from fieldfare.errors import LedgerError
 from fieldfare_server.api.answers import utc
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.problems import ProblemError
@@ -24,6 +26,8 @@ from fieldfare_server.ledger.states import Scope
 from fieldfare_server.ledger.views import TokenView
 
 _LONGEST_SECRET = 200
+_KNOWN, _KNOWN_SECONDS = 1024, 5.0
+"""How many valid tokens `token_of` remembers, and for how long."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
@@ -58,29 +62,59 @@ class Authenticator:
         self._ledger, self._settings = ledger, settings
         self._failures = Buckets(settings.failed_logins_per_minute, settings.failed_logins_per_minute)
         self._recorded: dict[str, float] = {}
+        self._known: dict[bytes, tuple[str, float]] = {}
         self._lock = threading.Lock()
 
     def caller(self, request: Request, authorization: str | None) -> Caller:
-        """The caller. Raises `ProblemError` 401 without a valid token, 429 after too many wrong ones."""
+        """The caller. Raises `ProblemError` 401 without a valid token, 429 after too many wrong ones.
+
+        A valid token is never held up by wrong ones: those of another client may come from the same address.
+        """
         address = request.client.host if request.client else "unknown"
         if authorization is None:
             if self._settings.anonymous_read and self._is_local(request, address):
                 return Caller("anonymous", frozenset({"read"}))
             raise _unauthorised("a token is needed: only a caller on this machine may read without one.")
-        with self._lock:
-            wait = self._failures.wait(address)
-        if wait > 0:
-            raise ProblemError(
-                429, "too-many-failed-logins", "wait before trying again.", headers={"Retry-After": str(int(wait) + 1)}
-            )
         token = self._ledger.check_token(authorization) if len(authorization) <= _LONGEST_SECRET else None
         if token is None:
             with self._lock:
-                self._failures.take(address)
+                wait = self._failures.take(address)
+            if wait > 0:
+                raise ProblemError(
+                    429,
+                    "too-many-failed-logins",
+                    "wait before trying again.",
+                    headers={"Retry-After": str(int(wait) + 1)},
+                )
             raise _unauthorised("the token is unknown, expired or revoked.")
         self._record_use(token)
         expires_at = None if token.expires_at is None else utc(token.expires_at)
         return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations)
+
+    def token_of(self, header: str) -> str | None:
+        """The id of the valid token in an Authorization header, for the rate limit alone; None if there is none.
+
+        An answer is kept for some seconds. It decides which limit a request counts against and never what it may do.
+        """
+        scheme, _, secret = header.partition(" ")
+        if scheme.lower() != "bearer" or not 0 < len(secret) <= _LONGEST_SECRET:
+            return None
+        now, digest = time.monotonic(), hashlib.sha256(secret.encode()).digest()
+        with self._lock:
+            known = self._known.get(digest)
+        if known is not None and now < known[1]:
+            return known[0]
+        try:
+            token = self._ledger.check_token(secret)
+        except LedgerError:  # the route will say so
+            return None
+        if token is None:
+            return None
+        with self._lock:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[digest] = (token.id, now + _KNOWN_SECONDS)
+        return token.id
 
     def _is_local(self, request: Request, address: str) -> bool:
         # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check

@@ -27,7 +27,7 @@ _BATCH = 500
 
 
 class TooManyClients(Exception):
-    """All event streams that the settings allow are in use."""
+    """All event streams that the settings allow, or allow one caller, are in use."""
 
 
 def encode(row: AuditRow) -> bytes:
@@ -43,7 +43,8 @@ def _control(kind: str, position: int) -> bytes:
 class Client:
     """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, caller: str = "") -> None:
+        self.caller = caller
         self.queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(size)
         self.overflowed = False
 
@@ -116,14 +117,18 @@ class Broker:
             if len(rows) < _BATCH:
                 return
 
-    async def stream(self, last_id: int | None) -> AsyncIterator[bytes]:
-        """One client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients` at once."""
-        if len(self._clients) >= self._settings.event_clients:
-            raise TooManyClients
-        return self._run(last_id)
+    async def stream(self, last_id: int | None, caller: str = "") -> AsyncIterator[bytes]:
+        """One client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients` at once.
 
-    async def _run(self, last_id: int | None) -> AsyncIterator[bytes]:
-        client = Client(self._settings.event_queue)
+        caller: a token's id or an address; one caller has at most `event_clients_each` streams.
+        """
+        own = sum(client.caller == caller for client in self._clients)
+        if len(self._clients) >= self._settings.event_clients or own >= self._settings.event_clients_each:
+            raise TooManyClients
+        return self._run(last_id, caller)
+
+    async def _run(self, last_id: int | None, caller: str) -> AsyncIterator[bytes]:
+        client = Client(self._settings.event_queue, caller)
         # Subscribe inside the generator: one that is never started must not leave a client behind.
         self._clients.add(client)
         try:

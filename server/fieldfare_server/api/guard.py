@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from anyio import to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -98,8 +99,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 class Guard:
     """ASGI middleware. It checks host, target length, rate and declared size, then the size that arrives."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: ASGIApp, settings: Settings, token_of: Callable[[str], str | None]) -> None:
+        """token_of: the id of the valid token in an Authorization header, else None."""
+        self._app, self._settings, self._token_of = app, settings, token_of
         self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._buckets = Buckets(settings.requests_per_minute, settings.burst)
 
@@ -123,7 +125,7 @@ class Guard:
                     headers.setdefault("Strict-Transport-Security", "max-age=31536000")
             await send(message)
 
-        refusal = self._refuse(scope)
+        refusal = self._refuse(scope) or await self._slow_down(scope)
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
             return
@@ -177,22 +179,28 @@ class Guard:
             )
         if len(path) + len(scope["query_string"]) > self._settings.max_target_bytes:
             return problem(414, "target-too-long", f"at most {self._settings.max_target_bytes} bytes.")
-        client = scope.get("client")
-        wait = self._buckets.take(client[0] if client else "unknown")
-        if wait > 0:
-            return problem(
-                429,
-                "too-many-requests",
-                f"at most {self._settings.requests_per_minute} requests a minute.",
-                instance=path,
-                headers={"Retry-After": str(int(wait) + 1)},
-            )
         declared = headers.get("content-length", "0")
         if not declared.isascii() or not declared.isdigit():
             return problem(400, "bad-content-length", instance=path)
         if int(declared) > self._settings.max_body_bytes:
             return self._too_large(scope)
         return None
+
+    async def _slow_down(self, scope: Scope) -> ASGIApp | None:
+        """A valid token has a limit to itself, so that no other client behind the same address can use it up."""
+        header = Headers(scope=scope).get("authorization")
+        token = None if header is None else await to_thread.run_sync(self._token_of, header)
+        client = scope.get("client")
+        wait = self._buckets.take(f"token {token}" if token else client[0] if client else "unknown")
+        if wait <= 0:
+            return None
+        return problem(
+            429,
+            "too-many-requests",
+            f"at most {self._settings.requests_per_minute} requests a minute.",
+            instance=scope["path"],
+            headers={"Retry-After": str(int(wait) + 1)},
+        )
 
     def _known(self, host: str) -> bool:
         try:

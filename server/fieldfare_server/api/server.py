@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from fastapi import FastAPI
 
 from fieldfare.errors import BadInput
 from fieldfare_flower import logs
+from fieldfare_server.api.connections import LimitedProtocol
 from fieldfare_server.api.settings import is_loopback
 
 PORT = 8844
@@ -45,6 +48,8 @@ def config(
         )
     if (certificate is None) != (key is None):
         raise BadInput("TLS", "needs a certificate and its key.", "both")
+    if certificate is not None and key is not None:
+        _check_certificate(certificate, key)
     return uvicorn.Config(
         app,
         host=host,
@@ -56,6 +61,8 @@ def config(
         log_level=log_level,
         access_log=False,
         ws="none",
+        # httptools, uvicorn's default where it is installed, reads a head without end into memory.
+        http=LimitedProtocol,
         # The caller is the other end of the connection, never what a header says; see `auth`.
         proxy_headers=False,
         server_header=False,
@@ -63,6 +70,22 @@ def config(
         timeout_graceful_shutdown=3,
         backlog=2048,
     )
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    for path in (certificate, key):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise BadInput(f"TLS file {path}", f"cannot be read: {error.strerror}.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError):
+        raise BadInput(
+            f"TLS files {certificate} and {key}",
+            "are no certificate and its key (PEM, without a password).",
+            "fieldfare certificates",
+        ) from None
 
 
 class Server(uvicorn.Server):
@@ -76,9 +99,26 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(settings: uvicorn.Config) -> None:
-    """Serve until a signal arrives."""
-    Server(settings).run()
+def listen(settings: uvicorn.Config) -> socket.socket:
+    """Take the address, before anything is said about it. Raises `BadInput` if that fails."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((settings.host, settings.port))
+    except OSError as error:
+        taken.close()
+        what = f"{settings.host} port {settings.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise BadInput(what, "another program has it.", "--port 0, any free one") from None
+        raise BadInput(what, f"cannot be bound: {error.strerror or error}.", "127.0.0.1") from None
+    return taken
+
+
+def serve(settings: uvicorn.Config, taken: socket.socket) -> None:
+    """Serve on the address that `listen` took until a signal arrives."""
+    with taken:
+        Server(settings).run(sockets=[taken])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -15,8 +16,26 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What numpy and torch read when they are imported."""
+TRAINING = ("demo", "simulate", "compare", "run")
+"""Commands that train or aggregate a model: they may use every core, as torch decides."""
+
+
 def main() -> None:
     """Console entry point."""
-    from fieldfare_server.cli.application import assemble
+    from fieldfare_server.cli.application import COMMANDS, GROUPS, assemble, called, overview
 
-    assemble(sys.argv[1] if len(sys.argv) > 1 else None)()
+    command = called(sys.argv[1:])
+    if command not in TRAINING:
+        # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
+        for name in THREADS:
+            os.environ.setdefault(name, "1")
+    # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
+    sys.path.append(os.getcwd())
+    # Imports make many objects and no garbage: looking for some takes a tenth of the time.
+    gc.disable()
+    program = assemble(command) if command in COMMANDS or command in GROUPS else overview()
+    gc.freeze()
+    gc.enable()
+    program()

@@ -1,8 +1,9 @@
-"""The program, assembled from its commands. Only the requested command is imported: some import all of torch."""
+"""The program, assembled from its commands. Only the command that is called is imported: some import all of torch."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -12,50 +13,82 @@ from fieldfare import __version__
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
-COMMANDS = (
-    "demo",
-    "plan",
-    "simulate",
-    "compare",
-    "mechanisms",
-    "run",
-    "supervise",
-    "serve",
-    "budget",
-    "runs",
-    "report",
-    "certificate",
-    "audit",
-    "verify",
-    "doctor",
-    "abandon",
-    "migrate",
-)
-GROUPS = ("population", "token", "certificates", "nodes")
+COMMANDS = {
+    "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
+    "demo": "Train on 336 776 real flights under a user-level budget: correlated "
+    "against independent noise against none.",
+    "plan": "What a plan will cost and how much noise it adds.",
+    "simulate": "Run a plan on this machine and charge its population.",
+    "compare": "The same budget, several mechanisms: a table, and with --train a plot of held-out scores.",
+    "mechanisms": "All kinds of mechanism, with the error of a prefix sum at equal privacy.",
+    "run": "Submit a plan to a SuperLink and follow the run to its end.",
+    "supervise": "Watch the ledger for runs without a coordinator and submit them to the federation "
+    "again, until stopped.",
+    "serve": "Serve the budget API and page.",
+    "budget": "What each population has spent, reserved and left.",
+    "runs": "List the newest runs.",
+    "report": "The privacy statement of one run; every number in it comes from the ledger.",
+    "certificate": "The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user.",
+    "audit": "Test whether the run's plan gets the noise that was charged; the ledger stores the result.",
+    "verify": "Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not "
+    "match.",
+    "doctor": "Check clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each "
+    "finding.",
+    "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
+    "migrate": "Create the ledger if it does not exist, otherwise upgrade it to this program's version.",
+}
+"""Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
+GROUPS = {
+    "population": "Create, raise or close the budget that a population of users shares.",
+    "token": "Create, list or revoke API tokens.",
+    "certificates": "Make keys, certificates and secrets of a federation.",
+    "nodes": "Admit nodes to the federation, or remove them.",
+}
 
-_MODULES = dict.fromkeys(("runs", "report", "audit", "verify", "abandon"), "history")
+_MODULES = dict.fromkeys(("report", "audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""
+
+
+def called(arguments: Sequence[str]) -> str | None:
+    """The command among command-line arguments: the first that is no option. The program's own options take no value.
+
+    None without one: the program then only shows its help or its version.
+    """
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:
     """The program with command `wanted` alone if such a command exists, otherwise with all of them."""
-    made = typer.Typer(
+    program = _program()
+    for name in COMMANDS | GROUPS:
+        if wanted in COMMANDS | GROUPS and name != wanted:
+            continue
+        module = import_module(f"fieldfare_server.cli.{_MODULES.get(name, name)}")
+        if name in GROUPS:
+            program.add_typer(getattr(module, name), name=name)
+        else:
+            program.command()(getattr(module, name))
+    return program
+
+
+def overview() -> typer.Typer:
+    """The program with the names and summaries of its commands, none of which is imported: for help and version."""
+    program = _program()
+    for name, summary in (COMMANDS | GROUPS).items():
+        program.command(name, help=summary)(lambda: None)
+    return program
+
+
+def _program() -> typer.Typer:
+    program = typer.Typer(
         name="fieldfare",
         help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(_options)
-    for name in COMMANDS + GROUPS:
-        if wanted in COMMANDS + GROUPS and name != wanted:
-            continue
-        module = import_module(f"fieldfare_server.cli.{_MODULES.get(name, name)}")
-        if name in GROUPS:
-            made.add_typer(getattr(module, name), name=name)
-        else:
-            made.command()(getattr(module, name))
-    return made
+    program.callback()(_options)
+    return program
 
 
 def __getattr__(name: str) -> Any:

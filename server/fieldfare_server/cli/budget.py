@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldfare_server.api.schemas import Population
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import OVERDRAWN, summary
@@ -21,6 +20,9 @@ from fieldfare_server.cli.remote import (
 )
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fieldfare_server.api.schemas import Population
 
 _COLUMNS = {
     "population": "name",

@@ -20,6 +20,7 @@ from fieldfare_server.cli.plot import plot_traces
 from fieldfare_server.cli.progress import Trace, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.session import Session
 
 POPULATION = "aircraft"
@@ -93,7 +94,7 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
 def _private(home: StateDirectory, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:
     plan = demo_plan(task, mechanism)
     label = {"nu": "correlated (nu)", "independent": "independent"}[mechanism["kind"]]
-    return run_here(Session.begin(home, plan, True), local_grid(plan, 4), label, quiet)
+    return run_here(Session.begin(home, plan, True, actor=SIMULATION), local_grid(plan, 4), label, quiet)
 
 
 def _without_noise(task: str, quiet: bool) -> Trace:

@@ -34,7 +34,7 @@ COLUMNS = ("round", "attempt", "state", *WHOLE[2:], *REAL, "score_name", "reason
 
 
 def check_export(path: Path) -> None:
-    """Raise `BadInput` for a file that cannot be written, before anything runs."""
+    """Raise `BadInput` for a file that cannot be written, or is no earlier export, before anything runs."""
     if path.suffix not in (".csv", ".parquet", ""):
         raise BadInput(
             f"--export {path}",
@@ -43,12 +43,29 @@ def check_export(path: Path) -> None:
         )
     if path.suffix and path.is_dir():
         raise BadInput(f"--export {path}", "is a directory.", f"{path}/rounds{path.suffix}")
+    if path.suffix and path.exists() and not _is_export(path):
+        raise BadInput(f"--export {path}", "is there, and was not written by --export.", "a new name")
     if not path.suffix and path.is_file():
         raise BadInput(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
     if not path.suffix and importlib.util.find_spec("tensorboard") is None:
         raise BadInput(
             f"--export {path}", "TensorBoard is not installed: pip install 'fieldfare[simulation]'", "rounds.csv"
         )
+
+
+def _is_export(path: Path) -> bool:
+    """Whether the file holds the columns of an export: only such a file is replaced. An empty one holds nothing."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        if path.suffix == ".csv":
+            with path.open(newline="", encoding="utf-8") as lines:
+                return next(csv.reader(lines), []) == list(COLUMNS)
+        from pyarrow import parquet
+
+        return list(parquet.read_schema(path).names) == list(COLUMNS)
+    except (OSError, ValueError, ImportError):
+        return False
 
 
 @contextlib.contextmanager

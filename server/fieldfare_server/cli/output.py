@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from fieldfare.errors import BudgetRefused, FieldfareError, Interrupted, Refused
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused
 from fieldfare_flower import logs
 
 BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
@@ -30,7 +31,7 @@ def print_progress(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        err.print(text, markup=False)
+        err.print(visible(text), markup=False)
 
 
 def print_outcome(text: str) -> None:
@@ -38,7 +39,7 @@ def print_outcome(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        out.print(text, markup=False)
+        out.print(visible(text), markup=False)
 
 
 def exit_code(error: FieldfareError) -> int:
@@ -54,15 +55,23 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     if as_json:
         body: dict[str, Any] = {"error": type(error).__name__, "message": str(error), "exit_code": code}
         if isinstance(error, Refused):
-            body |= {"what": error.what, "why": error.why, "nearest": error.nearest or None}
+            body |= _parts(error)
+        if isinstance(error, BadInput) and len(error.faults) > 1:
+            body["faults"] = [_parts(fault) for fault in error.faults]
         print_json(body)
     elif logs.as_json():
         log.error("%s", error)
     else:
         label = "Stopped" if isinstance(error, Interrupted) else "Refused"
         err.print(f"[bold red]{label}.[/]", end=" ")
-        err.print(str(error), markup=False)
+        err.print(visible(str(error)), markup=False)
     sys.exit(code)
+
+
+def _parts(error: Refused) -> dict[str, Any]:
+    parts = {"what": error.what, "why": error.why, "nearest": error.nearest or None}
+    line = error.line if isinstance(error, BadInput) else None
+    return parts if line is None else parts | {"line": line}
 
 
 @contextmanager
@@ -99,4 +108,9 @@ def _cell(value: Any) -> tuple[str, bool]:
         return ("yes" if value else "no"), False
     if isinstance(value, int | float):
         return (f"{value:.4g}" if isinstance(value, float) else f"{value:,}"), True
-    return str(value), False
+    return visible(escape(str(value))), False
+
+
+def visible(text: str) -> str:
+    """`text` without control characters: names come from plans, nodes and token holders, and the terminal obeys ESC."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)

@@ -10,13 +10,18 @@ import typer
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare.task import load_task
+from fieldfare.task import UnknownTask, find_task, parameters_of
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.planning import reference
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
+from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price_with_model
+
+HERE = Path("plan.toml")
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -26,7 +31,18 @@ DEAR = 1.25
 
 
 def plan(
-    path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
+    ] = None,
+    explain: Annotated[
+        str, typer.Option(metavar="KEY", help="say what a key or a table of plans means, and leave")
+    ] = "",
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON Schema of plans, for editors, and leave")
+    ] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="print a plan with every key, commented, and leave")
+    ] = False,
     effective_dimension: Annotated[
         float | None,
         typer.Option(
@@ -48,12 +64,24 @@ def plan(
     stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
+        if sum((bool(explain), schema, template)) > 1:
+            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema or --template")
+        if schema:
+            print_json(reference.json_schema())
+            return
+        if template:
+            typer.echo(reference.template(), nl=False)
+            return
+        if explain:
+            typer.echo(reference.explain(explain, _sections_with_task(path)))
+            return
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = _cost(read_plan(path))
+        cost = _cost(read_plan(plan_path(path)))
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
             shown = cost.to_json() | (priced if cost.loss.sampled else {})
+            shown |= {"information_not_charged": dict(_information(cost))}
             print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
         _print_cost(cost)
@@ -61,11 +89,29 @@ def plan(
             _print_forecast(prediction)
 
 
+def plan_path(path: Path | None) -> Path:
+    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
+    if path is not None:
+        return path
+    if not HERE.is_file():
+        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
+    return HERE
+
+
+def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
+    """All sections; that of the task with the parameters that the plan's task declares, where there is a plan."""
+    sections = tuple(reference.sections())
+    if path is None and not HERE.is_file():
+        return sections
+    task = reference.section_of_task(parameters_of(read_plan(plan_path(path)).run.task))
+    return tuple(task if section.table == "task" else section for section in sections)
+
+
 def _cost(plan: Plan) -> Cost:
     """With the size of the task's model, where the task is installed here."""
     try:
-        load_task(plan.run.task)
-    except BadInput:
+        find_task(plan.run.task)
+    except UnknownTask:
         return cost_of(plan)
     return price_with_model(plan)
 
@@ -80,6 +126,11 @@ def _assumptions(dimension: float | None, signal_to_noise: float | None, conditi
         option = f"--{next(iter(given)).replace('_', '-')}"
         raise BadInput(option, "a forecast also needs how many directions matter.", f"--effective-dimension D {option}")
     return None
+
+
+def _information(cost: Cost) -> list[tuple[str, str]]:
+    _, most = cost.participation.separation_and_count(cost.plan.run.rounds)
+    return information(cost.plan, cost.noise_multiplier, most, cost.loss)
 
 
 def _print_cost(cost: Cost) -> None:
@@ -114,6 +165,7 @@ def _print_cost(cost: Cost) -> None:
         ("buffers of model size", str(fields["buffers"])),
     ]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
+    print_table(TITLE, ("", ""), _information(cost))
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
             f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "
@@ -122,6 +174,12 @@ def _print_cost(cost: Cost) -> None:
         )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
+
+
+def _suggested(suggestion: Suggestion) -> str:
+    value = suggestion.value
+    text = f"{value:.4g}" if isinstance(value, float) else value
+    return f"{text} (the forecast's own limit)" if suggestion.at_limit else text
 
 
 def _print_forecast(prediction: Forecast) -> None:
@@ -149,9 +207,6 @@ def _print_forecast(prediction: Forecast) -> None:
     print_table(
         "Suggestions",
         ("setting", "value", "because", "rests on"),
-        [
-            (s.setting, f"{s.value:.4g}" if isinstance(s.value, float) else s.value, s.because, s.assumes)
-            for s in prediction.suggestions
-        ],
+        [(s.setting, _suggested(s), s.because, s.assumes) for s in prediction.suggestions],
         caption="Made from the plan and your guesses alone: a way to choose, not a promise. No data was touched.",
     )

@@ -59,7 +59,7 @@ class Trace:
 
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     """A grid of `nodes` nodes in this process that run the plan's task."""
-    return LocalGrid(client_app, nodes, {"task": plan.run.task})
+    return LocalGrid(client_app, nodes, {"task": plan.task_reference})
 
 
 def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
@@ -67,7 +67,7 @@ def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
 
     accept_delta: as `check_population_size`, whose warnings are printed.
     """
-    users = user_count(plan.run.task)
+    users = user_count(plan.task_reference)
     require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
     print_warnings(check_population_size(plan, users, accepted=accept_delta))
 
@@ -113,7 +113,7 @@ def _bar() -> Progress:
 
 def _describe(report: RoundReport, private: bool) -> str:
     score = "—" if report.score is None else f"{report.score:.4f}"
-    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g}" if private else "NOT PRIVATE"
+    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g} of the run" if private else "NOT PRIVATE"
     return f"{spent}   {report.score_name} {score}"
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_server.api.http_client import Client
+
+if TYPE_CHECKING:
+    from fieldfare_server.api.http_client import Client
 
 UrlOption = Annotated[str | None, typer.Option("--url", help="ask this budget service instead of opening a ledger")]
 TokenFileOption = Annotated[
@@ -33,6 +35,8 @@ def remote(
     Raises `BadInput` if `local` is true (the caller named a ledger too), and for a file that cannot be used;
     `HeadRefused` if the journal does not go on from the head in the file `witness`.
     """
+    from fieldfare_server.api.http_client import Client
+
     if local:
         raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
     if ca_file is not None and not ca_file.is_file():

@@ -51,7 +51,7 @@ def run(
             plan = read_plan(path)
             if plan.availability is not None:
                 raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
-            text, task = path.read_text(), plan.run.task
+            text, task = path.read_text(), plan.task_reference
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)
             _check_users(directory, plan, accept_delta)

@@ -65,8 +65,10 @@ def serve(
             key=key,
             plaintext_network=plaintext_network,
         )
-        print_progress(f"Budget page: {'https' if certificate else 'http'}://{host}:{port}/")
-        service.serve(server_config)
+        taken = service.listen(server_config)
+        shown = f"[{host}]" if ":" in host else host
+        print_progress(f"Budget page: {'https' if certificate else 'http'}://{shown}:{taken.getsockname()[1]}/")
+        service.serve(server_config, taken)
 
 
 def keep_token(directory: StateDirectory, path: Path, use: str) -> None:

@@ -12,16 +12,20 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.plan import plan_path
 from fieldfare_server.cli.progress import local_grid, require_users, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.session import Session
 
 
 def simulate(
-    path: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
+    ] = None,
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
@@ -38,7 +42,9 @@ def simulate(
 ) -> None:
     """Run a plan on this machine and charge its population. Ctrl-C leaves a run for `--resume` (exit code 4)."""
     with refusals(json_):
-        if (path is None) == (not resume):
+        if path is None and not resume:
+            path = plan_path(path)
+        if path is not None and resume:
             raise BadInput(
                 "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
             )
@@ -63,7 +69,7 @@ def simulate(
 
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool) -> Session:
     require_users(plan, accept_delta=accept_delta)
-    return Session.begin(directory, plan, identity_is_stable=True)
+    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION)
 
 
 def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
@@ -90,8 +96,9 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
         )
         return
     out.print(
-        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} "
-        f"(population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent)."
+        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at delta "
+        f"{run.delta:g} (population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent, "
+        f"at delta {population.delta:g})."
     )
     if score.get("score") is not None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.names import task_reference
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.cli.waiting import retry
@@ -46,7 +47,7 @@ def supervise(
                 submit(
                     Path(work),
                     superlink,
-                    task=str(run.plan["run"]["task"]),
+                    task=task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {})),
                     run_id=run.id,
                     resume=run.id,
                     root_certificates=certificates,

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 import time
-import tomllib
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,10 +29,10 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
     """
     if path:
         text = path.read_text()
-        task = str(tomllib.loads(text).get("run", {}).get("task", ""))
+        task = Plan.from_toml(text).task_reference
     else:
         with Ledger.open(home.ledger) as ledger:
-            text, task = "", Plan.stored(ledger.run(resume).plan).run.task
+            text, task = "", Plan.stored(ledger.run(resume).plan).task_reference
     run_id = resume or run_id or new_run_id()
     env = {
         "FIELDFARE_HOME": str(home.root),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fieldfare.errors import FieldfareError
 from fieldfare_flower import logs
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.ledger.views import RunView
 
 log = logging.getLogger("fieldfare.supervisor")
@@ -54,7 +55,8 @@ class Supervisor:
     def look(self, runs: Iterable[RunView]) -> list[str]:
         """Resume the orphans that are due; returns the ids of the runs for which that was tried."""
         tried = []
-        current = {run.id: run for run in runs}
+        # A simulation is one command on one machine: no federation has its users.
+        current = {run.id: run for run in runs if not is_simulation(run.started_by)}
         self._watched = {run: watched for run, watched in self._watched.items() if run in current}
         for run in current.values():
             watched = self._watched.setdefault(run.id, _Watched(run.next_round))

@@ -14,6 +14,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
+from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.run.ending import left_behind
 
 CLOCKS = 5.0
@@ -93,10 +94,11 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
     runs = under_way(opened)
     for run in runs:
         if run.state == "interrupted":
+            who, mend = "coordinator", f"`fieldfare supervise` resumes it; by hand: fieldfare run --resume {run.id}"
+            if is_simulation(run.started_by):
+                who, mend = "simulation", f"fieldfare simulate --resume {run.id}"
             yield warning(
-                f"lease of run {run.id}",
-                f"no coordinator holds it at round {run.next_round} of {run.rounds}.",
-                f"`fieldfare supervise` resumes it; by hand: fieldfare run --resume {run.id}",
+                f"lease of run {run.id}", f"no {who} holds it at round {run.next_round} of {run.rounds}.", mend
             )
         if run.trust_node_ids:
             yield warning(

@@ -123,11 +123,18 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
     unit = population.unit
     private = run.noise_source != SEEDED
     delta = decimal(run.delta)
-    statement = (
-        f"Everything this run releases is ({round_up(run.planned_epsilon)}, {delta})-differentially private for every "
-        f"{unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, {delta}) so far. "
-        f"{_together(population)}"
-    )
+    if run.ended_at is None:
+        statement = (
+            f"Everything this run releases is ({round_up(run.planned_epsilon)}, {delta})-differentially private "
+            f"for every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, "
+            f"{delta}) so far. {_together(population)}"
+        )
+    else:
+        statement = (
+            f"Everything this run released, {run.next_round} of {run.rounds} rounds, is "
+            f"({round_up(run.spent_epsilon)}, {delta})-differentially private for every {unit}. "
+            f"{_together(population)}"
+        )
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."

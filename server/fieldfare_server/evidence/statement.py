@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
+from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger.reads import Reader
@@ -102,6 +103,9 @@ def _mechanism(evidence: RunEvidence) -> Section:
             ("Fewest reports of a released round", str(facts.plan.report_goal)),
             ("Mechanism parameters", given or "none"),
         ]
+    if facts is not None and facts.noise_multiplier is not None:
+        shown = information(facts.plan, facts.noise_multiplier, facts.max_participations, evidence.run.planned)
+        rows += [(f"{TITLE}: {name}", value) for name, value in shown]
     rows.append(("Plan digest (SHA-256)", evidence.run.plan_digest))
     return Section("Mechanism, parameters and accounting", tuple(rows))
 
@@ -136,9 +140,10 @@ def _released(evidence: RunEvidence) -> Section:
 
 def _tuning(evidence: RunEvidence) -> Section:
     spent, delta = evidence.population.spent_epsilon, evidence.population.delta
+    others = len(evidence.charged)
+    count = {0: "No other run was", 1: "1 other run was"}.get(others, f"{others} other runs were")
     lines = (
-        f"{len(evidence.charged)} other runs were charged to this population. All of them, tuning or not, are in its "
-        "total.",
+        f"{count} charged to this population. All of them, tuning or not, are in its total.",
         f"All runs together have used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
@@ -157,7 +162,7 @@ def _checks(evidence: RunEvidence) -> Section:
     canaries = test.body.get("canaries") if test is not None else None
     if canaries:
         figures = "; ".join(f"{name}: {value}" for name, value in describe_canaries(canaries))
-        rows.append(("Canaries (lower bounds, no guarantee)", figures))
+        rows.append(("Canaries (a simulated attack, no guarantee)", figures))
     return Section("Checks", tuple(rows))
 
 

@@ -19,12 +19,14 @@ class StateDirectory:
     """Seconds to wait for a dead coordinator's lease before a resume is refused."""
 
     @classmethod
-    def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
+    def of(cls, root: str | Path | None = None, ledger: str | None = None, below: Path | None = None) -> StateDirectory:
         """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs with SQLite in it. Raises `BadInput`.
 
         FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.
+        below: where ./runs is made instead of in the current directory.
         """
-        path = Path(root or os.environ.get("FIELDFARE_HOME") or "runs").expanduser().absolute()
+        default = (below or Path()) / "runs"
+        path = Path(root or os.environ.get("FIELDFARE_HOME") or default).expanduser().absolute()
         url = ledger or os.environ.get("FIELDFARE_LEDGER")
         secret = os.environ.get("FIELDFARE_LEDGER_FILE")
         if url is None and secret:
@@ -40,5 +42,12 @@ class StateDirectory:
         return self.root / "ledger.head"
 
     def prepare(self) -> None:
-        """Create the directory, readable only by its owner: it will hold noise keys."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Create the directory, readable only by its owner: it will hold noise keys. Raises `BadInput`."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"home {str(self.root)!r}",
+                f"cannot be made: {error.strerror}.",
+                "--home, a directory that can be written",
+            ) from None

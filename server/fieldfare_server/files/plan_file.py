@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.refusals import with_lines
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The validated plan in a TOML file. Raises `BadInput`."""
+    """The validated plan in a TOML file, whose directory may hold the module of its task.
+
+    Raises `BadInput`, also for parameters that the task does not take, where the task is found here.
+    """
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadInput(f"plan file {str(path)!r}", f"cannot be read: {reason}.") from None
-    return Plan.from_toml(text)
+    # Last, so that no file there hides an installed module.
+    sys.path.append(str(Path(path).absolute().parent))
+    plan = Plan.from_toml(text)
+    if plan.task:
+        # Only then: this imports torch and the task.
+        from fieldfare.task import UnknownTask, check_parameters
+
+        try:
+            check_parameters(plan.run.task, plan.task)
+        except UnknownTask:
+            pass
+        except BadInput as refusal:
+            raise with_lines(refusal, text) from None
+    return plan

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server import faults
@@ -171,6 +171,12 @@ class Database:
     def error(self, error: Exception) -> LedgerError:
         """The `LedgerError` for a failed statement."""
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+        if isinstance(error, OperationalError) and self.path is None and getattr(error.orig, "sqlstate", None) is None:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
+                "start it, or name another with --ledger; what was committed is kept",
+            )
         return LedgerError(
             f"ledger {self.name}",
             f"the database refused: {cause[0] if cause else type(error).__name__}.",
@@ -196,7 +202,8 @@ _BUSY = 60.0
 """Seconds to wait for another writer."""
 
 _POSTGRES = {
-    "connect_timeout": 10,
+    # Of each try; psycopg waits at least 2 seconds.
+    "connect_timeout": 2,
     "application_name": "fieldfare",
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -6,7 +6,15 @@ import os
 import platform
 from pathlib import Path
 
+SIMULATION = "simulation"
+"""Who holds a run whose users are simulated by one command on one machine; no federation can resume it."""
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def is_simulation(started_by: str) -> bool:
+    """Whether a run that this holder started is a simulation. Runs of earlier versions do not say so."""
+    return started_by.startswith(f"{SIMULATION}@")
 
 
 def this_process() -> str:

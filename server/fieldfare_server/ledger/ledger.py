@@ -23,6 +23,9 @@ from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.states import Request, Scope
 from fieldfare_server.ledger.takeover import take_over
 
+OPENING = 3.0
+"""Seconds to wait for a database that cannot be reached when a ledger is opened."""
+
 log = logging.getLogger(__name__)
 
 
@@ -66,7 +69,8 @@ class Ledger(Reader):
         Raises:
             LedgerError: the ledger is missing, of another version, corrupt at its end, or behind the held head.
         """
-        database = Database(url, create=create, patience=patience)
+        # A database that is not there when a command starts is told at once; one that goes away later is waited for.
+        database = Database(url, create=create, patience=min(patience, OPENING))
         try:
             if not database.exists and not create:
                 raise LedgerError(
@@ -84,6 +88,7 @@ class Ledger(Reader):
         except BaseException:
             database.close()
             raise
+        database.patience = patience
         return cls(database, journal, lease_seconds)
 
     @staticmethod

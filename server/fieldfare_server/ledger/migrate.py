@@ -1,23 +1,29 @@
-"""Schema versions: read the version of a database, and upgrade it to this program's."""
+"""Schema versions: read the version of a database, and upgrade it to this program's.
+
+Alembic is imported only to change a schema: reading a ledger must not wait for it.
+"""
 
 from __future__ import annotations
 
+import pkgutil
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.ledger.database import Database
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 LOCATION = Path(__file__).parent / "migrations"
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(LOCATION))
     return config
@@ -25,24 +31,34 @@ def _config() -> Config:
 
 def latest() -> str:
     """The version this program writes."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    if revision is None:
+    revisions = _revisions()
+    if not revisions:
         raise LedgerError("ledger migrations", "none are installed with this program.", "install fieldfare again")
-    return revision
+    return revisions[-1]
+
+
+def _revisions() -> tuple[str, ...]:
+    """The versions in order: the numbers that the files of migrations begin with."""
+    names = sorted(module.name for module in pkgutil.iter_modules([str(LOCATION / "versions")]))
+    return tuple(name.partition("_")[0] for name in names)
 
 
 def version(connection: Connection) -> str | None:
     """The version of the database, or None if it has none."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def known(revision: str) -> bool:
     """Whether this program can upgrade from `revision`."""
-    return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return revision in _revisions()
 
 
 def upgrade(database: Database, target: str = "head") -> None:
     """Upgrade the schema to version `target` in one transaction; a second process waits for the first."""
+    from alembic import command
+
     config = _config()
     with database.engine.connect() as connection:
         if database.path is not None:
@@ -75,6 +91,8 @@ def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
 @lru_cache(maxsize=1)
 def _fresh_schema() -> frozenset[tuple[str, str, str]]:
     """The schema of a new ledger, made in memory by the same migrations."""
+    from alembic import command
+
     config, engine = _config(), create_engine("sqlite://")
     with engine.begin() as connection:
         config.attributes["connection"] = connection

@@ -136,10 +136,13 @@ class TokenCheck:
         query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().first()
+            last = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1)
+            # A clock that was set back must not make an expired token valid: time is at least that of the newest row.
+            now = max(self._clock(), connection.execute(last).scalar_one_or_none() or 0.0)
             right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
             if row is None or not right or not self._is_proven(connection, row):
                 return None
-        over = row["revoked_at"] is not None or (row["expires_at"] is not None and self._clock() >= row["expires_at"])
+        over = row["revoked_at"] is not None or (row["expires_at"] is not None and now >= row["expires_at"])
         return None if over else token_view(row)
 
     def _is_proven(self, connection: Connection, row: RowMapping) -> bool:

@@ -2,7 +2,7 @@
 
 from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
-from fieldfare_server.optimizers.registry import build, kinds, parse, register
+from fieldfare_server.optimizers.registry import build, kinds, parse, register, spec
 
 FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query)
 """The files of this package that register a kind."""
@@ -18,4 +18,5 @@ __all__ = [
     "kinds",
     "parse",
     "register",
+    "spec",
 ]

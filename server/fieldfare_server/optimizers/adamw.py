@@ -19,11 +19,11 @@ class AdamWSpec(SteppedSpec):
     """`kind = "adamw"`."""
 
     kind: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(default=0.01, gt=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    learning_rate: float = Field(default=0.01, gt=0, description="of the server")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of the second moment")
+    epsilon: float = Field(default=1e-8, gt=0, description="added to the root of the second moment; no privacy")
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled: params shrink by learning_rate x this")
     noise_correction: bool = Field(default=False, description="take the noise's known variance out of v")
 
     def build(self) -> AdamW:

@@ -43,8 +43,8 @@ class OptimizerSpec(ServerOptimizerSpec):
 class SteppedSpec(OptimizerSpec):
     """An optimizer with a learning rate. (A wrapper such as DiSK leaves that to the optimizer it wraps.)"""
 
-    learning_rate: float = Field(default=1.0, gt=0)
-    schedule: Schedule = Constant()
+    learning_rate: float = Field(default=1.0, gt=0, description="of the server: factor on the mean update")
+    schedule: Schedule = Field(default=Constant(), description="how the learning rate changes over the run")
 
     def rate(self, info: StepInfo) -> float:
         """The learning rate of this round."""

@@ -49,8 +49,12 @@ class DiSKSpec(OptimizerSpec):
     """`kind = "disk"`, with the wrapped optimizer as the table `base`."""
 
     kind: Literal["disk"] = "disk"
-    base: SerializeAsAny[OptimizerSpec] = SGDSpec()
-    mode: Literal["one-point", "two-point", "storm", "doppler"] = "one-point"
+    base: SerializeAsAny[OptimizerSpec] = Field(
+        default=SGDSpec(), description="the optimizer that is given the filtered update"
+    )
+    mode: Literal["one-point", "two-point", "storm", "doppler"] = Field(
+        default="one-point", description="which filter, and from how many points users train"
+    )
     kappa: float | Literal["auto", "adaptive"] = Field(
         default=0.7, description="gain; auto: the best fixed one for the mechanism's noise; adaptive: best each round"
     )

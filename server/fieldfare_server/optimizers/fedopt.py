@@ -28,8 +28,8 @@ from fieldfare_server.optimizers.registry import register
 class FedOptSpec(SteppedSpec):
     """What the three have in common."""
 
-    learning_rate: float = Field(default=0.1, gt=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
+    learning_rate: float = Field(default=0.1, gt=0, description="of the server")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
     adaptivity: float = Field(default=1e-3, gt=0, description="tau of the paper")
     noise_correction: bool = Field(default=False, description="take the noise's known variance out of v")
 
@@ -46,7 +46,7 @@ class FedAdamSpec(FedOptSpec):
     """`kind = "fedadam"`: v <- beta2 v + (1 - beta2) u^2."""
 
     kind: Literal["fedadam"] = "fedadam"
-    beta2: float = Field(default=0.99, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="decay of the second moment")
 
     def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
         weight = 1.0 - self.beta2
@@ -59,7 +59,7 @@ class FedAdagradSpec(FedOptSpec):
     """`kind = "fedadagrad"`: v <- v + u^2."""
 
     kind: Literal["fedadagrad"] = "fedadagrad"
-    beta1: float = Field(default=0.0, ge=0, lt=1)
+    beta1: float = Field(default=0.0, ge=0, lt=1, description="decay of the first moment")
 
     def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
         return state["second"] + update.square(), second_moment.follow_noise(state, std, 1.0, 1.0)
@@ -74,7 +74,7 @@ class FedYogiSpec(FedOptSpec):
     """
 
     kind: Literal["fedyogi"] = "fedyogi"
-    beta2: float = Field(default=0.99, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="decay of the second moment")
 
     def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
         second, weight = state["second"], 1.0 - self.beta2

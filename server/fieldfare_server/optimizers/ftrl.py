@@ -42,7 +42,9 @@ class FTRLSpec(SteppedSpec):
     kind: Literal["ftrl"] = "ftrl"
     p: float = Field(default=2.0, gt=1, le=2, description="norm of the mirror map; 1 + 1 / ln d is near l1")
     radius: float | None = Field(default=None, gt=0, description="l_p ball around the initial model")
-    steps: Literal["learning-rate", "fixed", "anytime"] = "learning-rate"
+    steps: Literal["learning-rate", "fixed", "anytime"] = Field(
+        default="learning-rate", description="step size: the learning rate, or what a horizon, or none, allows"
+    )
     gradient_bound: float = Field(default=1.0, gt=0, description="bound on the un-noised mean update: the clip norm")
 
     @model_validator(mode="after")

@@ -18,8 +18,8 @@ class NormalisedMomentumSpec(SteppedSpec):
     """`kind = "normalised-momentum"`. `momentum` is the paper's 1 - alpha; give `momentum-tree` the same."""
 
     kind: Literal["normalised-momentum"] = "normalised-momentum"
-    learning_rate: float = Field(default=0.1, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
+    learning_rate: float = Field(default=0.1, gt=0, description="of the server: length of a step")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="share of the direction that is kept")
     normalise: bool = Field(default=True, description="false: the momentum itself, scaled by the learning rate")
 
     def build(self) -> NormalisedMomentum:

@@ -13,6 +13,7 @@ _registry: Registry[OptimizerSpec] = Registry("server_optimizer")
 register = _registry.register
 kinds = _registry.kinds
 parse = _registry.parse
+spec = _registry.spec
 
 
 def build(spec: ServerOptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:

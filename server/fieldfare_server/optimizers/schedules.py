@@ -37,7 +37,7 @@ class CoolDown(_Schedule):
     """1, then falling linearly to 0 over the last `share` of the rounds (a quarter in the published DP-FTRL runs)."""
 
     kind: Literal["cool-down"] = "cool-down"
-    share: float = Field(default=0.25, gt=0, le=1)
+    share: float = Field(default=0.25, gt=0, le=1, description="of the rounds, at the end, over which it falls to 0")
 
     def _shape(self, time: float) -> float:
         return min(1.0, (1.0 - time) / self.share)
@@ -47,7 +47,7 @@ class Cosine(_Schedule):
     """final + (1 - final) (1 + cos(pi t / T)) / 2."""
 
     kind: Literal["cosine"] = "cosine"
-    final: float = Field(default=0.0, ge=0, le=1)
+    final: float = Field(default=0.0, ge=0, le=1, description="factor that the wave ends at")
 
     def _shape(self, time: float) -> float:
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * time))
@@ -57,7 +57,7 @@ class Polynomial(_Schedule):
     """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025, figure 3)."""
 
     kind: Literal["polynomial"] = "polynomial"
-    power: float = Field(default=1.0, ge=0, le=20)
+    power: float = Field(default=1.0, ge=0, le=20, description="of (1 - t / T)")
 
     def _shape(self, time: float) -> float:
         return float((1.0 - time) ** self.power)

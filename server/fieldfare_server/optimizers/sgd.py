@@ -18,8 +18,8 @@ class SGDSpec(SteppedSpec):
     """`kind = "sgd"`."""
 
     kind: Literal["sgd"] = "sgd"
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    nesterov: bool = False
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="share of the last step that is kept")
+    nesterov: bool = Field(default=False, description="look ahead along the momentum")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled: params shrink by learning_rate x this")
 
     @model_validator(mode="after")

@@ -54,7 +54,9 @@ class ThreeQuerySpec(OptimizerSpec):
     """`kind = "three-query"`, with the wrapped optimizer as the table `base`."""
 
     kind: Literal["three-query"] = "three-query"
-    base: SerializeAsAny[OptimizerSpec] = NormalisedMomentumSpec()
+    base: SerializeAsAny[OptimizerSpec] = Field(
+        default=NormalisedMomentumSpec(), description="the optimizer that is given the memory"
+    )
     period: int = Field(ge=2, description="rounds of an epoch: participation.period")
     mixing: float = Field(default=0.2, gt=0, le=1, description="gamma: weight of the fresh anchor in the memory")
     change: float = Field(default=0.1, gt=0, description="clip norm of the change, in units of that of the anchor")

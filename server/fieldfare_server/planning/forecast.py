@@ -72,5 +72,5 @@ def forecast(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> For
         by_power=settings,
         noiseless=min(setting.risk for setting in noiseless),
         cohorts=options,
-        suggestions=suggest(cost.mechanism, problem, best, options),
+        suggestions=suggest(cost.plan, cost.mechanism, problem, best, options),
     )

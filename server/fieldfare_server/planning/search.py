@@ -64,6 +64,9 @@ class Setting:
     progress: float
     power: float
     risk: float
+    clip_at_limit: bool = False
+    """Whether the search looked at no smaller, or no larger, clip norm; so with `progress_at_limit`."""
+    progress_at_limit: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def best_settings(problem: ClippedRegression, noise: float, noising: NDArray[np.
         risk = problem.rounds(steps, clips, power, noise, noising)
         row, column = np.unravel_index(int(np.argmin(risk)), risk.shape)
         clip, step = float(clips[row, 0]), float(steps[0, column])
-        settings.append(Setting(clip / initial_norm, step / noising.shape[0], power, float(risk[row, column])))
+        ends = (row in (0, len(clips) - 1), column in (0, steps.size - 1))
+        settings.append(Setting(clip / initial_norm, step / noising.shape[0], power, float(risk[row, column]), *ends))
     return tuple(settings)
 
 

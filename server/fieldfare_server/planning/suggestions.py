@@ -9,13 +9,18 @@ import numpy as np
 from scipy.special import ellipk
 
 from fieldfare.mechanisms import Mechanism
+from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
 from fieldfare.theory.linear_regression import Regression
 from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
-from fieldfare_server.planning.search import CohortOption, Setting
+from fieldfare_server.planning.search import POWERS, CohortOption, Setting
 
 REGRESSION = "Gaussian linear regression with fresh data at every visit; one round moves the model a little"
+
+
+LEAST_QUANTILE = 0.05
+"""No smaller quantile is suggested, nor a larger one than 1 less this: a norm follows an extreme one slowly."""
 
 
 @dataclass(frozen=True)
@@ -26,40 +31,27 @@ class Suggestion:
     value: float | str
     because: str
     assumes: str
+    at_limit: bool = False
+    """Whether the forecast looked no further: the best value may lie beyond."""
 
 
 def suggest(
-    mechanism: Mechanism, problem: ClippedRegression, best: Setting, cohorts: tuple[CohortOption, ...]
+    plan: Plan, mechanism: Mechanism, problem: ClippedRegression, best: Setting, cohorts: tuple[CohortOption, ...]
 ) -> tuple[Suggestion, ...]:
     """The suggestions that follow from the best setting of the search, and from the compared cohorts."""
     suggestions = [
         *_clipping(problem, best),
-        Suggestion(
-            "server_optimizer.learning_rate",
-            best.progress,
-            "share of the way to the optimum that one unclipped round should go: learning rate x local learning rate "
-            "x local steps x mean curvature. Keep learning rate x clip norm if the norm changes",
-            f"{REGRESSION}; without momentum (with it, multiply by 1 - momentum); gamma = {problem.gamma:.3g}",
-        ),
+        _learning_rate(plan, problem, best),
         Suggestion(
             "server_optimizer.schedule",
             f"polynomial, power {best.power:g}",
             "more decay pays as users outnumber directions (gamma below .1: 1/2, below .02: 1)",
             REGRESSION,
+            at_limit=best.power == max(POWERS),
         ),
         _kappa(mechanism),
+        _nu(problem, best.progress),
     ]
-    eta = best.progress
-    if 0 < eta * max(problem.eigenvalues) < 1:  # otherwise the quadratic has no stationary error
-        suggestions.append(
-            Suggestion(
-                "mechanism.nu",
-                best_nu(problem, eta),
-                f"least stationary error on the quadratic; learning rate x smallest curvature is "
-                f"{eta * min(problem.eigenvalues):.3g}",
-                "a quadratic, clipping inactive, one participation, long after the start (correlated-noise theory 5.1)",
-            )
-        )
     if cohorts:
         least = min(cohorts, key=lambda option: option.risk)
         suggestions.append(
@@ -73,23 +65,57 @@ def suggest(
     return tuple(suggestions)
 
 
+def _learning_rate(plan: Plan, problem: ClippedRegression, best: Setting) -> Suggestion:
+    """The learning rate that goes `best.progress` of the way: progress (1 - momentum) / (local rate x local steps)."""
+    momentum = float(getattr(plan.server_optimizer, "momentum", 0.0))
+    steps = plan.client.steps or 1
+    local = plan.client.learning_rate * steps
+    return Suggestion(
+        "server_optimizer.learning_rate",
+        best.progress * (1.0 - momentum) / local,
+        f"one unclipped round then goes {best.progress:.3g} of the way to the optimum, with {steps} local "
+        f"step{'s' * (steps != 1)} at {plan.client.learning_rate:g} and momentum {momentum:g}, where the mean "
+        "curvature is 1: divide by your curvature, and by local steps if there are more. Keep learning rate x clip "
+        "norm if the norm changes",
+        f"{REGRESSION}; gamma = {problem.gamma:.3g}",
+        at_limit=best.progress_at_limit,
+    )
+
+
+def _nu(problem: ClippedRegression, progress: float) -> Suggestion:
+    """From the largest stable step where `progress` is no stable one: the quadratic then has no stationary error."""
+    stable = min(progress, 0.99 / max(problem.eigenvalues))
+    cut = "" if stable == progress else f" (steps of {progress:.3g} do not settle: for steps of {stable:.3g})"
+    return Suggestion(
+        "mechanism.nu",
+        best_nu(problem, stable),
+        f"least stationary error on the quadratic{cut}; learning rate x smallest curvature is "
+        f"{stable * min(problem.eigenvalues):.3g}",
+        "a quadratic, clipping inactive, one participation, long after the start (correlated-noise theory 5.1)",
+        at_limit=stable != progress,
+    )
+
+
 def _clipping(problem: ClippedRegression, best: Setting) -> tuple[Suggestion, Suggestion]:
     start = problem.initial_risk + problem.label_noise**2 / 2.0
     end = best.risk + problem.label_noise**2 / 2.0
     clip = best.clip_ratio * math.sqrt(2.0 * start)
     first, last = (float(clipping_factors(clip, risk)[0]) for risk in (start, end))
+    quantile = (first + last) / 2.0
     return (
         Suggestion(
             "clipping.norm",
             best.clip_ratio,
             "times the root mean square update norm at the start; tighter costs little, looser costs its square",
             REGRESSION,
+            at_limit=best.clip_at_limit,
         ),
         Suggestion(
             "clipping.quantile",
-            min(max((first + last) / 2.0, 0.05), 0.95),
+            min(max(quantile, LEAST_QUANTILE), 1 - LEAST_QUANTILE),
             f"the unclipped share runs from {first:.2f} to {last:.2f} at that norm; for kind 'adaptive-quantile'",
             REGRESSION,
+            at_limit=not LEAST_QUANTILE < quantile < 1 - LEAST_QUANTILE,
         ),
     )
 

@@ -23,6 +23,7 @@ from fieldfare_flower import logs
 from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.availability import require_simulated
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -75,7 +76,8 @@ def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Ses
         raise BadInput("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
     plan = plan_of(plan_source)
     require_simulated(plan, grid)
-    return Session.begin(home, plan, stable, run_id=run_id or None)
+    actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"
+    return Session.begin(home, plan, stable, actor, run_id or None)
 
 
 def _log_round(report: RoundReport) -> None:

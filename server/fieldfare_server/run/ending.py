@@ -85,6 +85,6 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
 def _schema(run: RunView) -> Schema | None:
     """None where the run's task cannot be loaded here."""
     try:
-        return TaskModel(Plan.stored(run.plan).run.task).schema
+        return TaskModel(Plan.stored(run.plan).task_reference).schema
     except (FieldfareError, ImportError):
         return None

@@ -33,7 +33,7 @@ def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None
     """
     cost = cost_of(plan, cache)
     try:
-        schema = Schema.of(load_task(plan.run.task).build_model())
+        schema = Schema.of(load_task(plan.task_reference).build_model())
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))

@@ -126,7 +126,7 @@ class Rounds:
     ) -> None:
         """The arguments are those of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
-        self.model = TaskModel(plan.run.task)
+        self.model = TaskModel(plan.task_reference)
         self.clipping = plan.clipping
         self.optimizer = optimizers.build(plan.server_optimizer)
         initial = self.model.initial

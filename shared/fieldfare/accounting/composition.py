@@ -25,7 +25,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+
+from fieldfare.arrays import lfilter
 
 Vector = NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from fieldfare.clipping.base import ClippingSpec, clippings
 from fieldfare.errors import BadInput
+from fieldfare.registry import NORM
 
 
 @clippings.register
@@ -34,9 +35,9 @@ class AdaptiveQuantile(ClippingSpec):
     quantile: float = Field(default=0.5, gt=0, lt=1, description="target share of users that are not clipped")
     rate: float = Field(default=0.2, gt=0, le=2, description="eta_C of the geometric update")
     count_weight: float = Field(default=0.1, gt=0, le=1, description="w: weight of the indicator in the noised vector")
-    least: float = Field(default=1e-6, gt=0)
-    most: float = Field(default=1e6, gt=0)
-    rescale: bool = False
+    least: float = Field(default=1e-6, gt=0, description="the norm never falls below this", json_schema_extra=NORM)
+    most: float = Field(default=1e6, gt=0, description="the norm never rises above this", json_schema_extra=NORM)
+    rescale: bool = Field(default=False, description="multiply the noised mean by the round's norm, as published")
 
     counts: ClassVar[int] = 1
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 
 from fieldfare.clipping.base import MARGIN, ClippingSpec, clippings, divide
+from fieldfare.registry import NORM
 
 
 @clippings.register
@@ -15,7 +16,7 @@ class Automatic(ClippingSpec):
     """v norm / (||v|| + stabiliser) (Bu et al. 2023, AUTO-S): `norm` sets only the scale. Zero stays zero."""
 
     kind: Literal["automatic"] = "automatic"
-    stabiliser: float = Field(default=0.01, ge=0)
+    stabiliser: float = Field(default=0.01, ge=0, description="keeps short updates short", json_schema_extra=NORM)
 
     def factors(self, norms: torch.Tensor) -> torch.Tensor:
         scaled = divide(self.norm * (1.0 - MARGIN), norms + self.stabiliser)

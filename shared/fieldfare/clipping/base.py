@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import torch
 from pydantic import Field
 
-from fieldfare.registry import Registry, Table
+from fieldfare.registry import NORM, Registry, Table
 
 MARGIN = 2.0**-17
 """Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most 2^-17.9), the
@@ -22,7 +22,9 @@ class ClippingSpec(Table):
     """The `[clipping]` part of a plan. One final subclass a kind."""
 
     kind: str
-    norm: float = Field(default=1.0, ge=1e-20, le=1e20, description="L2 clip norm of one user's update")
+    norm: float = Field(
+        default=1.0, ge=1e-20, le=1e20, description="longest update of one user", json_schema_extra=NORM
+    )
     linf_filter: float | None = Field(
         default=None, gt=0, description="updates with a coordinate above this count as zero (100 in published runs)"
     )

@@ -6,6 +6,8 @@ import itertools
 import math
 from typing import Literal, Self
 
+from pydantic import Field
+
 from fieldfare.clipping.base import ClippingSpec, Layout, clippings
 
 
@@ -17,7 +19,9 @@ class PerLayer(ClippingSpec):
     """
 
     kind: Literal["per-layer"] = "per-layer"
-    weighting: Literal["equal", "size"] = "equal"
+    weighting: Literal["equal", "size"] = Field(
+        default="equal", description="share of the norm of a layer: the same for all, or by its number of parameters"
+    )
 
     def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
         layers = [layer for layer in layout if layer.stop > layer.start]

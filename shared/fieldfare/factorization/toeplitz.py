@@ -28,9 +28,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import toeplitz as _toeplitz
-from scipy.signal import fftconvolve, lfilter
 
-from fieldfare.arrays import Floats, Indices
+from fieldfare.arrays import Floats, Indices, fftconvolve, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.participation import CyclicPoisson, FixedOrder, Participation

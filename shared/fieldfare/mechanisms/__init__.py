@@ -5,7 +5,7 @@ import pkgutil
 
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
-from fieldfare.mechanisms.registry import build, describe, kinds, parse, register
+from fieldfare.mechanisms.registry import build, describe, kinds, parse, register, spec
 
 # Import every file of this folder, so that its specs register. To add a mechanism, add a file.
 for _module in pkgutil.iter_modules(__path__):
@@ -21,4 +21,5 @@ __all__ = [
     "kinds",
     "parse",
     "register",
+    "spec",
 ]

@@ -37,7 +37,7 @@ class AntiPGDSpec(MechanismSpec):
         example={"kind": "anti-pgd", "nu": 0.05},
     )
     kind: Literal["anti-pgd"] = "anti-pgd"
-    nu: float = Field(default=0.0, ge=0, le=1)
+    nu: float = Field(default=0.0, ge=0, le=1, description="damping: 0 is plain anti-PGD, 1 independent noise")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)

@@ -22,9 +22,8 @@ import torch
 from pydantic import Field
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
-from scipy.signal import lfilter
 
-from fieldfare.arrays import Floats
+from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss

@@ -20,9 +20,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 from scipy.optimize import minimize
-from scipy.signal import lfilter
 
-from fieldfare.arrays import Floats
+from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss

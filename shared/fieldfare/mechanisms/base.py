@@ -24,7 +24,7 @@ from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
-from fieldfare.registry import Table
+from fieldfare.registry import ROUNDS, Table
 from fieldfare.streams.base import Stream
 
 _LARGEST_MATRIX = 2048
@@ -58,7 +58,10 @@ class MechanismSpec(Table):
 
     kind: str
     restart_every: int | None = Field(
-        default=None, ge=1, description="stamping: independent copies of this many rounds"
+        default=None,
+        ge=1,
+        description="stamping: independent copies of this many rounds",
+        json_schema_extra=ROUNDS,
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:

@@ -35,9 +35,8 @@ import numpy as np
 from pydantic import Field, field_validator
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
-from scipy.signal import lfilter
 
-from fieldfare.arrays import Floats
+from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.rational import Exponentials, towards_zero

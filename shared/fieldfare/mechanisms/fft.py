@@ -30,6 +30,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
@@ -168,7 +169,7 @@ class FftSpec(MechanismSpec):
         example={"kind": "fft"},
     )
     kind: Literal["fft"] = "fft"
-    engine: Engine = "replay"
+    engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         return self.build_cached(rounds, participation, {})

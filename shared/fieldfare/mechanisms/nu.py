@@ -166,7 +166,9 @@ class NuSpec(SquareRootSpec):
         example={"kind": "nu", "nu": "auto"},
     )
     kind: Literal["nu"] = "nu"
-    nu: float | Literal["auto"] = "auto"
+    nu: float | Literal["auto"] = Field(
+        default="auto", description="in [0, 1]: how fast old noise is forgotten; auto: the least squared prefix error"
+    )
 
     _nu = field_validator("nu", mode="before")(_parse_nu)
 

@@ -17,6 +17,7 @@ S = TypeVar("S", bound=MechanismSpec)
 _registry: Registry[MechanismSpec] = Registry("mechanism")
 kinds = _registry.kinds
 parse = _registry.parse
+spec = _registry.spec
 
 
 def register(spec: type[S]) -> type[S]:

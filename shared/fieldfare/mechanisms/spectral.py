@@ -43,8 +43,8 @@ class SpectralSpec(MechanismSpec):
         example={"kind": "spectral", "eigenvalues": [1.0, 0.1, 0.01], "learning_rate": 0.1},
     )
     kind: Literal["spectral"] = "spectral"
-    eigenvalues: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
-    learning_rate: float = Field(gt=0)
+    eigenvalues: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1, description="of the loss's Hessian")
+    learning_rate: float = Field(gt=0, description="of the server; below 1 / largest eigenvalue")
     engine: Literal["fast", "exact", "memory", "replay"] = Field(default="fast", description="as for nu")
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries")
     tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")

@@ -8,9 +8,8 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.signal import fftconvolve
 
-from fieldfare.arrays import Floats
+from fieldfare.arrays import Floats, fftconvolve
 from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials

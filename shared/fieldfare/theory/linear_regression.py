@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
 
-from fieldfare.arrays import Floats
+from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.theory.spectra import eigenvalue_vector
 

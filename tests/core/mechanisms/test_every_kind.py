@@ -191,7 +191,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"kind": "spectral", "eigenvalues": [1.0], "learning_rate": 0.0}, r"mechanism\.learning_rate = 0\.0.*above 0"),
     ({"kind": "tree", "nodes": "read", "estimator": "online"}, r"mechanism\.nodes = 'read'.*'all'"),
     ({"kind": "indepndent"}, r"mechanism\.kind = 'indepndent'.*independent"),
-    ({}, r"mechanism\.kind = None"),
+    ({}, r"mechanism\.kind: is required"),
 ]
 
 

@@ -47,7 +47,7 @@ def test_the_statement_has_every_item_of_the_guidelines(ledger: Ledger) -> None:
         "Hyper-parameter tuning",
         "What is not covered",
         "Audit log",
-        "lower bounds, no guarantee",
+        "a simulated attack, no guarantee",
     ):
         assert item in text, item
 
@@ -66,14 +66,16 @@ def test_its_numbers_are_the_ledgers(ledger: Ledger) -> None:
     assert said["participation"]["realised_most"] == 2 <= said["participation"]["assumed_most"]
     text = statement.to_markdown()
     assert f"epsilon = {run.spent_epsilon:.6g}" in text
-    assert "1 other runs were charged" in text
+    assert "1 other run was charged" in text
     json.dumps(said, allow_nan=False)
 
 
 def test_an_epsilon_in_a_sentence_is_never_too_small(ledger: Ledger) -> None:
-    statement = privacy_statement(ledger, "final")
+    run_ = ledger_data.start(ledger, "going")
+    ledger_data.commit(run_)
+    statement = privacy_statement(ledger, "going")
     planned, spent = (float(found) for found in re.findall(r"\((\d+\.\d+), 1e-5\)", statement.summary))
-    run = ledger.run("final")
+    run = ledger.run("going")
     assert run.planned_epsilon <= planned < run.planned_epsilon + 0.011
     assert run.spent_epsilon <= spent < run.spent_epsilon + 0.011
 
@@ -163,3 +165,21 @@ def test_both_are_served(ledger: Ledger, ledger_url: str) -> None:
         assert client.get("/v1/runs/final/report?format=pdf").status_code == 422
         assert client.get("/v1/runs/none/report").status_code == 404
         assert client.get("/v1/runs/final/registry-entry").json()["tier"] == 3
+
+
+def test_a_finished_run_is_told_in_the_past_and_a_running_one_with_what_may_come(ledger: Ledger) -> None:
+    ended = privacy_statement(ledger, "final").summary
+    assert ended.startswith("Everything this run released, 5 of ")
+    assert "once all" not in ended
+    assert "so far" not in ended
+    run = ledger_data.start(ledger, "going")
+    ledger_data.commit(run)
+    going = privacy_statement(ledger, "going").summary
+    assert "once all" in going
+    assert "so far" in going
+
+
+def test_what_is_not_charged_is_told_as_information(ledger: Ledger) -> None:
+    text = privacy_statement(ledger, "final").to_markdown()
+    assert "Information, not charged: epsilon of the last model alone" in text
+    assert "lower bounds" not in text.lower().replace("lower bound on", "")

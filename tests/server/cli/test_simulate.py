@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
-from fieldfare_server.cli.export import COLUMNS, RoundExport
+from fieldfare_server.cli.export import COLUMNS, RoundExport, _parquet, check_export
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -59,6 +60,7 @@ def simulate(arguments: list[str]) -> Result:
 def told(where: StateDirectory) -> list[dict[str, object]]:
     with Ledger.open(where.ledger) as ledger:
         (run,) = ledger.runs().items
+        assert run.started_by.startswith("simulation@"), "doctor and supervise must know"
         rounds = ledger.rounds(run.id).items
     return [{**r.statistics, **r.model_dump(), "round": r.index} for r in rounds]
 
@@ -207,3 +209,20 @@ def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
     with Ledger.open(where.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0
     assert simulate(arguments).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
+def test_an_export_never_overwrites_a_file_that_is_none(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("person,label\np1,0\n")
+    with pytest.raises(BadInput, match="was not written by --export"):
+        check_export(path)
+    assert path.read_text() == "person,label\np1,0\n"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_earlier_export_may_be_replaced(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rounds{suffix}"
+    path.write_bytes(",".join(COLUMNS).encode() + b"\n" if suffix == ".csv" else _parquet([]))
+    check_export(path)
+    check_export(tmp_path / f"new{suffix}")

@@ -21,6 +21,7 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
+from fieldfare_server.ledger import this_process
 
 ROOT = Path(__file__).parents[3]
 
@@ -137,8 +138,8 @@ def test_a_node_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "n").exists()
 
 
-def run(state: str, next_round: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(id="r", state=state, next_round=next_round, rounds=8)
+def run(state: str, next_round: int = 0, started_by: str = "coordinator@m/b/n/1/2") -> SimpleNamespace:
+    return SimpleNamespace(id="r", state=state, next_round=next_round, rounds=8, started_by=started_by)
 
 
 class Clock:
@@ -157,6 +158,14 @@ def test_only_orphans_are_resumed_and_not_twice_at_once() -> None:
     clock.now += FIRST_PAUSE
     assert supervisor.look([run("interrupted")]) == ["r"]
     assert len(resumed) == 2
+
+
+def test_a_simulation_is_never_submitted_to_a_federation() -> None:
+    resumed: list[object] = []
+    supervisor = Supervisor(resumed.append, Clock())
+    assert supervisor.look([run("interrupted", started_by=f"simulation@{this_process()}")]) == []
+    assert supervisor.look([run("interrupted", started_by=f"coordinator@{this_process()}")]) == ["r"]
+    assert len(resumed) == 1
 
 
 def test_a_run_without_progress_is_left_to_the_operator_and_one_with_progress_is_not() -> None:

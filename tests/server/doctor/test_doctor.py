@@ -31,6 +31,7 @@ from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import make_node, make_server
 from fieldfare_server.deployment.simulation import stop
 from fieldfare_server.deployment.submit import environment, program
+from fieldfare_server.doctor import ledger as ledger_checks
 from fieldfare_server.doctor import machine
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
@@ -258,6 +259,17 @@ def test_what_is_broken_is_found(
     hits = [(s, said) for name, (s, said) in found.items() if check in name]
     assert any(s == state and words in said for s, said in hits), found
     assert code == (2 if state == "fault" else 0)
+
+
+def test_an_interrupted_simulation_is_resumed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SimpleNamespace(id="r", state="interrupted", next_round=1, rounds=4, trust_node_ids=False)
+    mends = []
+    for run.started_by in ("simulation@here/1/2/3/4", "coordinator@here/1/2/3/4"):
+        monkeypatch.setattr(ledger_checks, "under_way", lambda opened: [run])
+        (finding,) = ledger_checks._check_runs(None)  # type: ignore[arg-type]
+        mends.append(finding.mend)
+    assert mends[0] == "fieldfare simulate --resume r"
+    assert "fieldfare supervise" in mends[1]
 
 
 @pytest.mark.parametrize(("value", "state"), [("", "fault"), ("simulated", "warning"), ("required", None)])

@@ -67,6 +67,31 @@ def test_every_suggestion_says_what_it_rests_on_and_is_settable() -> None:
     assert json.loads(json.dumps(found.to_json()))["best"]["risk"] == found.best.risk
 
 
+def test_the_learning_rate_is_in_the_plans_units() -> None:
+    client, optimizer = {"learning_rate": 0.5, "steps": 4}, {"kind": "sgd", "momentum": 0.75}
+    found = forecast(planned(NU, client=client, server_optimizer=optimizer), Assumed(100.0))
+    (rate,) = (s for s in found.suggestions if s.setting == "server_optimizer.learning_rate")
+    # rate / (1 - momentum) x local rate x steps x curvature 1 is the progress of a round.
+    assert float(rate.value) / 0.25 * 0.5 * 4 == pytest.approx(found.best.progress)
+    assert "4 local steps at 0.5 and momentum 0.75" in rate.because
+
+
+def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped() -> None:
+    def marked(cost: Cost, assumed: Assumed) -> tuple[set[str], set[str]]:
+        suggestions = forecast(cost, assumed).suggestions
+        return {s.setting for s in suggestions if s.at_limit}, {s.setting for s in suggestions}
+
+    # Hardly any budget: everything is at an end of the search.
+    at_limit, names = marked(planned(NU, rounds=8, epsilon=0.01), Assumed(400.0, condition=50.0))
+    assert {"clipping.norm", "clipping.quantile"} <= at_limit
+    assert "mechanism.nu" in names
+    # Few rounds and no noise to speak of: steps so long that the quadratic does not settle.
+    at_limit, names = marked(planned(INDEPENDENT, rounds=2, epsilon=500.0), Assumed(20.0, condition=50.0))
+    assert "mechanism.nu" in names & at_limit
+    calm, _ = marked(planned(NU), Assumed(100.0))
+    assert "clipping.norm" not in calm
+
+
 def test_white_noise_keeps_the_published_gain_and_correlated_noise_does_not() -> None:
     def kappa(mechanism: dict[str, Any]) -> float:
         found = forecast(planned(mechanism), Assumed(100.0))

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 )
 async def events(
     request: Request,
-    _: Overseer,
+    caller: Overseer,
     last_event_id: Annotated[
         int | None, Header(ge=0, le=2**63 - 1, description="resume after this id; without it, from now")
     ] = None,
@@ -29,7 +29,8 @@ async def events(
     """Ledger rows as they are committed. `reset` means that the client missed too much: load everything again."""
     broker: Broker = request.app.state.broker
     try:
-        stream = await broker.stream(last_event_id)
+        address = request.client.host if request.client else "unknown"
+        stream = await broker.stream(last_event_id, caller.token_id or address)
     except TooManyClients:
         raise ProblemError(
             503, "too-many-event-streams", "every event stream is in use.", headers={"Retry-After": "10"}

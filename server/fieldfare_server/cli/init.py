@@ -1,0 +1,101 @@
+"""`fieldfare init`: a plan, a task and data that run at once, to be changed step by step."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from math import exp
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import out, refusals
+from fieldfare_server.cli.starter.csv_task import CsvParameters
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning import reference
+
+POPULATION, EPSILON, DELTA = "example", 24.0, 1e-5
+"""The budget of the made-up people: enough for three runs of the plan."""
+PEOPLE, ROWS = 1000, 8
+CHOSEN = {
+    "privacy.population": POPULATION,
+    "run.task": "csv_task:CsvTask",
+    "run.rounds": 40,
+    "run.cohort": 60,
+    "participation.separation": 8,
+    "participation.max_participations": 4,
+    "task.file": "people.csv",
+}
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="where to write; made if there is none")] = Path(),
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Write a commented plan and a task over a CSV file into a directory: they run at once.
+
+    Files that are there stay as they are. The people of the CSV file are made up; their population and its budget are
+    made in the ledger of the directory.
+    """
+    with refusals(as_json=False):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, text in _files().items():
+                _write(directory / name, text)
+        except OSError as error:
+            raise BadInput(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
+        _make_population(StateDirectory.of(home, ledger, below=directory))
+        step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+        out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
+
+
+def _files() -> dict[str, str]:
+    task = reference.keys_of("task", CsvParameters)
+    return {
+        "plan.toml": reference.template(CHOSEN, task),
+        reference.SCHEMA_FILE: json.dumps(reference.json_schema(), indent=1) + "\n",
+        "csv_task.py": (Path(__file__).parent / "starter" / "csv_task.py").read_text(encoding="utf-8"),
+        "people.csv": _people(),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        out.print(f"{path}: written", markup=False)
+    except FileExistsError:
+        out.print(f"{path}: is there, left as it is", markup=False)
+
+
+def _people() -> str:
+    """Made-up people whose label depends on three numbers and on the person."""
+    generator = random.Random(1)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["person", "age", "visits", "distance", "label"])
+    for person in range(PEOPLE):
+        habit = generator.gauss(0, 0.5)
+        for _ in range(ROWS):
+            age, visits, distance = (generator.gauss(0, 1) for _ in range(3))
+            late = generator.random() < 1 / (1 + exp(-(1.5 * age - visits + 0.5 * distance + habit)))
+            rows.writerow([f"p{person}", f"{age:.3f}", f"{visits:.3f}", f"{distance:.3f}", int(late)])
+    return text.getvalue()
+
+
+def _make_population(home: StateDirectory) -> None:
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
+        if any(view.name == POPULATION for view in opened.populations()):
+            out.print(f"population {POPULATION}: is there, left as it is", markup=False)
+            return
+        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=True, actor=actor())
+        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {made.delta:g}, of made-up people")

@@ -1,0 +1,298 @@
+"""What a plan may say: every key with its meaning, unit, default and range, read off the models that check it.
+
+One list of sections serves the page of the site, `fieldfare plan --explain`, `--schema` and `--template`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from fieldfare import clipping, mechanisms
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.refusals import nearest_of, takes
+from fieldfare_server import optimizers
+from fieldfare_server.optimizers.schedules import Schedule
+
+Spec = type[BaseModel]
+
+KINDS: Mapping[str, Mapping[str, Spec]] = {
+    "mechanism": {kind: mechanisms.spec(kind) for kind in mechanisms.kinds()},
+    "clipping": {kind: clipping.clippings.spec(kind) for kind in clipping.clippings.kinds()},
+    "server_optimizer": {kind: optimizers.spec(kind) for kind in optimizers.kinds()},
+    "server_optimizer.schedule": {
+        part.model_fields["kind"].default: part for part in get_args(get_args(Schedule)[0]) if part is not None
+    },
+}
+"""Table -> kind -> the model of such a table."""
+
+SCHEMA_FILE = "plan.schema.json"
+"""What the first line of a template tells editors to look for, next to the plan."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a plan."""
+
+    path: str
+    """Such as "run.cohort", or "mechanism.bands"."""
+    kind: str
+    """The kind of the table that has this key; empty where all have it."""
+    meaning: str
+    unit: str
+    default: str
+    """As TOML; "required" or "not set" where there is none."""
+    takes: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    def explain(self) -> str:
+        """The key in words, over several lines."""
+        where = f' (kind = "{self.kind}")' if self.kind else ""
+        unit = f"\n  unit:    {self.unit}" if self.unit else ""
+        return f"{self.path}{where}: {self.meaning}.{unit}\n  takes:   {self.takes}\n  default: {self.default}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of a plan, or one kind of a table."""
+
+    table: str
+    kind: str
+    about: str
+    """Its first paragraph of documentation."""
+    keys: tuple[Key, ...]
+
+    @property
+    def title(self) -> str:
+        return f'[{self.table}] kind = "{self.kind}"' if self.kind else f"[{self.table}]"
+
+
+def sections() -> Iterator[Section]:
+    """All tables in the order of a plan; tables with kinds once for each kind."""
+    for table, field in Plan.model_fields.items():
+        if table == "task":
+            about = "Parameters of the task, which it declares and checks: `fieldfare plan --explain task` lists them."
+            yield Section(table, "", about, ())
+        elif table in KINDS:
+            for name in (table, *(other for other in KINDS if other.startswith(f"{table}."))):
+                for kind, spec in KINDS[name].items():
+                    yield Section(name, kind, _about(spec), tuple(_keys(name, kind, spec)))
+        else:
+            (spec,) = (part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part))
+            yield Section(table, "", _about(spec), tuple(_keys(table, "", spec)))
+
+
+def keys_of(table: str, spec: Spec) -> tuple[Key, ...]:
+    """The keys of one model, as those of `table`."""
+    return tuple(_keys(table, "", spec))
+
+
+def _keys(table: str, kind: str, spec: Spec) -> Iterator[Key]:
+    for name, field in spec.model_fields.items():
+        if name == "kind":
+            continue
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        unit = str(extra.get("unit", ""))
+        yield Key(f"{table}.{name}", kind, field.description or "", unit, _default(field), _takes(name, field))
+
+
+def _takes(name: str, field: FieldInfo) -> str:
+    if name in ("base", "schedule"):
+        return "a table with a kind"
+    return takes(field)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    return "not set" if field.default is None else _toml(field.default)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return f'{{ kind = "{value.kind}" }}'  # type: ignore[attr-defined]
+    return json.dumps(value)
+
+
+def _about(spec: Spec) -> str:
+    """The first paragraph of a model's documentation, in one line; a parent's where it has none of its own."""
+    paragraph = (inspect.getdoc(spec) or "").split("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
+def _is_table(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def explain(wanted: str, known: tuple[Section, ...] | None = None) -> str:
+    """What a key or a table means: "cohort", "run.cohort", "mechanism", "mechanism.bands".
+
+    known: other sections than those of every plan. Raises `BadInput` for an unknown key, naming the nearest.
+    """
+    known = tuple(sections()) if known is None else known
+    tables = [section for section in known if section.table == wanted or section.kind == wanted]
+    if tables:
+        return "\n\n".join(_explain_section(section, keys=len(tables) == 1) for section in tables)
+    keys = [key for section in known for key in section.keys if wanted in (key.path, key.name)]
+    if not keys:
+        names = {section.table for section in known} | {key.path for section in known for key in section.keys}
+        near = nearest_of(wanted, sorted(names | {key.name for section in known for key in section.keys}))
+        raise BadInput(f"--explain {wanted}", "a plan has no such key.", near)
+    # One key of several kinds is told once where it means the same for all of them.
+    merged: dict[Key, list[str]] = {}
+    for key in keys:
+        merged.setdefault(Key(key.path, "", key.meaning, key.unit, key.default, key.takes), []).append(key.kind)
+    texts = []
+    for key, kinds in merged.items():
+        of = f"\n  kinds:   {', '.join(kinds)}" if any(kinds) else ""
+        texts.append(key.explain() + of)
+    return "\n\n".join(texts)
+
+
+def _explain_section(section: Section, *, keys: bool) -> str:
+    names = ", ".join(key.name for key in section.keys)
+    if keys and section.keys:
+        return "\n\n".join([f"{section.title}: {section.about}", *(key.explain() for key in section.keys)])
+    return f"{section.title}: {section.about}" + (f"\n  keys: {names}" if names else "")
+
+
+def markdown() -> str:
+    """All sections as Markdown, for the site."""
+    lines: list[str] = []
+    table = ""
+    for section in sections():
+        if section.table != table:
+            table = section.table
+            lines += [f"## `[{table}]`", ""]
+        if section.kind:
+            lines += [f'### `kind = "{section.kind}"`', ""]
+        lines += [section.about, ""]
+        if section.keys:
+            lines += ["| key | meaning | unit | default | takes |", "|---|---|---|---|---|"]
+            lines += [
+                "| " + " | ".join([f"`{key.name}`", key.meaning, key.unit or "—", f"`{key.default}`", key.takes]) + " |"
+                for key in section.keys
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not what must fit."""
+    schema = Plan.model_json_schema()
+    tables: dict[str, Any] = schema["$defs"]
+    choices: dict[str, list[dict[str, str]]] = {}
+    for table, kinds in KINDS.items():
+        choices[table] = []
+        for spec in kinds.values():
+            own = spec.model_json_schema()
+            tables.update(own.pop("$defs", {}))
+            own["required"] = ["kind", *own.get("required", [])]
+            tables[spec.__name__] = own
+            choices[table].append({"$ref": f"#/$defs/{spec.__name__}"})
+    for table in Plan.model_fields:
+        if table in KINDS:
+            schema["properties"][table] = {"title": table, "oneOf": choices[table]}
+    for table, place in (("server_optimizer", "base"), ("server_optimizer.schedule", "schedule")):
+        for own in tables.values():
+            if place in own.get("properties", {}):
+                meaning = own["properties"][place].get("description", "")
+                own["properties"][place] = {"description": meaning, "oneOf": choices[table]}
+    for parent in ("MechanismSpec", "ClippingSpec", "ServerOptimizerSpec", "OptimizerSpec"):
+        tables.pop(parent, None)
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A training plan of Fieldfare"}
+
+
+CHOSEN: Mapping[str, Any] = {
+    "privacy.population": "people",
+    "privacy.epsilon": 8.0,
+    "privacy.delta": 1e-5,
+    "run.task": "digits",
+    "run.rounds": 32,
+    "run.cohort": 20,
+    "participation.scheme": "min-separation",
+    "participation.separation": 4,
+    "participation.max_participations": 4,
+    "mechanism.kind": "blt",
+    "clipping.kind": "flat",
+    "clipping.norm": 1.0,
+    "server_optimizer.kind": "sgd",
+    "server_optimizer.learning_rate": 1.0,
+    "server_optimizer.momentum": 0.9,
+    "client.epochs": 1,
+    "client.batch_size": 8,
+    "client.learning_rate": 0.3,
+}
+"""What the template sets."""
+
+
+def template(chosen: Mapping[str, Any] | None = None, task: tuple[Key, ...] = ()) -> str:
+    """A plan with every key: those of `chosen` are set, all others are comments with their defaults.
+
+    chosen: values by path, which replace or add to `CHOSEN`. task: keys of the `[task]` table.
+    """
+    values = {**CHOSEN, **(chosen or {})}
+    lines = [
+        f"#:schema {SCHEMA_FILE}",
+        "# A training plan. A key in a comment has its default, or is not set. More: `fieldfare plan --explain KEY`.",
+        "# For the editor's help in the line above: fieldfare plan --schema > " + SCHEMA_FILE,
+    ]
+    done: set[str] = set()
+    for section in sections():
+        table = section.table
+        kind = values.get(f"{table}.kind")
+        if table in done or (section.kind and section.kind != kind and table in CHOSEN_TABLES):
+            continue
+        if table not in CHOSEN_TABLES and table in KINDS:
+            continue
+        done.add(table)
+        keys = task if table == "task" else section.keys
+        unused = not any(path.startswith(f"{table}.") for path in values)
+        lines += ["", f"# {section.about}" if len(section.about) < 117 else _wrapped(section.about)]
+        lines.append(f"# [{table}]" if unused else f"[{table}]")
+        if section.kind:
+            others = ", ".join(other for other in KINDS[table] if other != section.kind)
+            lines += [_wrapped(f"which kind; others: {others}"), f'kind = "{section.kind}"']
+        for key in keys:
+            lines += [_wrapped(_comment(key)), _setting(key, values)]
+    return "\n".join(lines) + "\n"
+
+
+CHOSEN_TABLES = tuple(path.rpartition(".")[0] for path in CHOSEN if path.endswith(".kind"))
+
+
+def _comment(key: Key) -> str:
+    unit = f" [{key.unit}]" if key.unit else ""
+    return f"{key.meaning}{unit}; takes {key.takes}"
+
+
+def _wrapped(text: str, width: int = 117) -> str:
+    lines, line = [], ""
+    for word in text.split():
+        if len(line) + len(word) + 1 > width:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    return "\n".join(f"# {part}" for part in [*lines, line])
+
+
+def _setting(key: Key, values: Mapping[str, Any]) -> str:
+    if key.path in values:
+        return f"{key.name} = {_toml(values[key.path])}"
+    return f"# {key.name} = " + ("(not set)" if key.default == "not set" else key.default)
+
+
+def section_of_task(spec: Spec) -> Section:
+    """The `[task]` table of a task whose parameters are `spec`."""
+    return Section("task", "", _about(spec), keys_of("task", spec))

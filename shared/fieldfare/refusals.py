@@ -1,0 +1,189 @@
+"""What is wrong with a table of a plan, in words: key, value, what the key takes, the nearest key or value, line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from fieldfare.errors import BadInput
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
+_BOUNDS = ((Ge, "ge", "of at least"), (Gt, "gt", "above"), (Le, "le", "of at most"), (Lt, "lt", "below"))
+
+
+def nearest_of(word: object, known: Sequence[str]) -> str:
+    """Those of `known` that look like `word` or contain it, else all of them: one line."""
+    text = str(word)
+    near = difflib.get_close_matches(text, known, n=3)
+    near += [name for name in known if len(text) > 2 and text in name and name not in near]
+    return ", ".join(near or known)
+
+
+def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """What a key of this type takes, as in "must be ...": "a whole number of at least 1", 'a number or "auto"'."""
+    metadata, origin, inner = list(metadata), get_origin(annotation), get_args(annotation)
+    if hasattr(annotation, "__metadata__"):
+        return expected(inner[0], [*annotation.__metadata__, *metadata])
+    for item in list(metadata):
+        metadata += item.metadata if isinstance(item, FieldInfo) else ()
+    if origin is Literal:
+        values = [json.dumps(value) for value in inner]
+        return values[0] if len(values) == 1 else "one of " + ", ".join(values)
+    if origin in (Union, types.UnionType):
+        return " or ".join(expected(part, metadata) for part in inner if part is not type(None))
+    if origin in (tuple, list):
+        return f"a list, each {expected(inner[0])}"
+    words = _NAMES.get(annotation, "a table")
+    if annotation in (int, float):
+        bounds = [
+            f"{word} {_plain(getattr(item, name))}"
+            for kind, name, word in _BOUNDS
+            for item in metadata
+            if isinstance(item, kind)
+        ]
+        return f"{words} {' and '.join(bounds).replace('and of', 'and')}".rstrip()
+    if annotation is str:
+        most = [item.max_length for item in metadata if isinstance(item, MaxLen | Len) and item.max_length]
+        if any(getattr(item, "pattern", None) for item in metadata):
+            words = "letters, digits, '.', '_' and '-' in quotes, beginning with a letter or a digit"
+        elif any(isinstance(item, MinLen) for item in metadata):
+            words += " that is not empty"
+        return ", ".join([words, *(f"at most {length} characters" for length in most)])
+    return words
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}" if number == round(number) and abs(number) < 1e15 else f"{number:g}"
+
+
+def takes(field: FieldInfo) -> str:
+    """What a key of a table takes."""
+    return expected(field.annotation, field.metadata)
+
+
+def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
+    """All faults of a pydantic error as one refusal, each with its key, its value and the nearest that is allowed.
+
+    section: the table that `model` describes, empty for the whole plan.
+    """
+    faults: list[BadInput] = []
+    missing: list[tuple[str, list[str]]] = []
+    unknown: set[str] = set()
+    seen: set[str] = set()
+    for each in error.errors():
+        raised = each.get("ctx", {}).get("error")
+        if isinstance(raised, BadInput):  # a validator of ours, which names the key better than pydantic can
+            faults += raised.faults
+            continue
+        # A key that takes several types fails once for each of them, and pydantic adds the type to its place.
+        path, field = _resolve(model, [str(part) for part in each["loc"]])
+        key = ".".join([section, *path] if section else path)
+        if key in seen:
+            continue
+        seen.add(key)
+        shown = key if isinstance(each["input"], Mapping) else f"{key} = {each['input']!r}"
+        if each["type"] == "extra_forbidden":
+            known = list(_fields(model, path[:-1]))
+            nearest = nearest_of(path[-1], known)
+            unknown.update(nearest.split(", "))
+            faults.append(BadInput(shown, "unknown key.", nearest))
+        elif each["type"] == "missing":
+            missing.append((key, path))
+        elif each["type"] in ("value_error", "assertion_error"):
+            message = str(each["msg"]).removeprefix("Value error, ")
+            faults.append(BadInput(shown, f"{message}.".replace("..", ".")))
+        else:
+            faults.append(BadInput(shown, f"must be {takes(field)}." if field else f"{each['msg']}.", _nearest(each)))
+    # A misspelt key is one fault, not two.
+    faults += [BadInput(key, "is required.") for key, path in missing if path[-1] not in unknown]
+    return all_of(faults)
+
+
+def all_of(faults: Sequence[BadInput]) -> BadInput:
+    """One refusal for one or more faults."""
+    return faults[0] if len(faults) == 1 else BadInput.of(faults)
+
+
+def _nearest(fault: Mapping[str, Any]) -> str:
+    context = fault.get("ctx", {})
+    nearest = next((f"{context[bound]}" for bound in ("ge", "le") if bound in context), "")
+    if fault["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'", context["expected"])
+        nearest = nearest_of(fault["input"], allowed)
+    return nearest or next(
+        (f"{word} {context[b]}" for b, word in (("gt", "above"), ("lt", "below")) if b in context), ""
+    )
+
+
+def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], FieldInfo | None]:
+    """The keys at the beginning of `place`, and the field of the last; what pydantic adds about types is cut off."""
+    path: list[str] = []
+    field = None
+    inner: Any = model
+    for name in place:
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        path.append(name)
+        field = inner.model_fields.get(name)
+        tables = [part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part)] if field else []
+        inner = tables[0] if tables else None
+    return path, field
+
+
+def _is_table(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _fields(model: type[BaseModel], path: list[str]) -> Mapping[str, FieldInfo]:
+    """The fields of the table at `path` below `model`."""
+    for name in path:
+        annotation = model.model_fields[name].annotation
+        model = next(part for part in (annotation, *get_args(annotation)) if _is_table(part))
+    return model.model_fields
+
+
+def with_lines(refusal: BadInput, text: str) -> BadInput:
+    """`refusal` with the line of each fault in the TOML file `text`, where its key or its table can be found there."""
+    located = [fault.at(line_of(text, fault.what.partition(" = ")[0].split("."))) for fault in refusal.faults]
+    return all_of(sorted(located, key=lambda fault: fault.line or 0))
+
+
+def line_of(text: str, path: Sequence[str]) -> int | None:
+    """The line (from 1) of the TOML file `text` that sets the key at `path`, or the nearest table around it; or None.
+
+    It is the first line with the key's name up to which the file, read by TOML's own parser, has the key.
+    """
+    lines = text.splitlines()
+    while path:
+        for last in range(1, len(lines) + 1):
+            if path[-1] in lines[last - 1] and _has(_parsed(lines, last), path):
+                return last
+        path = path[:-1]
+    return None
+
+
+def _parsed(lines: Sequence[str], last: int) -> Any:
+    """The table that the lines up to `last` make, with as many more as a value over several lines needs."""
+    for end in range(last, len(lines) + 1):
+        try:
+            return tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+    return {}
+
+
+def _has(table: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        if not isinstance(table, Mapping) or name not in table:
+            return False
+        table = table[name]
+    return True

@@ -1,0 +1,83 @@
+"""`fieldfare serve` and unreachable places: one refusal before anything is promised, never a traceback."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fieldfare.errors import LedgerError
+from fieldfare_server.cli.application import assemble
+from fieldfare_server.ledger import Ledger
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True).close()
+    return tmp_path
+
+
+def serve(home: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(assemble("serve"), ["serve", "--home", str(home), *map(str, arguments)])
+
+
+def test_a_port_that_is_taken_is_refused_before_the_address_is_told(home: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = serve(home, "--port", port)
+    assert refused.exit_code == 2
+    assert f"port {port}" in refused.stderr
+    assert "Budget page" not in refused.output
+
+
+@pytest.mark.parametrize("content", [b"no certificate", None])
+def test_a_bad_certificate_is_refused_by_name(content: bytes | None, home: Path) -> None:
+    certificate, key = home / "server.crt", home / "server.key"
+    if content is not None:
+        certificate.write_bytes(content)
+        key.write_bytes(content)
+    refused = serve(home, "--certificate", certificate, "--key", key)
+    assert refused.exit_code == 2
+    assert "server.crt" in refused.stderr
+    assert refused.exception is None or isinstance(refused.exception, SystemExit)
+
+
+def test_a_home_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(
+        assemble("population"),
+        ["population", "create", "people", "--epsilon", "2", "--delta", "1e-5", "--home", str(tmp_path / "file" / "x")],
+    )
+    assert refused.exit_code == 2
+    assert "cannot be made" in refused.stderr
+
+
+def test_a_database_that_cannot_be_reached_is_told_within_five_seconds() -> None:
+    with socket.socket() as nothing_listens:
+        nothing_listens.bind(("127.0.0.1", 0))
+        port = nothing_listens.getsockname()[1]
+        began = time.monotonic()
+        with pytest.raises(LedgerError, match=r"cannot be reached.*start it"):
+            Ledger.open(f"postgresql://fieldfare@127.0.0.1:{port}/fieldfare")
+    assert time.monotonic() - began < 5
+
+
+def test_a_database_that_does_not_answer_is_told_within_five_seconds() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(LedgerError, match="cannot be reached"):
+            Ledger.open(f"postgresql://fieldfare@127.0.0.1:{silent.getsockname()[1]}/fieldfare")
+    assert time.monotonic() - began < 5
+
+
+def test_an_open_ledger_waits_for_its_database_as_long_as_it_was_told(home: Path) -> None:
+    with Ledger.open(str(home / "ledger.sqlite3"), patience=42.0) as ledger:
+        assert ledger.database.patience == 42.0

@@ -1,0 +1,95 @@
+"""Commands that only read start fast: what they import is listed, in a fresh process. Timings are no test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from typer.main import get_command
+
+from fieldfare_server.cli.application import COMMANDS, GROUPS, assemble, called, overview
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import migrate as schema
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("torch", "scipy.stats", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
+PROGRAM = """
+import json, os, sys
+from fieldfare_server.cli import main
+try:
+    main()
+except SystemExit as left:
+    assert not left.code, left.code
+sys.stdout.flush()
+print("\\n" + json.dumps([sorted(sys.modules), os.environ.get("OMP_NUM_THREADS")]))
+"""
+
+
+def imported(*arguments: str, **environment: str) -> tuple[set[str], str | None]:
+    """What `fieldfare ARGUMENTS` has imported when it is done, and the number of threads that it set."""
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=inherited | environment,
+        cwd=ROOT,
+    )
+    modules, threads = json.loads(answer.stdout.splitlines()[-1])
+    return set(modules), threads
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_help_and_version_import_neither_numbers_nor_a_database(option: str) -> None:
+    modules, threads = imported(option)
+    assert not modules & {*HEAVY, "numpy", "scipy", "sqlalchemy", "pydantic"}
+    assert threads == "1"
+
+
+@pytest.mark.parametrize("command", ["budget", "runs", "population"])
+def test_reading_a_ledger_imports_no_torch_and_no_service(command: str, tmp_path: Path) -> None:
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 2.0, 1e-5, actor="test")
+    raised = ("raise", "people", "--epsilon", "3", "--reason", "more")
+    arguments = (command, *(raised if command == "population" else ()), "--home", str(tmp_path))
+    modules, threads = imported(*arguments)
+    assert not modules & set(HEAVY)
+    assert "sqlalchemy" in modules
+    assert threads == "1"
+
+
+def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told() -> None:
+    modules, threads = imported("plan", "deploy/plans/containers.toml", OMP_NUM_THREADS="2")
+    # Toeplitz mechanisms filter with scipy.signal, which imports scipy.stats.
+    assert not modules & {"alembic", "fastapi", "flwr", "matplotlib", "httpx", "sqlalchemy", "safetensors"}
+    assert threads == "2"
+
+
+def test_the_overview_says_what_each_command_says_of_itself() -> None:
+    whole, summaries = get_command(assemble()), get_command(overview())
+    for name in (*COMMANDS, *GROUPS):
+        told = " ".join((whole.commands[name].help or "").split())  # type: ignore[attr-defined]
+        summary = summaries.commands[name].help or ""  # type: ignore[attr-defined]
+        assert told.startswith(summary), name
+        assert summary.endswith("."), name
+
+
+def test_the_command_is_the_first_word() -> None:
+    assert called(["-v", "budget", "--help"]) == "budget"
+    assert called(["--help"]) is None
+
+
+def test_the_versions_of_a_ledger_are_those_that_alembic_sees() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(schema.LOCATION))
+    scripts = ScriptDirectory.from_config(config)
+    assert schema.latest() == scripts.get_current_head()
+    assert all(schema.known(script.revision) for script in scripts.walk_revisions())
+    assert not schema.known("9999")
