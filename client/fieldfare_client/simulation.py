@@ -6,12 +6,13 @@ import logging
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
+from flwr.serverapp import Grid, ServerApp
 
+from fieldfare.errors import BadInput
 from fieldfare_flower import local_grid
 
 if TYPE_CHECKING:
@@ -21,38 +22,64 @@ log = logging.getLogger("fieldfare.client")
 
 
 class LocalGrid(Grid):
-    """Hands each message straight to a ClientApp.
+    """Runs any app of Flower's message API, unmodified, in this process: no network, no Ray, no other process.
 
-    A reply is made when it is pulled, so the server holds one update at a time, however large the cohort is.
+        grid = ff.LocalGrid(client_app, nodes=10, run_config={"learning-rate": 0.1})
+        result = FedAvg().start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)    # or grid.run_app(server_app)
+
+    It behaves as a network does where apps can tell: each message has records of its own; a reply answers the message
+    that it was made for, whatever the app writes into its metadata; an exception is an error reply of code 2, with
+    Flower's text; a node keeps its Context from message to message.
+
+    It differs in three ways. A reply is made when it is pulled, one after another, so the server holds one update at a
+    time, however large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
+    `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
 
     Args:
-        app: answers every message.
-        nodes: how many nodes there are; each hosts its share of the task's users (partition-id, num-partitions).
+        client_app: answers every message.
+        nodes: how many nodes there are, at least 1. Their ids are 2, 3, ...; their keys are empty.
         run_config: the run's configuration, which every node sees.
-        node_config: further configuration of every node.
+        node_config: further configuration of every node, beside its partition-id and num-partitions.
+
+    Raises:
+        BadInput: fewer than 1 node, or the installed Flower lets no process but its own make messages.
     """
 
     simulated = True
     """Users cannot be impersonated: all nodes are this process."""
 
     def __init__(
-        self, app: ClientApp, nodes: int, run_config: UserConfig, node_config: UserConfig | None = None
+        self,
+        client_app: ClientApp,
+        nodes: int,
+        run_config: UserConfig | None = None,
+        node_config: UserConfig | None = None,
     ) -> None:
+        if nodes < 1:
+            raise BadInput(f"nodes = {nodes}", "a grid needs at least 1.", "1")
         local_grid.assume_task_identity()
-        self._app = app
+        self._app = client_app
+        self._run_config: UserConfig = dict(run_config or {})
         first = local_grid.SERVER_NODE + 1
         self._contexts = {
-            first + index: Context(
-                run_id=1,
-                node_id=first + index,
-                node_config={**(node_config or {}), "partition-id": index, "num-partitions": nodes},
-                state=RecordDict(),
-                run_config=run_config,
+            first + index: self._context(
+                first + index, {**(node_config or {}), "partition-id": index, "num-partitions": nodes}
             )
             for index in range(nodes)
         }
         self._waiting: dict[str, Message] = {}
         self._run: Run = local_grid.make_run()
+
+    def _context(self, node: int, node_config: UserConfig) -> Context:
+        # Own dictionaries: an app that changes its configuration changes it for itself.
+        run_config = dict(self._run_config)
+        return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
+
+    def run_app(self, server_app: ServerApp) -> Context:
+        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app raises."""
+        context = self._context(local_grid.SERVER_NODE, {})
+        server_app(self, context)
+        return context
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -70,9 +97,9 @@ class LocalGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        pushed = {local_grid.assign_message_id(message): message for message in messages}
-        self._waiting.update(pushed)
-        return list(pushed)
+        pushed = [local_grid.deliver(message) for message in messages]
+        self._waiting.update({message.metadata.message_id: message for message in pushed})
+        return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
         for message_id in list(message_ids):
@@ -82,15 +109,24 @@ class LocalGrid(Grid):
 
     def answer(self, message: Message) -> Message:
         """The addressed node's reply. An exception becomes an error reply, as on a real node."""
-        context = self._contexts[message.metadata.dst_node_id]
+        context = self._contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            error = Error(local_grid.NODE_UNAVAILABLE, f"there is no node {message.metadata.dst_node_id}")
+            return Message(error, reply_to=message)
         try:
-            return self._app(message, context)
+            reply: Any = self._app(message, context)
+            if not isinstance(reply, Message):
+                raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
+            return local_grid.as_reply(reply, message)
         except Exception as error:
             # Log the place, not the text: an error of a task may quote a user's data.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("node %d: %s at %s", context.node_id, type(error).__name__, place)
-            return Message(Error(local_grid.CLIENT_APP_RAISED, repr(error)), reply_to=message)
+            return local_grid.raised(error, message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return list(self.pull_messages(self.push_messages(messages)))
+
+
+local_grid.complete(LocalGrid)

@@ -1,6 +1,68 @@
-"""The privacy core of Fieldfare: noise mechanisms, participation, accounting, clipping, plans.
+"""Fieldfare: federated learning with server-side, user-level differential privacy. `import fieldfare as ff`.
 
-Pure mathematics and types: no Flower, no web, no database, no files.
+Importing it loads nothing heavy: each public name is imported when it is first used. `__init__.pyi` has their types.
+
+This package is also the privacy core (noise mechanisms, participation, accounting, clipping, plans): pure mathematics
+and types, without Flower, web, database or files. The public names of server and client are reached by name alone.
 """
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+# name -> (where it is: "module" or "module:attribute", the extras that it needs)
+_PUBLIC = {
+    "LocalGrid": ("fieldfare_client.simulation:LocalGrid", "client"),
+    "Ledger": ("fieldfare_server.ledger:Ledger", "server"),
+    "Plan": ("fieldfare.plan:Plan", "server"),
+    "PrivateStrategy": ("fieldfare_server.run.private_strategy:PrivateStrategy", "server"),
+    "Task": ("fieldfare.task:Task", ""),
+    "UserTable": ("fieldfare_client.users:UserTable", ""),
+    "compare": ("fieldfare_server.notebook.comparison:compare", "server,client"),
+    "errors": ("fieldfare.errors", ""),
+    "mechanisms": ("fieldfare.mechanisms", ""),
+    "price": ("fieldfare_server.run.pricing:price", "server"),
+    "private": ("fieldfare_client.private", "client"),
+    "simulate": ("fieldfare_server.notebook.simulation:simulate", "server,client"),
+}
+
+__all__ = [
+    "Ledger",
+    "LocalGrid",
+    "Plan",
+    "PrivateStrategy",
+    "Task",
+    "UserTable",
+    "__version__",
+    "compare",
+    "errors",
+    "mechanisms",
+    "price",
+    "private",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name. Raises `ModuleNotFoundError`, which names the extra to install, where a package lacks."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fieldfare' has no attribute {name!r}")
+    path, extras = _PUBLIC[name]
+    module, _, attribute = path.partition(":")
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not extras or missing.split(".")[0].startswith("fieldfare"):
+            raise
+        raise ModuleNotFoundError(
+            f"fieldfare.{name} needs {missing!r}, which is not installed: pip install 'fieldfare[{extras}]'",
+            name=missing,
+        ) from error
+    value = globals()[name] = getattr(loaded, attribute) if attribute else loaded
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -10,7 +10,7 @@ import importlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -29,6 +29,7 @@ from pydantic import (
 from fieldfare import clipping
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
+from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import LONGEST_NAME, NAME, task_reference
@@ -37,11 +38,14 @@ from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import NORM, PROBABILITY, ROUNDS, SECONDS, USERS, Table
 
+if TYPE_CHECKING:
+    from fieldfare.task import Task
+
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 """The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
 RESOLUTION = "charged_resolution"
-"""The key of a run's stored plan with the mu^2 that is charged for the resolution of floats."""
+"""The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 
 
 class PrivacySpec(Table):
@@ -87,7 +91,10 @@ class RunSpec(Table):
     tags: tuple[Annotated[str, Field(min_length=1, max_length=40, pattern=NAME)], ...] = Field(
         default=(), max_length=10, description="words to find runs by"
     )
-    task: str = Field(min_length=1, description='what is trained: a task\'s name, or "package.module:attribute"')
+    task: str = Field(
+        default="",
+        description="what is trained: a task's name, or package.module:attribute; empty: a Flower app's arrays",
+    )
     rounds: int = Field(ge=1, le=1_000_000, description="committed rounds of the run", json_schema_extra=ROUNDS)
     cohort: int = Field(
         ge=1, description="planned users a round: the fixed denominator of every mean", json_schema_extra=USERS
@@ -295,11 +302,52 @@ def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, Any]) -> Ser
     return parsed
 
 
-class Plan(Table):
+class Plan(Table, metaclass=PlanType):
     """One training, described completely and consistently. See README, "A plan file".
+
+    From a file `Plan.from_toml(text)`. In Python the keys of `[privacy]` and `[run]` are keywords, the other tables
+    are mappings, and `task` may be an object:
+
+        plan = ff.Plan(task=MyTask(), epsilon=4, delta=1e-5, rounds=64, cohort=20, mechanism="blt", clip=0.5,
+                       client={"steps": 4, "learning_rate": 0.1})
+
+    Args:
+        task: a `Task` object or class, a known name, or "package.module:Class". Only this process can load an object:
+            to resume or to audit the run elsewhere, use a class in a module.
+        epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
+        rounds: how many models are released.
+        cohort: planned users a round, the fixed denominator of every mean.
+        population: whose budget is charged.
+        mechanism: a kind of noise, or a table such as {"kind": "nu", "nu": 0.01}.
+        clip: the L2 norm of one user's update, or a `[clipping]` table.
+        participation: a scheme, or a table such as {"scheme": "min-separation", "separation": 16}.
+
+    Raises:
+        BadInput: names the key, the value and the nearest allowed value.
 
     `mechanism`, `clipping` and `server_optimizer` hold the spec of their `kind`, parsed once.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            task: str | Task | type[Task] = ...,
+            rounds: int = ...,
+            cohort: int = ...,
+            delta: float = ...,
+            epsilon: float | None = ...,
+            noise_multiplier: float | None = ...,
+            population: str = ...,
+            mechanism: str | Mapping[str, Any] | MechanismSpec = ...,
+            clip: float | Mapping[str, Any] | ClippingSpec = ...,
+            participation: str | Mapping[str, Any] | ParticipationSpec = ...,
+            server_optimizer: str | Mapping[str, Any] | ServerOptimizerSpec = ...,
+            client: Mapping[str, Any] | ClientSpec = ...,
+            availability: Mapping[str, Any] | AvailabilitySpec | None = ...,
+            **keys_and_tables: Any,
+        ) -> None: ...
 
     privacy: PrivacySpec
     run: RunSpec
@@ -313,6 +361,7 @@ class Plan(Table):
 
     # name -> (the spec that was parsed, the table that it was parsed from)
     _written: dict[str, tuple[Table, Mapping[str, Any]]] = PrivateAttr(default_factory=dict)
+    _task: Any = PrivateAttr(default=None)
 
     @field_validator("mechanism", "clipping", "server_optimizer", mode="before")
     @classmethod
@@ -500,7 +549,7 @@ class Plan(Table):
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def run_json(self, resolution: float) -> str:
-        """`to_json` as a ledger stores it with a run, which is charged mu^2 = `resolution` for its model's size.
+        """`to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its model's size.
 
         The plan does not know the model; with this number the charge can be computed again from the ledger alone.
         """
@@ -512,3 +561,6 @@ class Plan(Table):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the plan's name in the ledger."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+Plan.__signature__ = SIGNATURE

@@ -30,21 +30,23 @@ def pseudonyms(user_ids: Sequence[str]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and shapes of a model's parameters, in order. All are float32, and the flat vector concatenates them."""
+    """Names and shapes of a model's trained parameters, in order. The flat float32 vector concatenates them."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Schema:
-        """The trainable parameters of `model`. Raises ValueError for buffers, which would travel without noise."""
-        buffers = [name for name, _ in model.named_buffers()]
-        if buffers:
-            raise ValueError(
-                f"model buffer {buffers[0]!r}: buffers (BatchNorm statistics) are derived from users' data and are not "
-                "covered by clipping and noise. Use GroupNorm or LayerNorm instead."
-            )
-        named = [(name, tuple(p.shape)) for name, p in model.named_parameters() if p.requires_grad]
+        """The parameters of `model` that require a gradient: a tied one once, by its first name.
+
+        Frozen parameters and buffers are no part of it. They never travel, so they need no noise. Raises ValueError for
+        complex parameters, which clipping and noise do not cover.
+        """
+        trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        for name, value in trained:
+            if not value.is_floating_point():
+                raise ValueError(f"model parameter {name!r} is {value.dtype}, not real floating-point numbers.")
+        named = [(name, tuple(value.shape)) for name, value in trained]
         return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
 
     @property

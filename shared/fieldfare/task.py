@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ from fieldfare.registry import Table
 log = logging.getLogger("fieldfare.task")
 
 GROUP = "fieldfare.tasks"
+OBJECT = "object:"
+"""How the names of tasks begin that are objects of this process (`hold`), and that no other process can load."""
+_held: WeakValueDictionary[str, Task] = WeakValueDictionary()
 BUNDLED = "fieldfare_client.tasks"
 """The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some."""
 
@@ -76,7 +80,11 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self) -> torch.nn.Module:
-        """The model with its initial float32 weights: the same on every machine (see `seeded`), no buffers."""
+        """The model with its initial weights: the same on every machine (see `seeded`).
+
+        What requires a gradient is trained, in its own dtype, and travels as float32. Frozen parameters and buffers
+        never travel: every machine builds its own, so they must not depend on users' data.
+        """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -92,7 +100,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
+        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged.
+
+        `model` comes in eval mode.
+        """
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".
@@ -111,6 +122,38 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The full state dict of `model` with `released` in the place of its trained parameters.
+
+    `model.load_state_dict(result, strict=True)` works, and so does `safetensors.torch.save`: all names, order, shapes
+    and dtypes are those of `model.state_dict()`, and no two tensors share memory. Names of one tied tensor all get its
+    release; frozen parameters and buffers are those of `model`, which must be public. Changes nothing.
+
+    Args:
+        model: the module as `Task.build_model` made it.
+        released: every parameter of `model` that requires a gradient, by its (first) name in `named_parameters()`, in
+            its shape, of any floating dtype.
+
+    Raises:
+        BadInput: a released name that the model does not train, one that is missing, or another shape.
+    """
+    first_name = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
+    if missing := sorted(set(first_name.values()) - set(released)):
+        raise BadInput("released parameters", f"{missing[0]!r} is missing, and {len(missing) - 1} more.")
+    if unknown := sorted(set(released) - set(first_name.values())):
+        near = difflib.get_close_matches(unknown[0], first_name.values(), n=1)
+        raise BadInput(f"released parameter {unknown[0]!r}", "the model does not train it.", near[0] if near else "")
+    complete: dict[str, torch.Tensor] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        trained = first_name.get(id(value))
+        source = value if trained is None else released[trained]
+        if source.shape != value.shape:
+            shapes = f"{tuple(source.shape)}, not {tuple(value.shape)}"
+            raise BadInput(f"released parameter {trained!r}", f"has shape {shapes}.")
+        complete[name] = source.detach().to(device="cpu", dtype=value.dtype, copy=True).contiguous()
+    return complete
+
+
 def task_names() -> tuple[str, ...]:
     """The names that `load_task` knows, sorted: the bundled ones, and those that installed distributions announce."""
     return tuple(sorted({*_bundled(), *(point.name for point in entry_points(group=GROUP))}))
@@ -124,6 +167,14 @@ def load_task(reference: str) -> Task:
     (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
     `UnknownTask` where there is no task of that name.
     """
+    if not reference:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
+    if reference.startswith(OBJECT):
+        return _object(reference)
     try:
         name, parameters = split_task_reference(reference)
     except ValueError:
@@ -179,6 +230,36 @@ def _bundled() -> dict[str, Any]:
     for module in pkgutil.iter_modules(importlib.import_module(BUNDLED).__path__):
         tasks |= getattr(importlib.import_module(f"{BUNDLED}.{module.name}"), "TASKS", {})
     return tasks
+
+
+def hold(task: Task) -> str:
+    """The name under which `load_task` finds this very object, in this process, for as long as something keeps it.
+
+    The first object of a class has the same name in every process, so that a script that is started again can resume.
+    """
+    for name, held in _held.items():
+        if held is task:
+            return name
+    stem = name = f"{OBJECT}{type(task).__module__}.{type(task).__qualname__}"
+    number = 1
+    while name in _held:
+        number += 1
+        name = f"{stem}-{number}"
+    _held[name] = task
+    return name
+
+
+def _object(name: str) -> Task:
+    task = _held.get(name)
+    if task is None:
+        made = name.removeprefix(OBJECT).rpartition(".")[2]
+        raise BadInput(
+            f"run.task = {name!r}",
+            "the run's task was an object of a script or notebook, and this process has no such object.",
+            f"in that script, make it before: task = {made}(...); plan = ff.Plan(task=task, ...). Or put the class "
+            "into a module and plan with its name, 'package.module:Class'",
+        )
+    return task
 
 
 def _resolve(reference: str) -> Any:

@@ -7,14 +7,12 @@ The server starts each of the two conversations:
   the cohort's clipped updates and the number of users in it**, and with nothing else: no loss, no norm, no metric. A
   round may ask several queries; the reply then holds one sum for each, clipped separately.
 
-The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's.
+The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's (`npy`).
 """
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
+from fieldfare_flower.npy import BadReply, read_array
 
 VERSION = 2
 TRAIN = "train"
@@ -33,6 +32,7 @@ QUERY_USERS = "query.users"
 HEADER = "fieldfare"
 POINT = "model.{}"
 COHORT = "cohort"
+CONFIG = "config"
 UPDATE = "update"
 REPORT = "report"
 USERS = "users"
@@ -42,36 +42,7 @@ WITNESS = "journal.witness"
 """Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
 
 
-class BadReply(ValueError):
-    """A message that breaks the contract. `reason` is one of a fixed set of words, safe to count and to show."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason = reason
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-
-
 _Record = TypeVar("_Record")
-
-
-def _decode(array: Array, dtype: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
-    """The array's values, read-only; `shape` None accepts any. Nothing is allocated before the sizes were compared."""
-    if array.stype != "numpy.ndarray":
-        raise BadReply("dtype", "unknown serialisation")
-    try:
-        stream = io.BytesIO(array.data)
-        version = np.lib.format.read_magic(stream)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        stored_shape, fortran, stored_dtype = read(stream)
-    except (ValueError, KeyError, EOFError, SyntaxError, TypeError, AttributeError):
-        raise BadReply("schema", "not an array") from None
-    # Three descriptions must agree: Flower's record, numpy's header, and the number of bytes.
-    if stored_dtype != np.dtype(dtype) or array.dtype != dtype:
-        raise BadReply("dtype", f"expected {dtype}")
-    if (shape is not None and stored_shape != shape) or (fortran and len(stored_shape) > 1):
-        raise BadReply("shape", "not the model's")
-    if len(array.data) - stream.tell() != math.prod(stored_shape) * stored_dtype.itemsize:
-        raise BadReply("shape", "not as many bytes as announced")
-    return np.frombuffer(array.data, stored_dtype, offset=stream.tell()).reshape(stored_shape)
 
 
 def _record(records: Mapping[str, _Record], name: str) -> _Record:
@@ -122,6 +93,7 @@ class TrainInstruction:
         settings: what the plan says to clients, as JSON can hold it.
         queries: how many sums the reply holds.
         batches: the round whose order of batches, and other local randomness, is used.
+        config: what the server's app sends to the training loop, as Flower's `train_config`; None: nothing.
     """
 
     occasion: Occasion
@@ -131,6 +103,7 @@ class TrainInstruction:
     settings: dict[str, Any]
     queries: int = 1
     batches: int = 0
+    config: ConfigRecord | None = None
 
     def write(self, points: Mapping[str, ArrayRecord | ConfigRecord] | None = None) -> RecordDict:
         """The message's content. `points`: what `write_points` made of the same points, which messages then share.
@@ -146,6 +119,8 @@ class TrainInstruction:
         content = RecordDict()
         content[HEADER] = ConfigRecord({**self.occasion.to_config(), **work})
         content[COHORT] = _to_record({USERS: self.users})
+        if self.config is not None:
+            content[CONFIG] = self.config
         content.update(points or write_points(self.points))
         return content
 
@@ -160,9 +135,9 @@ class TrainInstruction:
         if queries < 1 or len(weights) % queries:
             raise BadReply("schema", "not one weight for each query and point")
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
-        users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
+        users = read_array(_record(_record(content.array_records, COHORT), USERS), ("uint64",), None)
         settings = json.loads(str(header.get("settings", "{}")))
-        return cls(occasion, points, weights, users, settings, queries, batches)
+        return cls(occasion, points, weights, users, settings, queries, batches, content.config_records.get(CONFIG))
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
@@ -243,7 +218,7 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     """The pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
-    users = _decode(_record(_record(content.array_records, COHORT), USERS), "uint64", None)
+    users = read_array(_record(_record(content.array_records, COHORT), USERS), ("uint64",), None)
     if users.ndim != 1 or users.size > most or np.unique(users).size != users.size:
         raise BadReply("users", "too many users, or a user twice")
     return users
@@ -287,9 +262,10 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
     if set(arrays) != set(schema.names):
         raise BadReply("schema", "not the model's parameter names")
     return {
-        name: _decode(arrays[name], "float32", shape) for name, shape in zip(schema.names, schema.shapes, strict=True)
+        name: read_array(arrays[name], ("float32",), shape)
+        for name, shape in zip(schema.names, schema.shapes, strict=True)
     }
 
 
 def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})

@@ -370,20 +370,9 @@ def test_dropout_keeps_the_share_and_the_mean() -> None:
         KeyedDropout(1.0)
 
 
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "GroupNorm"),
-        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, track_running_stats=False)), "GroupNorm"),
-        (lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.1)), "KeyedDropout"),
-        (lambda: nn.Sequential(nn.GRU(6, 3, num_layers=2, dropout=0.1)), "KeyedDropout"),
-        (lambda: nn.Sequential(nn.TransformerEncoderLayer(6, 2)), "KeyedDropout"),
-        (lambda: nn.Sequential(nn.Tanh()), "no parameters"),
-    ],
-)
-def test_models_that_would_mix_users_or_randomness_are_refused(model: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
-        Trainer(Made(model), ClientSpec(), clip)
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(BadInput, match="no parameters"):
+        Trainer(Made(lambda: nn.Sequential(nn.Tanh())), ClientSpec(), clip)
 
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])

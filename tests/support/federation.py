@@ -93,10 +93,12 @@ Lie = Callable[[Message, Message], Message]
 
 
 class LyingGrid(LocalGrid):
-    """Nodes that host the users of `TinyTask`; some rewrite their honest train replies. `lies`: node id -> Lie."""
+    """Nodes that host the users of `task`; some rewrite their honest train replies. `lies`: node id -> Lie."""
 
-    def __init__(self, nodes: int, lies: dict[int, Lie] | None = None) -> None:
-        super().__init__(app, nodes, {"task": "support.federation:TinyTask"})
+    def __init__(
+        self, nodes: int, lies: dict[int, Lie] | None = None, task: str = "support.federation:TinyTask"
+    ) -> None:
+        super().__init__(app, nodes, {"task": task})
         self.lies = lies or {}
         self.seen: list[Message] = []
 

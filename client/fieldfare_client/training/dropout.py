@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -19,34 +22,77 @@ def _mix(values: torch.Tensor) -> torch.Tensor:
 
 
 class KeyedDropout(nn.Module):
-    """`nn.Dropout` for federated training: use it in a task's model instead of `nn.Dropout`.
+    """Dropout for federated training: the engines swap it in for `nn.Dropout` and its channel-wise kinds.
 
-    Zeroes each element with probability `p` while training, and scales the rest by 1 / (1 - p). The training engines
-    set `key` (int64, 0-d) before every step. Raises ValueError unless 0 <= p < 1.
+    Zeroes each element (or each channel) with probability `p` while training, and scales the rest by 1 / (1 - p). The
+    engines set `key` (int64, 0-d) before every step; each use of the module within a step has its own mask. Such a mask
+    cannot be drawn a second time in the backward pass, so activation checkpointing around it is an error.
+
+    Args:
+        p: the probability, 0 <= p < 1, else ValueError.
+        channels: the number of trailing dimensions of a channel, which is kept or zeroed whole: 0 for `nn.Dropout`.
     """
 
     key: torch.Tensor | None
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, channels: int = 0) -> None:
         super().__init__()
         if not 0 <= p < 1:
             raise ValueError(f"p = {p} must be in [0, 1)")
-        self.p, self.key = p, None
+        self.p, self.channels, self.key, self.uses = p, channels, None, 0
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         if not self.training or self.p == 0:
             return values
         if self.key is None:
             raise RuntimeError("KeyedDropout was not given a key: train it with fieldfare_client.training.Trainer")
-        place = torch.arange(values.numel(), device=values.device).view(values.shape)
-        chance = ((_mix(_mix(self.key) ^ place) >> 40) & (2**24 - 1)).to(torch.float32) / 2**24
+        if _in_backward():
+            raise RuntimeError("KeyedDropout inside of activation checkpointing: its mask cannot be drawn again")
+        shape = _mask_shape(values, self.channels)
+        place = torch.arange(math.prod(shape), device=values.device).view(shape)
+        key = self.key if self.uses == 0 else _mix(self.key + self.uses)
+        self.uses += 1
+        chance = ((_mix(_mix(key) ^ place) >> 40) & (2**24 - 1)).to(torch.float32) / 2**24
         return values * (chance >= self.p) / (1 - self.p)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, channels={self.channels}"
+
+
+def _mask_shape(values: torch.Tensor, channels: int) -> tuple[int, ...]:
+    """One mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), or (channels, 1, ...)."""
+    if not channels:
+        return tuple(values.shape)
+    # As torch: dropout over 2-d channels reads three dimensions as (rows, channels, length).
+    kept = 1 if values.dim() == channels + 1 and channels != 2 else 2
+    return (*values.shape[:kept], *(1,) * (values.dim() - kept))
+
+
+def _in_backward() -> bool:
+    task: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+_KINDS: dict[type[nn.Module], int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
+"""What `key_dropout` swaps, with the dimensions of a channel."""
+
+
+def key_dropout(model: nn.Module) -> None:
+    """Replace the dropout modules of `model` by keyed ones of the same probability, in place.
+
+    Left alone: probability 1 and the alpha kinds, and dropout that is no module (inside `nn.LSTM`, in a function).
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if type(child) in _KINDS and isinstance(child, nn.modules.dropout._DropoutNd) and child.p < 1:
+                keyed = KeyedDropout(child.p, _KINDS[type(child)]).train(child.training)
+                setattr(parent, name, keyed)
 
 
 def set_keys(model: nn.Module, key: torch.Tensor) -> None:
     """Give every `KeyedDropout` of `model` its own key, derived from `key` (int64, 0-d)."""
     for place, module in enumerate(m for m in model.modules() if isinstance(m, KeyedDropout)):
-        module.key = _mix(key + place)
+        module.key, module.uses = _mix(key + place), 0
 
 
 def has_keyed(model: nn.Module) -> bool:
@@ -55,11 +101,11 @@ def has_keyed(model: nn.Module) -> bool:
 
 
 def unkeyed(model: nn.Module) -> str:
-    """Say why `model` would draw from torch's global generator while training; empty where it would not."""
+    """Name the first module of `model` known to draw from torch's global generator; empty where there is none."""
     for name, module in model.named_modules():
         rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             rate = module.dropout
-        if rate:
-            return f"{name or 'the model'} ({type(module).__name__}) has dropout that is not keyed by user and round"
+        if rate and module.training:
+            return f"{name or 'the model'} ({type(module).__name__})"
     return ""

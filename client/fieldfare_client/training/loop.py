@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.schedule import step_keys
 
 GATHER_BYTES = 2**16
@@ -15,23 +17,45 @@ GATHER_BYTES = 2**16
 
 
 class LoopEngine(Engine):
-    """For every model. Three copies of the model: weights, gradient, and velocity where there is momentum."""
+    """For every model, in its own dtype. Three copies of it: weights, gradient, and velocity where there is momentum.
+
+    A user starts from the broadcast point, the initial buffers and a generator seeded by (user, round), so an update is
+    a function of that user's data alone.
+    """
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        self._keyed = has_keyed(model)
+        self._keyed, self._buffers = has_keyed(model), Buffers(model)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         named = dict(self.model.named_parameters())
         weights: list[torch.Tensor] = [named[name] for name in self.schema.names]
-        starts = list(self.schema.split(start).values())
-        rows = torch.from_numpy(chunk.schedule.rows).to(start.device)
+        # In the model's own dtype: an update is the difference from what was loaded, not from the float32 point.
+        broadcast = self.schema.split(start).values()
+        starts = [value.to(weight.dtype) for value, weight in zip(broadcast, weights, strict=True)]
+        devices = [start.device] if start.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices):
+                self._train_all(weights, starts, chunk, out)
+        finally:
+            self._buffers.restore()
+
+    def _train_all(
+        self, weights: list[torch.Tensor], starts: list[torch.Tensor], chunk: Chunk, out: torch.Tensor
+    ) -> None:
+        rows = torch.from_numpy(chunk.schedule.rows).to(out.device)
+        keys = chunk.schedule.keys.view(np.int64).tolist()
         width = rows.shape[2]
         row_bytes = chunk.inputs[:1].numel() * chunk.inputs.element_size()
         together = max(1, GATHER_BYTES // max(1, width * row_bytes))
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
             with torch.no_grad():
                 torch._foreach_copy_(weights, starts)
+            self._buffers.restore()
+            # For randomness that no key reaches: dropout in a function or inside of an LSTM.
+            torch.default_generator.manual_seed(keys[user])
+            if out.device.type == "cuda":
+                torch.cuda.manual_seed(keys[user])
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None
             batches = sum(count > 0 for count in counts)
             for first in range(0, batches, together):
@@ -42,13 +66,17 @@ class LoopEngine(Engine):
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
-                        set_keys(self.model, torch.from_numpy(key)[0].to(start.device))
+                        set_keys(self.model, torch.from_numpy(key)[0].to(out.device))
                     batch = slice(step * width, step * width + count)
                     self._step(weights, starts, velocity, inputs[batch], targets[batch])
             with torch.no_grad():
                 update = list(self.schema.split(out[user]).values())
-                torch._foreach_copy_(update, weights)
-                torch._foreach_sub_(update, starts)
+                if all(weight.dtype == out.dtype for weight in weights):
+                    torch._foreach_copy_(update, weights)
+                    torch._foreach_sub_(update, starts)
+                else:
+                    for target, weight, loaded in zip(update, weights, starts, strict=True):
+                        target.copy_(weight.double() - loaded.double())
 
     def _step(
         self,

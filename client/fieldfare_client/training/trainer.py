@@ -3,7 +3,8 @@
 What invariant I4 needs of a node, and how it holds whatever the task's code does:
 
 * *Isolation.* The task's code sees one user at a time. `prepare` is called with the rows of one user; engines map the
-  loss over users; the model has neither buffers nor BatchNorm. No user's update is a function of another user's data.
+  loss over users; what a model changes besides its parameters is put back between users (`local_model`). No user's
+  update is a function of another user's data.
 * *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It costs no
   other user their place, and does not change a bit of their updates: the chunk is trained again in the same shape, with
   copies of another user's row in the place of the failing user's.
@@ -30,9 +31,10 @@ from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
-from fieldfare_client.training.dropout import unkeyed
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
 from fieldfare_client.training.vmapped import VmapEngine
@@ -88,8 +90,8 @@ class Trainer:
             `fieldfare.privatise.Grid.charged_clip` charges for that.
 
     Raises:
-        BadInput: training this model would depend on which users train together, or leave something un-noised behind:
-            buffers, BatchNorm, dropout that is not keyed.
+        BadInput: the model has nothing to train, or the plan says "batched" and this model trains one user at a time
+            (`local_model` says which).
     """
 
     def __init__(
@@ -104,8 +106,12 @@ class Trainer:
     ) -> None:
         self.task, self.client, self.clip, self.seed = task, client, clip, seed
         self.device, self.isolated = torch.device(device), isolated
-        self._model = task.build_model().to(self.device).train()
+        self._model = make_ready(task.build_model().to(self.device))
         self.schema = _schema(task, self._model)
+        self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
+        if self._alone and client.engine == "batched":
+            raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
+        _warn(self._model, task)
         self._choices: dict[Hashable, Choice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._unfit: set[type[Engine]] = set()
@@ -131,6 +137,8 @@ class Trainer:
             return Choice([Candidate(loop, 1, one_by_one.label)], "who else trains must not change a bit")
         if self.client.engine == "loop":
             return Choice([one_by_one], "the plan says so")
+        if self._alone:
+            return Choice([one_by_one], self._alone)
         if StackedEngine not in self._unfit and not StackedEngine.refuses(self._model):
             stacked = Candidate(self._engine(StackedEngine), most, f"{most} users at once")
             return Choice([stacked], "a stack of linear layers, for which one batched product serves all users")
@@ -302,18 +310,20 @@ class Trainer:
         for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
             if not size or place in failing:
                 continue
-            inputs, targets = self.task.prepare(
-                {name: column[end - size : end] for name, column in rows.columns.items()}
+            inputs, targets = standard_dtypes(
+                self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
             )
             if len(inputs) != size or len(targets) != size:
                 # Else every later user would train on the rows of the one before.
                 raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
+            if self._dtype is not None and inputs.is_floating_point():
+                inputs = inputs.to(self._dtype)
             parts[place] = inputs, targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
             parts[place] = inputs, targets
-        chunk = [parts[place] for place in sorted(parts)] or [self.task.prepare(rows.columns)]
+        chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
         keys = user_keys(rows.users, self.seed, work.at_round)
         plan = schedule(rows.sizes, keys, self.client)
         return Chunk(torch.cat([part[0] for part in chunk]), torch.cat([part[1] for part in chunk]), plan)
@@ -350,11 +360,23 @@ def _schema(task: Task, model: torch.nn.Module) -> Schema:
         schema = Schema.of(model)
     except ValueError as error:
         raise BadInput(what, str(error)) from None
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-            raise BadInput(what, f"{name} (BatchNorm) mixes the examples of a batch.", "GroupNorm or LayerNorm")
-    if reason := unkeyed(model):
-        raise BadInput(what, f"{reason}.", "fieldfare_client.training.KeyedDropout")
     if schema.numel == 0:
         raise BadInput(what, "the model has no parameters to train.")
     return schema
+
+
+def _warn(model: torch.nn.Module, task: Task) -> None:
+    """Say once what a user of this model should know."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats:
+            log.warning(
+                "%s: %s (%s) keeps its initial running statistics in every released model, because they are made of "
+                "users' data and are not noised; with GroupNorm or LayerNorm there are none",
+                task.name,
+                name,
+                type(module).__name__,
+            )
+            return
+    wide = next((name for name, value in model.named_parameters() if value.dtype == torch.float64), None)
+    if wide is not None:
+        log.info("%s: %s trains in float64; updates are summed and released in float32", task.name, wide)

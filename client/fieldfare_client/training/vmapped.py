@@ -9,6 +9,7 @@ from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import set_keys
 from fieldfare_client.training.engines import Batches, Chunk, Engine, is_plain, spread, step_each
+from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.schedule import step_keys
 
 
@@ -17,6 +18,7 @@ class VmapEngine(Engine):
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
+        self._buffers = Buffers(model)
         self._gradients = vmap(grad(self._mean_loss))
 
     def _mean_loss(
@@ -28,6 +30,17 @@ class VmapEngine(Engine):
         return self.task.loss(outputs, targets).mean()
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
+        try:
+            self._train(start, chunk, out)
+            changed = self._buffers.changed()
+        except BaseException:
+            self._buffers.restore()
+            raise
+        if changed:
+            self._buffers.restore()
+            raise ValueError("training changes a buffer of the model, which the users of a batch share")
+
+    def _train(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         client, batches = self.client, Batches(chunk)
         starts = self.schema.split(start)
         weights = {name: spread(value, batches.training) for name, value in starts.items()}

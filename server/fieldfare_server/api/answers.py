@@ -17,6 +17,7 @@ from typing import Any, Literal
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.errors import BadInput
+from fieldfare.names import OWN_APP
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
@@ -44,6 +45,7 @@ from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.evidence.words import budget_in_words
@@ -76,14 +78,15 @@ class Figures:
 class Answers:
     """Builds each answer from one snapshot of `ledger`. Thread-safe.
 
+    root: the state directory, from which runs' stored strategies are read; None: there is none on this machine.
+
     An unknown name raises `ProblemError` 404, a cursor that this service did not give `ProblemError` 400.
     """
 
-    def __init__(self, ledger: Ledger, store_root: Path | None = None) -> None:
-        """store_root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
+        """root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
+        self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
-        self._store_root = store_root
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
@@ -175,13 +178,13 @@ class Answers:
             void, rejects = self._counts.of(run_id, snapshot)
             test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
         # None for a plan of another version; the ledger's own columns are shown all the same.
-        facts = plan_facts(view)
+        facts = plan_facts(view, self._root)
         settings = view.plan.get("run", {})
         return RunDetail(
             **_run_fields(view, latest),
             plan=view.plan,
             plan_digest=view.plan_digest,
-            guarantee=guarantee(view, population),
+            guarantee=guarantee(view, population, facts),
             rejects=rejects,
             void_rounds=None if view.adjacency == "add_remove" else void,
             cohort=int(settings.get("cohort", 0)),
@@ -218,7 +221,7 @@ class Answers:
         with self._ledger.snapshot() as snapshot:
             view = _run_view(snapshot, run_id)
             counts = snapshot.participation_histogram(run_id)
-        facts = plan_facts(view)
+        facts = plan_facts(view, self._root)
         users = tuple(counts.get(times, 0) for times in range(max(counts, default=0) + 1))
         return Histogram(
             run=run_id,
@@ -231,13 +234,13 @@ class Answers:
         """The privacy statement of a run."""
         with self._ledger.snapshot() as snapshot:
             _run_view(snapshot, run_id)
-            return privacy_statement(snapshot, run_id)
+            return privacy_statement(snapshot, run_id, self._root)
 
     def registry_entry(self, run_id: str) -> dict[str, Any]:
         """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
         with self._ledger.snapshot() as snapshot:
             _run_view(snapshot, run_id)
-            return registry_entry(snapshot, run_id)
+            return registry_entry(snapshot, run_id, root=self._root)
 
     def request(self, run_id: str, request: Request, actor: str) -> str:
         """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused."""
@@ -306,7 +309,7 @@ class Answers:
     def verify(self) -> Verification:
         """What `fieldfare verify` says: everything checked again, from the first row."""
         self._ledger.proof.restart()
-        root = self._store_root
+        root = self._root if self._root is not None and self._root.is_dir() else None
         report = verify(self._ledger, root, recompute=None if root is None else recharge)
         fault = report.fault
         return Verification(
@@ -413,6 +416,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
         rounds_left=view.rounds_left if view.runs_active else None,
@@ -462,7 +466,7 @@ def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, A
         "population": view.population,
         "state": view.state,
         "request": view.request,
-        "task": _plan_value(view, "run", "task"),
+        "task": _plan_value(view, "run", "task") or OWN_APP,
         "mechanism": _plan_value(view, "mechanism", "kind"),
         "adjacency": view.adjacency,
         "rounds": view.rounds,

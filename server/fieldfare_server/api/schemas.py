@@ -80,7 +80,10 @@ class Population(_Answer):
         reserved_epsilon=0.39,
         committed=_PLANNED,
         remaining_epsilon=1.68,
+        leak=0.0,
+        overdrawn=False,
         users=3237,
+        warnings=[],
         runs=1,
         active_run="7f3a90c1d2e4",
         rounds_left=40,
@@ -115,6 +118,7 @@ class Population(_Answer):
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
+    warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
     runs: int
     active_run: str | None = None
     rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
@@ -180,7 +184,8 @@ class RunDetail(Run):
             "statement": "Everything this run releases is (1.00, 1e-5)-differentially private for every user once all "
             "64 rounds are committed; (0.610, 1e-5) so far.",
             "facts": [{"name": "Unit", "value": "user, over the whole training"}],
-            "not_covered": ["Whoever runs the server: it sees each node's sum before noise is added."],
+            "not_covered": ["The server's operator, who can see each node's sum before noise is added."],
+            "warnings": [],
         },
         rejects={"late": 7},
         void_rounds=0,

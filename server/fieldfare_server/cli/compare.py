@@ -18,6 +18,9 @@ from fieldfare_server.cli.progress import Trace, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
 
+ERROR = "prefix_error"
+"""Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."""
+
 
 def compare(
     path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
@@ -39,19 +42,33 @@ def compare(
     noise, in rehearsals that no ledger records; the results of a rehearsal are not private.
     """
     with refusals(json_):
-        if train and not data_is_public:
-            raise BadInput(
-                "compare --train",
-                "rehearsals are not charged, so they may only touch data that are public.",
-                "--train --data-is-public, or fieldfare simulate, which is charged",
-            )
         base = read_plan(path)
         specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
-        plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
-        rows = [{"label": _label(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
-        traces = _train(base, plans, rows, nodes, json_) if train else []
+        rows, traces = compare_mechanisms(base, specs, train, data_is_public, nodes, quiet=json_)
         picture = plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces else None
         _print_comparison(rows, traces, picture, json_)
+
+
+def compare_mechanisms(
+    base: Plan, specs: list[dict[str, Any]], train: bool, data_is_public: bool, nodes: int, quiet: bool
+) -> tuple[list[dict[str, Any]], list[Trace]]:
+    """(what each mechanism costs in the place of that of `base`, rehearsals with each and without noise).
+
+    Without `train` there are no rehearsals. Raises `BadInput` for a mechanism that cannot meet the plan, and for
+    rehearsals on data that are not stated to be public.
+    """
+    if train and not data_is_public:
+        raise BadInput(
+            "compare --train",
+            "rehearsals are not charged, so they may only touch data that are public.",
+            "--train --data-is-public, or fieldfare simulate, which is charged",
+        )
+    plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
+    rows = [{"label": label_of(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
+    for row in rows:
+        # mean_error is at noise multiplier = sensitivity; scale it to the plan's noise multiplier.
+        row[ERROR] = row["mean_error"] * row["noise_multiplier"] / row["sensitivity"]
+    return rows, _train(base, plans, rows, nodes, quiet) if train else []
 
 
 def _spec(text: str) -> dict[str, Any]:
@@ -64,7 +81,8 @@ def _spec(text: str) -> dict[str, Any]:
     return dict(table)
 
 
-def _label(spec: dict[str, Any]) -> str:
+def label_of(spec: dict[str, Any]) -> str:
+    """What plots and tables call a `[mechanism]` table: nu, or blt(buffers=4)."""
     rest = ", ".join(f"{key}={value}" for key, value in spec.items() if key != "kind")
     return f"{spec.get('kind')}({rest})" if rest else str(spec.get("kind"))
 
@@ -106,8 +124,7 @@ def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: 
                 row["noise_multiplier"],
                 row["sensitivity"],
                 row["epsilon"],
-                # mean_error is at noise multiplier = sensitivity; scale it to the plan's noise multiplier.
-                row["mean_error"] * row["noise_multiplier"] / row["sensitivity"],
+                row[ERROR],
                 row["buffers"],
                 scores.get(row["label"]),
             )

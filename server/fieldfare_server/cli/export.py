@@ -140,16 +140,9 @@ class RoundExport:
             self._board.close()
 
     def _read(self, ledger: Ledger) -> None:
-        while True:
-            page = ledger.rounds(self._run_id, self._cursor, limit=500)
-            for attempt in page.items:
-                if attempt.state == "open":
-                    return
-                values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
-                self._rows.append({name: values.get(name) for name in COLUMNS})
-                self._cursor = attempt.id
-            if page.next is None:
-                return
+        for cursor, row in closed_attempts(ledger, self._run_id, self._cursor):
+            self._cursor = cursor
+            self._rows.append(row)
 
     def _csv(self) -> None:
         text = io.StringIO(newline="")
@@ -179,6 +172,23 @@ class RoundExport:
                 if row["state"] == "committed" and value is not None and math.isfinite(value):
                     self._board.add_scalar(name, value, row["round"], walltime=row["closed_at"])
         self._board.flush()
+
+
+def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(cursor, row of `COLUMNS`) of the attempts of a run that have closed, oldest first, after `cursor`.
+
+    Raises `BadInput` without such a run.
+    """
+    while True:
+        page = ledger.rounds(run_id, cursor, limit=500)
+        for attempt in page.items:
+            if attempt.state == "open":
+                return
+            values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
+            cursor = attempt.id
+            yield attempt.id, {name: values.get(name) for name in COLUMNS}
+        if page.next is None:
+            return
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -140,8 +140,9 @@ def report(
     """The privacy statement of one run; every number in it comes from the ledger."""
     with refusals(json_):
         # One snapshot: a round committed meanwhile must not show in half of the statement.
-        with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened, opened.snapshot() as snapshot:
-            statement = privacy_statement(snapshot, run)
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
+            statement = privacy_statement(snapshot, run, directory.root)
         if json_ or format_ == "json":
             print_json(statement.to_json())
         else:

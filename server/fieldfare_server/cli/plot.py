@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fieldfare_server.cli.progress import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2f4858", "#d1495b")
 
@@ -15,9 +19,15 @@ def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw_traces(traces, title).savefig(path, dpi=150)
+    return path
+
+
+def draw_traces(traces: Sequence[Trace], title: str) -> Figure:
+    """The plot as a figure that no window shows. A notebook shows it once, as a cell's value."""
     from matplotlib import pyplot
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4.2), width_ratios=(3, 2), constrained_layout=True)
     for trace, colour in zip(traces, COLOURS, strict=False):
         rounds = [report.round + 1 for report in trace.reports]
@@ -37,6 +47,6 @@ def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, loc="lower right")
-    figure.savefig(path, dpi=150)
+    # Otherwise a notebook would show it a second time, when the cell ends.
     pyplot.close(figure)
-    return path
+    return figure

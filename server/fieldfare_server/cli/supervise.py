@@ -63,7 +63,8 @@ def supervise(
                         for run in opened.expire_reservations():
                             log.warning("run %s: nobody held it, and its reservation expired", run)
                             destroy(directory, opened, run, "supervisor")
-                        supervisor.look(under_way(opened))
+                        # A run of someone's own Flower app is resumed by that app.
+                        supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])
                         time.sleep(every)
                 except FieldfareError as error:
                     # The database was away for longer than the ledger waits: open it again.

@@ -39,6 +39,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round import Rounds
+from fieldfare_server.run.task_model import model_of
 
 FORMAT = "fieldfare-certificate/1"
 ASSUMPTIONS = {
@@ -112,6 +113,9 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             counts = Counter(pattern for pattern in record.patterns(np.arange(known)) if pattern)
             patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
             accounting = {"patterns": patterns}
+    rounding = own.cost.resolution if n else 0.0
+    if own.cost.loss.sampled:  # part of the multiplier of its events
+        rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
     rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
     mine = Price(mu_squared, own.price.leak)
@@ -123,7 +127,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12)},
         "format": FORMAT,
         "journal": {"count": (head := ledger.head()).count, "head": head.hash},
-        "noise": {"multiplier": multiplier, "rounding_mu_squared": own.cost.resolution if n else 0.0},
+        "noise": {"multiplier": multiplier, "rounding_mu_squared": rounding},
         "noising": noising,
         "nonces": _nonces(nonces, run_rows, run_id),
         "population": {
@@ -159,7 +163,8 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
     # Discrete noise: the run's own privatiser says how many cells its noise is wide.
-    rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)))
+    model = model_of(cost.plan, root / row.id)
+    rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)), model)
     cells = rounds.running_noise.privatiser.cells
     numel = rounds.optimizer.queries * rounds.model.schema.numel + rounds.clipping.counts
     if cells <= 6:

@@ -55,6 +55,9 @@ class Statement:
             parts += [f"- {_escape(line)}" for line in section.lines]
         return "\n".join(parts) + "\n"
 
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
     def to_html(self) -> str:
         """The statement as one self-contained page, which fetches nothing and runs no script."""
         body = "".join(_section_html(section) for section in self.sections)

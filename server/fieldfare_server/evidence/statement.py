@@ -8,6 +8,9 @@ from the ledger's plan and charge. Epsilons are rounded up in sentences and exac
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fieldfare.names import OWN_APP
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.information import TITLE, information
@@ -15,13 +18,17 @@ from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canarie
 from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.run.ending import SHAREABLE
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
 
-def privacy_statement(ledger: Reader, run_id: str) -> Statement:
-    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run."""
-    evidence = gather(ledger, run_id)
+def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:
+    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
+
+    root: the state directory, in which the run's strategy is stored; see `plan_facts`.
+    """
+    evidence = gather(ledger, run_id, root)
     return Statement(
         title=f"Privacy statement of run {evidence.run.id}",
         summary=evidence.card.statement,
@@ -47,7 +54,7 @@ def _setting(evidence: RunEvidence) -> Section:
     task = table.get("task", "unknown") if isinstance(table, dict) else "unknown"
     rows = (
         ("Population", population.name + (" (simulated: not real people)" if population.simulated else "")),
-        ("Task", str(task)),
+        ("Task", str(task) or OWN_APP),
         ("Setting", "federated learning, central differential privacy: a trusted server adds the noise"),
         ("Unit of privacy", f"{population.unit}: everything that one {population.unit} contributes to all rounds"),
         ("Adjacency", ADJACENCY[run.adjacency]),
@@ -73,7 +80,8 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
             ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
             ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
         ]
-    return Section("Formal guarantee", tuple(rows), _filter_lines(population))
+    warnings = (f"Warning: {text}" for text in evidence.card.warnings)
+    return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))
 
 
 def _filter_lines(population: PopulationView) -> tuple[str, ...]:
@@ -134,6 +142,7 @@ def _released(evidence: RunEvidence) -> Section:
         f"The model after each of {evidence.run.next_round} committed rounds, and everything computed from it.",
         "Statistics in the ledger: public, or computed from what was already released.",
         "Nothing else: no losses, norms or metrics of users' data leave the server, and void rounds release nothing.",
+        SHAREABLE,
     )
     return Section("What is released", lines=lines)
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, RowMapping, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting import PrivacyLoss, SampledGaussian
+from fieldfare.accounting.filter import Price
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
@@ -40,9 +41,19 @@ from fieldfare_server.ledger.replay import Attempt, Replay, Run, Unfit
 
 T = TypeVar("T")
 
-Charge = Callable[[int, NDArray[np.int64]], PrivacyLoss]
-"""(round, indices of its participants) -> the run's cumulative loss. One object serves one run, and is called for its
-committed rounds in order, so it may keep state."""
+
+@dataclass(frozen=True)
+class Charge:
+    """What one run must be charged, computed again."""
+
+    spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
+    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed rounds in
+    order, so it may keep state."""
+    planned: PrivacyLoss | None = None
+    """What the run reserves; None: not compared."""
+    leak: float | None = None
+    """Least d of its price; None where the run chose it, or it is not compared."""
+
 
 Recompute = Callable[[str, StoredStrategy], Charge]
 """(plan_json, the strategy that the run applies) -> a fresh `Charge`. Raises `StrategyError` where the charge cannot be
@@ -88,7 +99,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
     """
     cost = strategy.cost(json.loads(plan_json))
     charge = cost.realised()
-    return lambda round, users: cost.charged(charge.add(round, users))
+    return Charge(lambda round, users: cost.charged(charge.add(round, users)), cost.loss, cost.leak)
 
 
 def verify(
@@ -238,11 +249,13 @@ class _Verification:
     def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
         seq, run_id = row["seq"], row["id"]
         charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
+        if charge is not None:
+            _require_reserved(run_id, run, charge)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
         for index, users in self._participations(connection, seq, run_id, committed):
             if charge is None:
                 continue
-            right = charge(index, users)
+            right = charge.spent(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
@@ -315,8 +328,24 @@ class _Verification:
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
 
+def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
+    """Raise `Unfit` unless what the run reserved is what its plan costs."""
+    planned, price = run.planned, run.values["price"]
+    if charge.planned is not None and not _same(planned, charge.planned):
+        raise Unfit("runs", run_id, f"its planned loss is {planned}, and its plan gives {charge.planned}")
+    if charge.leak is not None and price is not None:
+        leak = Price.from_json(price).leak
+        if leak < charge.leak * (1 - 1e-9):
+            raise Unfit("runs", run_id, f"its price has the leak {leak}, and its noise leaks {charge.leak}")
+
+
 def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
     # Another machine may add in another order, so the last bits may differ.
     pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
     close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
-    return close and sorted(map(repr, recorded.sampled)) == sorted(map(repr, right.sampled))
+    return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
+
+
+def _alike(one: SampledGaussian, other: SampledGaussian) -> bool:
+    same = (one.rate, one.count) == (other.rate, other.count)
+    return same and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=1e-9)

@@ -1,6 +1,7 @@
 """A run's files: its noise key, and checkpoints that exist whole or not at all.
 
     ROOT/RUN/SHA-256.strategy                what the run applies (`files.strategies`); not secret
+    ROOT/RUN/initial.safetensors             what an app's own model began as (`run.own_model`); public
     ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
@@ -91,8 +92,8 @@ class RunFiles:
             raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
         self._remove_pending()
         self._key.unlink(missing_ok=True)
-        for strategy in self.directory.glob("*.strategy"):
-            strategy.unlink()
+        for public in (*self.directory.glob("*.strategy"), *self.directory.glob("*.safetensors")):
+            public.unlink()
         for directory in (self._pending, self._committed, self.directory):
             directory.rmdir()
 
@@ -217,6 +218,12 @@ class RunFiles:
     def digests(self) -> dict[str, str]:
         """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
+
+    def committed_rounds(self) -> dict[int, str]:
+        """How many rounds each whole committed checkpoint has been through -> its digest. Reads no tensor."""
+        digests = [digest for digest, found in self.digests().items() if digest == found]
+        paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
+        return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
 
     def nonces(self, digest: str) -> list[str]:
         """The nonces, hex, in the metadata of a committed checkpoint; empty where it has none. Reads no tensor.

@@ -34,3 +34,18 @@ def read_plan(path: str | Path) -> Plan:
         except BadInput as refusal:
             raise with_lines(refusal, text) from None
     return plan
+
+
+def plan_of(value: str) -> Plan:
+    """The plan of a run configuration: from its text, or from the file that `value` names. Raises `BadInput`."""
+    return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
+
+
+def require_task(run_id: str, plan: Plan) -> None:
+    """Refuse to resume a run whose model only its own Flower app has. Raises `BadInput`."""
+    if not plan.run.task:
+        raise BadInput(
+            f"run {run_id}",
+            "it trains the arrays of a Flower app, which alone can continue it.",
+            f"PrivateStrategy(resume={run_id!r}) in its ServerApp",
+        )

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,26 +27,52 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.privatise import Grid
-from fieldfare.schema import Arrays, Schema
-from fieldfare_flower.messages import BadReply, Occasion, TrainReply
+from fieldfare.schema import Schema
+from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_flower.npy import BadReply
 
 CHUNK = 1 << 18
 """Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum."""
 
 
-def _split_chunks(values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+@dataclass(frozen=True)
+class Contribution:
+    """What one reply adds to the sum, once it was read and checked."""
+
+    users: int
+    counts: tuple[float, ...]
+    """Sums of the users' indicators."""
+    chunks: Callable[[int], Iterator[NDArray[np.float64]]]
+    """Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice; the
+    caller may overwrite what it gets."""
+    clipped_by_node: bool = True
+    """Whether the node should have clipped, so that a longer sum is worth counting."""
+
+
+Reader = Callable[[RecordDict, int], Contribution]
+"""(a reply's content, how many users its node was asked to train) -> what it adds. Raises `BadReply`."""
+
+
+def split_chunks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """`values` in order, `CHUNK` elements at a time."""
     flat = values.reshape(-1)
-    return [flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK)]
+    return (flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK))
 
 
-def squared_norm(arrays: Arrays) -> float:
-    """||update||^2 in float64. Not finite if and only if a coordinate is not finite: float32 squares fit float64."""
-    total = 0.0
-    for values in arrays.values():
-        for chunk in _split_chunks(values):
-            wide = chunk.astype(np.float64)
-            total += float(wide @ wide)
-    return total
+def squared_norm(chunks: Iterable[NDArray[np.float64]]) -> float:
+    """The sum of squares. Not finite if a value is not finite, or too large for float64's squares."""
+    return sum(float(chunk @ chunk) for chunk in chunks)
+
+
+def read_cohort_reply(stacked: Schema, occasion: Occasion, counts: int, content: RecordDict, sent: int) -> Contribution:
+    """The reply of a node that sums its users' clipped updates. Raises `BadReply` as `TrainReply.read`."""
+    reply = TrainReply.read(content, stacked, occasion, sent, counts)
+    arrays = [reply.update[name] for name in stacked.names]
+
+    def chunks(position: int) -> Iterator[NDArray[np.float64]]:
+        return (chunk.astype(np.float64) for chunk in split_chunks(arrays[position]))
+
+    return Contribution(reply.users, reply.counts, chunks)
 
 
 @dataclass
@@ -60,6 +89,7 @@ class Aggregate:
         grid: every reply is snapped to it before it is added, which makes sums exact; without one, the order of
             arrival changes the sum by less than float32 round-off.
         most_users: no reply moves the sum by more than this many clip norms (see `fieldfare.privatise`).
+        reader: reads a reply; None: as that of a node that sums its users' clipped updates.
 
     Raises:
         ValueError: no single clip norm bounds a user's contribution under these shares and counts.
@@ -73,6 +103,7 @@ class Aggregate:
     count_weight: float = 1.0
     grid: Grid | None = None
     most_users: int | None = None
+    reader: Reader | None = None
     total: NDArray[np.float64] = field(init=False)
     """Shape (queries x d + counts,): the stack of sqrt(share) x sum, then the weighted counts."""
     users: int = field(default=0, init=False)
@@ -97,29 +128,37 @@ class Aggregate:
         A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
         nodes that lie.
         """
+        reader = self.reader or partial(read_cohort_reply, self.stacked, self.occasion, self.counts)
         try:
-            reply = TrainReply.read(content, self.stacked, self.occasion, sent, self.counts)
+            reply = reader(content, sent)
         except BadReply as error:
             self.reject(error.reason)
             return False
-        names, per_query = self.stacked.names, len(self.schema.names)
+        except Exception:
+            # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
+            self.reject("schema")
+            return False
+        arrays, per_query = len(self.stacked.names), len(self.schema.names)
         norms = [
-            math.sqrt(squared_norm({name: reply.update[name] for name in names[first : first + per_query]}))
-            for first in range(0, len(names), per_query)
+            math.sqrt(sum(squared_norm(reply.chunks(position)) for position in range(first, first + per_query)))
+            for first in range(0, arrays, per_query)
         ]
         if not all(math.isfinite(norm) for norm in norms):
             self.reject("non-finite")
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
-        if max(norms) > bound:
+        if max(norms) > bound and reply.clipped_by_node:
             self.reject("over-norm, clipped again")
         # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.
         cuts = [bound / norm * (1.0 - 1e-12) if norm > bound else 1.0 for norm in norms]
         scales = [cut * math.sqrt(share) for cut, share in zip(cuts, self.shares, strict=True)]
-        for position, (name, location) in enumerate(zip(names, self.stacked.slices(), strict=True)):
-            target = self.total[location]
-            for start, chunk in zip(range(0, target.size, CHUNK), _split_chunks(reply.update[name]), strict=True):
-                target[start : start + CHUNK] += self._snap(chunk.astype(np.float64) * scales[position // per_query])
+        for position, location in enumerate(self.stacked.slices()):
+            target, scale, start = self.total[location], scales[position // per_query], 0
+            for chunk in reply.chunks(position):
+                if scale != 1.0:
+                    chunk *= scale
+                target[start : start + chunk.size] += self._snap(chunk)
+                start += chunk.size
         self.total[self.stacked.numel :] += self._snap(np.asarray(reply.counts, np.float64) * self.count_weight)
         self.users += reply.users
         return True

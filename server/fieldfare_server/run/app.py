@@ -18,34 +18,19 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput, FieldfareError
-from fieldfare.plan import Plan
 from fieldfare_flower import logs
 from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import plan_of
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.availability import require_simulated
+from fieldfare_server.run.identity import identity_is_stable
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 log = logging.getLogger("fieldfare.app")
 
 app = ServerApp()
-
-
-def identity_is_stable(grid: Grid) -> bool:
-    """Whether no node on this grid can claim the users of another.
-
-    True in process, and where the operator states that the SuperLink authenticates its SuperNodes
-    (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth; =simulated where all nodes
-    are ours). A public key alone proves nothing: SuperNodes without authentication make a new one at every start.
-    """
-    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
-
-
-def plan_of(value: str) -> Plan:
-    """The plan of a run configuration: from its text, or from the file that `value` names. Raises `BadInput`."""
-    return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
 
 
 @app.main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
-from fieldfare.schema import Schema
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
@@ -17,9 +16,9 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, schema: Schema, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
         self._account, self._noise = account, noise
-        self.roster = Roster(schema, account.id, account.register_users)
+        self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
         self._selector = Selector(
             plan.participation.build(),
@@ -42,6 +41,7 @@ class Cohorts:
             NotEnoughUsers: as `Selector.select`.
         """
         stream = f"select.{voids}" if voids else "select"
+        known = self.roster.known()
         # One generator for all hours that a simulation may have to try.
         generator = self._noise.generator(stream, round)
 
@@ -52,11 +52,16 @@ class Cohorts:
                 self._account.participation,
                 generator,
                 lambda count: self._noise.uniform(count, row=round, stream=stream),
+                known,
             )
 
         if self._availability is None:
             return select(available)
         return self._availability.wait(round, available, select)
+
+    def require_lasting(self, round: int) -> None:
+        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
+        self._selector.require_lasting(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
         """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""

@@ -8,7 +8,7 @@ from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import load_task
+from fieldfare.task import UnknownTask, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.selection import users_asked
 
@@ -26,14 +26,35 @@ def numbers_released(plan: Plan, schema: Schema) -> int:
     return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
 
 
-def price_with_model(plan: Plan, cache: MutableMapping[str, bytes] | None = None) -> Cost:
+def price_with_model(
+    plan: Plan, cache: MutableMapping[str, bytes] | None = None, *, schema: Schema | None = None
+) -> Cost:
     """The cost of a new run of `plan`. Builds the task's model, reads no data.
+
+    schema: of the model that is trained; None: that of the plan's task.
 
     Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
     """
     cost = cost_of(plan, cache)
     try:
-        schema = Schema.of(load_task(plan.task_reference).build_model())
+        schema = schema or Schema.of(load_task(plan.task_reference).build_model())
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+
+
+def price(plan: Plan) -> Cost:
+    """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
+
+    With the resolution of the noise for the task's model, where the task can be loaded here, else without it.
+
+    Raises:
+        BadInput: the plan cannot be met; names the nearest that can.
+    """
+    if not plan.run.task:
+        return cost_of(plan)
+    try:
+        load_task(plan.task_reference)
+    except UnknownTask:
+        return cost_of(plan)
+    return price_with_model(plan)

@@ -1,44 +1,151 @@
-"""Send messages to nodes and receive their replies as they arrive."""
+"""Send messages to nodes and receive their replies as they arrive, each under the message that it answers.
+
+All that a reply says of itself is written by its sender. What counts is the message that it answers: whoever knows that
+message's id has received it. Ids are hashes over a fresh random token (`fresh_group`), so no other node can guess one
+(spec/door.md 4.3).
+"""
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower.waits import limit_part_waits
 
+log = logging.getLogger("fieldfare.strategy")
+
 SHORTEST_PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 """Seconds between two looks for replies. Flower's own loop waits three seconds."""
+TOKEN_BYTES = 16
 
 
-def receive_replies(
-    grid: Grid, messages: Iterable[Message], timeout: float, tick: Callable[[], None] = lambda: None
-) -> Iterator[Message]:
-    """Send `messages`, then yield their replies until all have arrived or the time is over.
+def fresh_group(run: str, round: int | str) -> str:
+    """A group id that no one can guess, for one message. It appears in the lines that the node logs."""
+    return f"{run}/{round}/{secrets.token_hex(TOKEN_BYTES)}"
 
-    The pause between looks grows to a quarter of the time waited so far, because each look is a write to the
-    SuperLink's database.
 
-    Args:
-        timeout: seconds after which the round goes on without the missing replies.
-        tick: called after every look, so that a slow node does not cost the run its lease.
-    """
-    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
-    deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
-    while waiting:
-        before, left = len(waiting), deadline - time.monotonic()
-        # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless it is told less.
-        limit_part_waits(max(left, 0.0))
-        for reply in grid.pull_messages(list(waiting)):
-            waiting.discard(reply.metadata.reply_to_message_id)
-            yield reply
-        tick()
-        # `left` was taken before the look: one look begins after the deadline, for replies that came during the last.
-        if not waiting or left <= 0:
+@dataclass(frozen=True)
+class Answer:
+    """What came for one message."""
+
+    slot: int | None
+    """Which of the messages it answers, by position; None: none that still waits."""
+    reply: Message | None
+    """None: a reply that cannot be decoded at all."""
+
+
+class Slots:
+    """Which of a round's messages still wait for their reply. The first reply to a message counts."""
+
+    def __init__(self, ids: Sequence[str | None]) -> None:
+        """ids: of the messages, in order; empty or None where the message could not be sent.
+
+        Where a message's id is not known, its group id does as well: it holds the token, and the reply repeats it.
+        """
+        self._slots = {message_id: slot for slot, message_id in enumerate(ids) if message_id}
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids that have no reply yet."""
+        return list(self._slots)
+
+    def take(self, reply: Message) -> Answer:
+        """`reply` under the message that it answers."""
+        for key in (reply.metadata.reply_to_message_id, reply.metadata.group_id):
+            if isinstance(key, str) and key in self._slots:
+                return Answer(self._slots.pop(key), reply)
+        return Answer(None, reply)
+
+    def fail(self, message_id: str) -> Answer:
+        """The message `message_id` has a reply that cannot be decoded."""
+        return Answer(self._slots.pop(message_id, None), None)
+
+
+def send(grid: Grid, messages: Sequence[Message]) -> Slots:
+    """Send `messages`; returns the slots of their replies."""
+    ids = list(grid.push_messages(list(messages)))
+    if len(ids) != len(messages):  # a grid that leaves out what it refused: each message knows its own id
+        sent = set(ids)
+        ids = [known if (known := message.metadata.message_id) in sent else "" for message in messages]
+    return Slots(ids)
+
+
+class Receiver:
+    """Receives the replies of one run. It remembers whether a node sent what Flower itself cannot decode."""
+
+    def __init__(self) -> None:
+        self._one_by_one = False
+
+    def receive(
+        self, grid: Grid, messages: Sequence[Message], timeout: float, tick: Callable[[], None] = lambda: None
+    ) -> Iterator[Answer]:
+        """Send `messages`, then yield their replies until all have arrived or the time is over.
+
+        The pause between looks grows to a quarter of the time waited so far, because each look is a write to the
+        SuperLink's database.
+
+        Args:
+            timeout: seconds after which the round goes on without the missing replies.
+            tick: called after every look, so that a slow node does not cost the run its lease.
+        """
+        slots = send(grid, messages)
+        deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
+        while slots.waiting:
+            before, left = len(slots.waiting), deadline - time.monotonic()
+            # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
+            limit_part_waits(max(left, 0.0))
+            yield from self._look(grid, slots)
+            tick()
+            # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
+            if not slots.waiting or left <= 0:
+                return
+            pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
+            time.sleep(pause)
+
+    def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
+        """The replies that are there now.
+
+        Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
+        error the run's replies are pulled one at a time, so that each costs its own message only.
+        """
+        if not self._one_by_one:
+            try:
+                for reply in _pull(grid, slots.waiting):
+                    yield slots.take(reply)
+                return
+            except _Undecodable as error:
+                log.warning("a reply cannot be decoded (%s): replies are pulled one at a time from now on", error)
+                self._one_by_one = True
+        for message_id in slots.waiting:
+            try:
+                for reply in _pull(grid, [message_id]):
+                    yield slots.take(reply)
+            except _Undecodable:
+                yield slots.fail(message_id)
+
+
+class _Undecodable(Exception):
+    """Flower's own decoding of a reply failed."""
+
+
+def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
+    """`grid.pull_messages`, with errors of decoding told from those of the connection, which are raised as they are."""
+    pulled: Iterator[Message] | None = None
+    while True:
+        try:
+            pulled = iter(grid.pull_messages(ids)) if pulled is None else pulled
+            reply = next(pulled)
+        except StopIteration:
             return
-        pause = SHORTEST_PAUSE if len(waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
-        time.sleep(pause)
+        except Exception as error:
+            if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
+                raise
+            raise _Undecodable(type(error).__name__) from None
+        yield reply

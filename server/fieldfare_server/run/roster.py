@@ -11,8 +11,10 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fieldfare.schema import Schema
-from fieldfare_flower.messages import QUERY_USERS, BadReply, read_users, write_users_query
-from fieldfare_server.run.replies import receive_replies
+from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
+from fieldfare_flower.npy import BadReply
+from fieldfare_server.run.failures import Failures
+from fieldfare_server.run.replies import Receiver, fresh_group
 from fieldfare_server.run.selection import Users
 
 MOST_USERS_PER_NODE = 20_000_000
@@ -22,7 +24,13 @@ MOST_USERS_PER_NODE = 20_000_000
 class Roster:
     """Users by index in the population, and the node that hosts each: the first node that claims a user hosts it."""
 
-    def __init__(self, schema: Schema, run_id: str, register_users: Callable[[NDArray[np.uint64]], Users]) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        run_id: str,
+        register_users: Callable[[NDArray[np.uint64]], Users],
+        dialect: str = "cohort",
+    ) -> None:
         """register_users: pseudonyms -> indices in the population, shape (n,), as the account answers."""
         self._schema, self._run_id, self._register_users = schema, run_id, register_users
         # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
@@ -37,6 +45,9 @@ class Roster:
         """Told the content of every accepted answer: what else the node says in it."""
         self.refused: Counter[str] = Counter()
         """Replies and claims that were not accepted, by reason."""
+        self.failures = Failures(dialect)
+        """Why nodes do not answer as they should, here and in rounds."""
+        self._receiver = Receiver()
 
     def ask_new_nodes(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
         """Ask nodes that are new for their users, who become available once they are registered.
@@ -44,23 +55,49 @@ class Roster:
         Users of nodes that are offline stay known but are not available. `tick` is called while waiting: a node that is
         slow to answer must not cost the run its lease.
         """
-        online = set(grid.get_node_ids())
+        self._note_online(set(grid.get_node_ids()))
+        new_nodes = sorted(self._online - self._asked)
+        queries = [
+            Message(write_users_query(self._run_id), node, QUERY_USERS, group_id=fresh_group(self._run_id, "users"))
+            for node in new_nodes
+        ]
+        silent = set(new_nodes)
+        for answer in self._receiver.receive(grid, queries, timeout, tick) if queries else ():
+            if answer.slot is None:
+                self.refused["duplicate or stray reply"] += 1
+                continue
+            node = new_nodes[answer.slot]
+            silent.discard(node)
+            self._read_users(node, answer.reply)
+        self.failures.note_silence(len(silent), len(new_nodes), timeout)
+
+    def _read_users(self, node: int, reply: Message | None) -> None:
+        """Take in what `node` answered; None: something that cannot be decoded."""
+        try:
+            if reply is not None and reply.has_error():
+                self.refused[self.failures.note_error(reply)] += 1
+                return
+            if reply is None:
+                raise BadReply("schema", "cannot be decoded")
+            names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
+            self.hear(reply.content)
+        except Exception as error:  # whatever a crafted reply makes Flower's records raise, it is one bad reply
+            reason = error.reason if isinstance(error, BadReply) else "schema"
+            self.refused[reason] += 1
+            self.failures.note_rejected(reason)
+            return
+        self.failures.note_answer()
+        self._asked.add(node)
+        self._claims.append((node, names))
+
+    def _note_online(self, online: set[int]) -> None:
         if online != self._online:
             self._online, self._available = online, None
-        new_nodes = sorted(self._online - self._asked)
-        queries = [Message(write_users_query(self._run_id), node, QUERY_USERS) for node in new_nodes]
-        for reply in receive_replies(grid, queries, timeout, tick) if queries else ():
-            if reply.has_error():
-                self.refused["error reply"] += 1
-                continue
-            try:
-                names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
-            except BadReply as error:
-                self.refused[error.reason] += 1
-                continue
-            self.hear(reply.content)
-            self._asked.add(reply.metadata.src_node_id)
-            self._claims.append((reply.metadata.src_node_id, names))
+
+    @property
+    def nodes_online(self) -> int:
+        """How many nodes were online at the last look."""
+        return len(self._online)
 
     @property
     def nodes_answered(self) -> int:
@@ -106,6 +143,10 @@ class Roster:
             order = np.argsort(self._name, kind="stable").astype(np.int64)
             self._available = order[online[order]]
         return self._available
+
+    def known(self) -> Users:
+        """Indices of the users whom a node has claimed in this process, online or not."""
+        return np.flatnonzero(self._owner != 0).astype(np.int64)
 
     def names(self, users: Users) -> NDArray[np.uint64]:
         """Pseudonyms of users (indices), shape (len(users),)."""

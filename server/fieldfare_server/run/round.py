@@ -35,12 +35,12 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
-from fieldfare_server.run.aggregation import Aggregate
+from fieldfare_server.run.aggregation import Aggregate, Reader
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
 from fieldfare_server.run.selection import Users
-from fieldfare_server.run.task_model import TaskModel
+from fieldfare_server.run.task_model import Model
 
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
@@ -122,11 +122,17 @@ class Rounds:
     """The private side of one run, round after round."""
 
     def __init__(
-        self, plan: Plan, cost: Cost | None, account: Account, files: RunFiles | None, noise: SecureNoise
+        self,
+        plan: Plan,
+        cost: Cost | None,
+        account: Account,
+        files: RunFiles | None,
+        noise: SecureNoise,
+        model: Model,
     ) -> None:
         """The arguments are those of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
-        self.model = TaskModel(plan.task_reference)
+        self.model = model
         self.clipping = plan.clipping
         self.optimizer = optimizers.build(plan.server_optimizer)
         initial = self.model.initial
@@ -149,9 +155,14 @@ class Rounds:
         """What clients train from in the next round."""
         return self.optimizer.points(self.released.optimizer_state, self.released.params, self.step_info())
 
+    @property
+    def current_clipping(self) -> clipping.ClippingSpec:
+        """The plan's clipping at the norm of the next round."""
+        return self.clipping.at(self.released.clip)
+
     def settings(self) -> dict[str, Any]:
         """What nodes are told with the model, as JSON. Public."""
-        current = self.clipping.at(self.released.clip)
+        current = self.current_clipping
         return {
             "client": self.plan.client.model_dump(mode="json"),
             "clipping": current.model_dump(mode="json"),
@@ -161,8 +172,8 @@ class Rounds:
             "isolated": self.plan.privacy.adjacency == "add_remove",
         }
 
-    def empty_sum(self, occasion: Occasion, shares: tuple[float, ...]) -> Aggregate:
-        """The sum, still empty, for the replies to `occasion`. shares: one for each query."""
+    def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
+        """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
         return Aggregate(
             self.model.schema,
             occasion,
@@ -172,6 +183,7 @@ class Rounds:
             self.clipping.indicator_weight,
             self.running_noise.privatiser.grid,
             self._most_users,
+            reader,
         )
 
     # -- from the sum to the released model -----------------------------------------------------------------------
@@ -358,14 +370,14 @@ class Rounds:
     ) -> Statistics:
         coordinates = self.model.schema.numel * sum(share > 0 for share in total.shares)
         numbers = {
-            "score": score.get(self.model.task.score_name),
+            "score": score.get(self.model.score_name),
             "noise_std": noise_std,
             "noise_norm": noise_std * math.sqrt(coordinates),
             "released_norm": float(torch.linalg.vector_norm(update.double())),
             "clip_norm": self.released.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
-        return {**finite, "score_name": self.model.task.score_name}
+        return {**finite, "score_name": self.model.score_name}
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:

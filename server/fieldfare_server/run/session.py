@@ -23,20 +23,22 @@ from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
-from fieldfare.task import Task
 from fieldfare_flower import logs
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
 from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.cohorts import Cohorts
+from fieldfare_server.run.dialects import CohortDialect, Dialect
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
+from fieldfare_server.run.task_model import Model, TaskModel
 from fieldfare_server.run.witnesses import Witnesses
 
 log = logging.getLogger("fieldfare.session")
@@ -48,18 +50,32 @@ KEEP_CHECKPOINTS = 2
 class Session:
     """One run. As a context manager it gives the run's lease back at the end."""
 
-    def __init__(self, plan: Plan, cost: Cost | None, account: Account, files: RunFiles | None, key: bytes) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cost: Cost | None,
+        account: Account,
+        files: RunFiles | None,
+        key: bytes,
+        model: Model | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:
         """Use `begin`, `resume` or `rehearse`.
 
         Args:
             cost: the mechanism and its noise; None for a rehearsal without noise.
             files: where checkpoints go; None for a rehearsal.
             key: 32 bytes from which the run's noise and cohorts follow.
+            model: what is trained; None: the model of the plan's task.
+            dialect: how nodes are talked to; None: Fieldfare's own messages.
         """
         self.plan, self.cost, self.account, self.files = plan, cost, account, files
         self.noise = SecureNoise(key, source=plan.privacy.noise_source)
-        self.rounds = Rounds(plan, cost, account, files, self.noise)
-        self.cohorts = Cohorts(plan, self.schema, account, self.noise)
+        self.model = TaskModel(plan.task_reference) if model is None else model
+        self.dialect = CohortDialect() if dialect is None else dialect
+        self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
+        roster = self.dialect.roster(self.schema, account.id, account.register_users)
+        self.cohorts = Cohorts(plan, roster, account, self.noise)
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
@@ -75,6 +91,8 @@ class Session:
         identity_is_stable: bool,
         actor: str = "coordinator",
         run_id: str | None = None,
+        model: Model | None = None,
+        dialect: Dialect | None = None,
     ) -> Self:
         """Reserve the plan's cost and start.
 
@@ -82,13 +100,16 @@ class Session:
             identity_is_stable: whether no node can claim the users of another (see `run.app.identity_is_stable`).
             actor: who begins the run, for the lease's holder.
             run_id: the new run's id; None: a random one.
+            model, dialect: as `Session`'s.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
         home.prepare()
-        cost, strategy = settle(plan, home.root, partial(price_with_model, plan))
+        cost, strategy = settle(
+            plan, home.root, partial(price_with_model, plan, schema=None if model is None else model.schema)
+        )
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         run_id = run_id or new_run_id()
@@ -99,6 +120,8 @@ class Session:
         files.create(key)
         try:
             StoredStrategy(home.root, run_id, cost.strategy).write(strategy)
+            if model is not None:
+                model.save(files.directory)
             new = NewRun(
                 plan.run_json(cost.resolution),
                 plan.digest(),
@@ -119,7 +142,7 @@ class Session:
             ledger.close()
             raise
         try:
-            session = cls(plan, cost, handle, files, key)
+            session = cls(plan, cost, handle, files, key, model, dialect)
         except BaseException as error:
             # Nothing was sent or released: the whole reservation returns at once.
             handle.finish("failed", str(error))
@@ -130,16 +153,26 @@ class Session:
         return session
 
     @classmethod
-    def rehearse(cls, plan: Plan, *, noise: bool) -> Self:
+    def rehearse(cls, plan: Plan, *, noise: bool, model: Model | None = None, dialect: Dialect | None = None) -> Self:
         """A run that is charged to no population, stored nowhere and not private: a baseline on public data.
 
         noise: add what the plan's mechanism would add, to compare; without it the sum is shown as it is.
         """
-        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32))
+        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32), model, dialect)
 
     @classmethod
-    def resume(cls, home: StateDirectory, run_id: str, identity_is_stable: bool, actor: str = "coordinator") -> Self:
+    def resume(
+        cls,
+        home: StateDirectory,
+        run_id: str,
+        identity_is_stable: bool,
+        actor: str = "coordinator",
+        model: Model | None = None,
+        dialect: Dialect | None = None,
+    ) -> Self:
         """Continue a run after an interruption or a crash, exactly where its last commit left it.
+
+        model, dialect: as `Session`'s; those with which the run began.
 
         Raises:
             LedgerError: another coordinator holds the run.
@@ -149,6 +182,8 @@ class Session:
         destroy_left_behind(home, ledger, actor)
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
+        if model is None:
+            require_task(run_id, plan)
         require_identity(plan, identity_is_stable)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
@@ -160,7 +195,7 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost, handle, files, key)
+            session = cls(plan, cost, handle, files, key, model, dialect)
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
@@ -197,14 +232,9 @@ class Session:
     # -- what may be seen -----------------------------------------------------------------------------------------
 
     @property
-    def task(self) -> Task:
-        """What is trained."""
-        return self.rounds.model.task
-
-    @property
     def schema(self) -> Schema:
         """Names and shapes of the model's parameters."""
-        return self.rounds.model.schema
+        return self.model.schema
 
     @property
     def released(self) -> Released:
@@ -245,7 +275,7 @@ class Session:
         """
         path = None
         if self.files is not None:
-            path = write_model(self.files, self.params, self.schema)
+            path = write_model(self.files, self.model.tensors(self.params))
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
         self.account.finish(state, message)

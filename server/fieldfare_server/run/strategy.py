@@ -11,25 +11,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_flower import logs
-from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
+from fieldfare_flower.messages import Occasion
+from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import require_simulated
+from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.dialects import CohortDialect, Round
+from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.pace import Pace
-from fieldfare_server.run.replies import receive_replies
-from fieldfare_server.run.selection import Users
+from fieldfare_server.run.replies import Answer, Receiver, Slots
+from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")
 
@@ -65,10 +69,10 @@ class Attempt:
     opened: OpenRound
     cohort: Users
     """Users selected, as indices, shape (n,)."""
-    asked: Mapping[int, Users]
-    """By node id: the users of the cohort that this node is asked to train."""
+    asked: Sequence[Users]
+    """For each message: the users of the cohort whom its node is asked to train."""
     messages: list[Message]
-    """One instruction for each node in `asked`."""
+    """One instruction for each node that hosts users of the cohort."""
     sum: Aggregate
     """Raw. It grows with every reply."""
 
@@ -81,16 +85,30 @@ class FieldfareStrategy(Strategy):
     the ledger shows; whatever nodes send, whatever crashes.
     """
 
-    def __init__(self, session: Session, on_round: Callable[[RoundReport], None] = lambda report: None) -> None:
-        """on_round: called after each commit."""
+    def __init__(
+        self,
+        session: Session,
+        on_round: Callable[[RoundReport], None] = lambda report: None,
+        on_sent: Callable[[int, int], None] = lambda messages, online: None,
+        on_received: Callable[[int, int], None] = lambda results, failures: None,
+    ) -> None:
+        """
+        Args:
+            on_round: called after each commit.
+            on_sent: called before a round is sent, with the number of messages and of nodes online.
+            on_received: called when a round's replies are summed, with how many are in the sum and how many are not.
+        """
         self.session = session
-        self._on_round = on_round
+        self._on_round, self._on_sent, self._on_received = on_round, on_sent, on_received
         self._voids = 0
         """Consecutive void attempts at the next round, in this process."""
         schedule = session.account.schedule
         self._pace = None if schedule is None else Pace(schedule, session.account.clock)
         self._at_scheduled_time = False
         """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
+        self._receiver = Receiver()
+        self._failures = Failures(session.dialect.name)
+        """Why rounds went wrong. The roster keeps those of the first look."""
         self._attempt: Attempt | None = None
         """Between Flower's `configure_train` and `aggregate_train`; `start` passes the attempt itself."""
 
@@ -113,27 +131,46 @@ class FieldfareStrategy(Strategy):
     ) -> Result:
         """Run from the session's next round to the plan's last, and return the last committed model.
 
-        The plan decides rounds, timeout and settings. The other arguments complete Flower's signature and are not
-        used. A stop request ends the run with its last committed model.
+        The plan and its task decide everything, so any further argument of Flower's signature is refused.
+        `PrivateStrategy` takes them.
+
+        Raises:
+            BadInput: an argument that the plan does not leave open, before anything is sent.
+            BudgetRefused, Interrupted: as `take_to_end`.
+        """
+        given = (initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        names = ("initial_arrays", "num_rounds", "timeout", "train_config", "evaluate_config", "evaluate_fn")
+        for name, value in zip(names, given, strict=True):
+            if value is not None and value != 0:
+                raise BadInput(
+                    name, "the plan and its task decide it here.", "leave it out; or fieldfare.PrivateStrategy"
+                )
+        run, schedule = self.session.account.id, self.session.account.schedule
+        with logs.about(run, stamp=None if schedule is None else schedule.latest):
+            self.summary()
+        self.take_to_end(grid)
+        return Result(arrays=self._model_record())
+
+    def take_to_end(self, grid: Grid) -> None:
+        """Run from the session's next round to the plan's last. A stop request ends it with its last committed model.
 
         Raises:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
-            BadInput: the released model is not finite; the run has ended.
-            Interrupted: Ctrl-C, or nodes that vanished; the run can be resumed.
+            BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
+            Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
+            Refused: the same before the first commit; the run has ended, and its reservation is free again.
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
-        with logs.about(run, stamp=stamp):
-            self.summary()
         try:
             while session.next_round < plan.run.rounds:
                 # Obey the ledger: an officer may stop or pause the run between two rounds.
                 request = session.account.request()
                 if request == "stop":
                     session.finish("stopped", "stopped on request")
-                    return Result(arrays=self._model_record())
+                    return
                 if request == "pause":
                     self._at_scheduled_time = False
                     session.heartbeat()
@@ -146,24 +183,22 @@ class FieldfareStrategy(Strategy):
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
-        except KeyboardInterrupt:
-            # Leaving the session gives the lease back; the ledger keeps the reservation for the resumed run.
-            raise Interrupted(
-                f"run {session.account.id} was interrupted after {session.next_round} of {plan.run.rounds} rounds. "
-                f"Continue it with --resume {session.account.id}."
-            ) from None
+        except (KeyboardInterrupt, Interrupted, NotEnoughUsers) as cause:
+            raise stop_run(session, cause) from None
         session.finish("done", "all rounds committed")
-        return Result(arrays=self._model_record())
 
     def run_round(self, grid: Grid) -> bool:
         """One attempt at the next round; returns whether it was committed."""
         # Select the cohort, open the round in the ledger, and address the nodes that host the cohort.
         attempt = self._open_attempt(grid, self._select_cohort(grid))
         faults.point("strategy.sent")
+        self._on_sent(len(attempt.messages), self.session.cohorts.roster.nodes_online)
         # Send, and sum each reply as it arrives.
         timeout = self.session.plan.run.round_timeout
-        reported = self._sum_replies(attempt, receive_replies(grid, attempt.messages, timeout, self.session.heartbeat))
+        answers = self._receiver.receive(grid, attempt.messages, timeout, self.session.heartbeat)
+        reported = self._sum_replies(attempt, answers)
         faults.point("strategy.aggregated")
+        self._on_received(len(reported), len(attempt.messages) - len(reported))
         # Privatise, step, checkpoint, commit and release; or void the round.
         return self._close_attempt(attempt, reported)
 
@@ -186,7 +221,8 @@ class FieldfareStrategy(Strategy):
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             raise RuntimeError("aggregate_train without configure_train")
-        reported = self._sum_replies(attempt, replies)
+        slots = Slots([m.metadata.message_id or m.metadata.group_id for m in attempt.messages])
+        reported = self._sum_replies(attempt, map(slots.take, replies))
         faults.point("strategy.aggregated")
         return (self._model_record() if self._close_attempt(attempt, reported) else None), None
 
@@ -214,9 +250,19 @@ class FieldfareStrategy(Strategy):
         while True:
             cohorts.roster.ask_new_nodes(grid, plan.run.round_timeout, session.heartbeat)
             cohorts.roster.register()
+            self._require_right_app()
             available = cohorts.roster.available()
             enough = available.size >= needed
-            cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+            # On a simulated grid waiting brings no further user. On a real one nodes join, and users come back.
+            last_look = is_simulated(grid) or time.monotonic() >= deadline
+            try:
+                if enough and session.next_round == 0:
+                    cohorts.require_lasting(0)
+                cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+            except NotEnoughUsers:
+                if last_look:
+                    raise
+                enough, cohort = False, available[:0]
             if (enough and cohort.size >= plan.report_goal) or time.monotonic() >= deadline:
                 faults.point("strategy.selected")
                 return cohort
@@ -265,55 +311,74 @@ class FieldfareStrategy(Strategy):
         opened = session.account.open_round(cohort)
         log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         occasion = Occasion(session.account.id, opened.index, opened.attempt)
-        points, weights, shares, batches = rounds.points()
-        batches = opened.index if batches is None else batches
-        arrays = tuple(session.schema.arrays(point) for point in points)
-        # Encoded once and shared: a message costs one reference, not one model.
-        encoded: dict[str, ArrayRecord | ConfigRecord] = {**write_points(arrays), **session.shown_head()}
-        asked: dict[int, Users] = {}
-        messages: list[Message] = []
+        points = rounds.points()
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
-        for node, (users, names) in by_node.items():
-            instruction = TrainInstruction(occasion, arrays, weights, names, rounds.settings(), len(shares), batches)
-            content = instruction.write(encoded)
-            # The group id appears in the lines that the node logs.
-            group = f"{session.account.id}/{opened.index}"
-            messages.append(Message(content, node, TRAIN, ttl=plan.run.round_timeout + 60.0, group_id=group))
-            asked[node] = users
-        return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, shares))
+        names = {node: names for node, (_, names) in by_node.items()}
+        timeout = plan.run.round_timeout
+        public = Round(occasion, points, rounds.settings(), rounds.current_clipping, timeout)
+        messages, reader = session.dialect.write(public, session.schema, names)
+        if isinstance(session.dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
+            head = session.shown_head()
+            for message in messages:
+                message.content.update(head)
+        asked = [users for users, _ in by_node.values()]
+        return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, points.shares, reader))
 
-    def _sum_replies(self, attempt: Attempt, replies: Iterable[Message]) -> list[Users]:
+    def _sum_replies(self, attempt: Attempt, answers: Iterable[Answer]) -> list[Users]:
         """Sum the replies as they arrive; returns the users that the sum includes, one array for each node."""
-        plan = self.session.plan
-        waiting = dict(attempt.asked)
+        plan, failures = self.session.plan, self._failures
         reported: list[Users] = []
-        for reply in replies:
-            if reply.has_error():
-                attempt.sum.reject("error reply")
-                continue
-            # Each reply counts once, under the node that sent it: a second reply of a node is a duplicate, and a reply
-            # of a node that was not asked is stray.
-            users = waiting.pop(reply.metadata.src_node_id, None)
-            if users is None:
+        silent = len(attempt.messages)
+        for answer in answers:
+            # Each reply counts once, under the message that it answers. Who it says it is from decides nothing.
+            if answer.slot is None:
                 attempt.sum.reject("duplicate or stray reply")
                 continue
-            if attempt.sum.add(reply.content, sent=int(users.size)):
+            silent -= 1
+            users = attempt.asked[answer.slot]
+            if self._add_reply(attempt.sum, answer.reply, int(users.size), failures):
                 reported.append(users)
             if not plan.samples and attempt.sum.users >= plan.run.cohort:
                 # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
                 # never cut: one user's presence would then decide whether another user is summed.
                 break
+        else:
+            failures.note_silence(silent, len(attempt.messages), plan.run.round_timeout)
         return reported
+
+    @staticmethod
+    def _add_reply(total: Aggregate, reply: Message | None, sent: int, failures: Failures) -> bool:
+        """Add one reply to the sum; False, and counted by its reason, where it cannot be used."""
+        try:
+            if reply is None:
+                raise BadReply("schema", "cannot be decoded")
+            if reply.has_error():
+                total.reject(failures.note_error(reply))
+                return False
+            content = reply.content
+        except Exception:  # whatever a crafted reply makes Flower's message raise, it is one bad reply
+            total.reject("schema")
+            failures.note_rejected("schema")
+            return False
+        before = Counter(total.rejects)
+        if total.add(content, sent):
+            failures.note_answer()
+            return True
+        for reason in total.rejects - before:
+            failures.note_rejected(reason)
+        return False
 
     def _close_attempt(self, attempt: Attempt, reported: list[Users]) -> bool:
         """Commit the round, or void it where too few users reported; returns whether it was committed."""
         session, total, needed = self.session, attempt.sum, self.session.plan.report_goal
         if total.users < needed:
-            reason = f"{total.users} reports, {needed} needed"
+            cause = self._first_cause
+            reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
             session.account.void_round(attempt.opened, reason, reports=total.users, rejects=dict(total.rejects))
             self._voids += 1
             count = "too few" if self._counts_are_secret else total.users
             log.warning("round %d void: %s reports", attempt.opened.index, count)
+            self._require_right_app()
             return False
         if self._pace is not None:
             # The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came.
@@ -332,8 +397,8 @@ class FieldfareStrategy(Strategy):
             reports=None if secret else attempt.sum.users,
             epsilon=session.epsilon(),
             epsilon_limit=session.cost.epsilon if session.cost else 0.0,
-            score_name=session.task.score_name,
-            score=released.score.get(session.task.score_name),
+            score_name=session.model.score_name,
+            score=released.score.get(session.model.score_name),
             noise_std=released.noise_std,
         )
 
@@ -343,12 +408,12 @@ class FieldfareStrategy(Strategy):
         return self.session.plan.privacy.adjacency == "add_remove"
 
     def _model_record(self) -> ArrayRecord:
-        return ArrayRecord({name: Array(value) for name, value in self.session.model_arrays().items()})
+        return self.session.model.record(self.session.params)
 
     def _require_finite_model(self) -> None:
         """End a run whose model diverged. The model is released and charged; further training would only spend more."""
         session = self.session
-        if bool(torch.isfinite(session.params).all()):
+        if session.model.is_finite(session.params):
             return
         last = session.next_round - 1
         session.finish("failed", f"the model was not finite any more after round {last}")
@@ -358,10 +423,33 @@ class FieldfareStrategy(Strategy):
             "smaller learning rates",
         )
 
+    def _require_right_app(self) -> None:
+        """End a run in which somebody answered, and nobody as they should: every further round would be the same.
+
+        Under `add_remove` who answers decides nothing, so such a run goes on.
+        """
+        seen = (self.session.cohorts.roster.failures, self._failures)
+        wrong = None if self._counts_are_secret else next(filter(None, (each.all_wrong() for each in seen)), None)
+        if wrong is None:
+            return
+        if self.session.next_round:
+            raise Interrupted(f"run {self.session.account.id}: {wrong} Resume it with a ClientApp that answers.")
+        self.session.finish("failed", str(wrong))
+        raise wrong
+
+    @property
+    def _first_cause(self) -> str:
+        """What went wrong first. Empty where it would show how many users there are."""
+        if self._counts_are_secret:
+            return ""
+        return self.session.cohorts.roster.failures.first_cause or self._failures.first_cause
+
     def _require_answering_nodes(self) -> None:
-        if self._voids >= MOST_VOIDS:
+        silent = not self._counts_are_secret and (self._failures.silent or self.session.cohorts.roster.failures.silent)
+        if self._voids >= MOST_VOIDS or (self._voids and silent):
             few = f"{self._voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
+            cause = f" First cause: {self._first_cause}." if self._first_cause else ""
             raise Interrupted(
-                f"run {self.session.account.id}: {few}; nothing was released or charged for them. Resume when nodes "
-                "are back."
+                f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause} Resume when "
+                "nodes are back."
             )

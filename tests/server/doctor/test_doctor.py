@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from flwr.proto.control_pb2 import ListNodesRequest
 from flwr.supercore.control import ControlHttpClient
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
@@ -39,7 +40,7 @@ from fieldfare_server.doctor.ledger import check_ledger
 from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import HeadFile, Ledger, RunHandle
+from fieldfare_server.ledger import HeadFile, Ledger, RunHandle, models
 from support.ledgers import commit, start
 
 
@@ -547,3 +548,16 @@ def test_questions_that_make_no_sense_are_refused(arguments: tuple[str, ...], si
 
 def test_a_task_that_is_not_there(tmp_path: Path) -> None:
     assert machine.check_task("no.such.package:Task").state == "fault"
+
+
+def test_a_population_over_its_budget_is_found(side: Side) -> None:
+    def found() -> list[Any]:
+        return [each for each in check_ledger(side.home) if each.check.startswith("budget of population")]
+
+    assert found() == []
+    with Ledger.open(side.home.ledger) as ledger, ledger.database.engine.begin() as connection:
+        connection.execute(update(models.populations).values(epsilon=0.01))  # as an older version's rule left it
+    (finding,) = found()
+    assert finding.state == "warning"
+    assert "above the budget of 0.01" in finding.said
+    assert "it takes no new run" in finding.mend

@@ -94,7 +94,7 @@ def test_the_lease_is_renewed_while_a_round_takes_its_time(
             wait_until(lambda: beats(other) >= before + 3)
         return {"accuracy": 0.5}
 
-    monkeypatch.setattr(session.task, "evaluate", slow)
+    monkeypatch.setattr(session.model, "evaluate", slow)
     with session:
         FieldfareStrategy(session).start(local_grid(session.plan, 2))
     with Ledger.open(home.ledger) as ledger:

@@ -10,7 +10,7 @@ import pytest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
 from fieldfare_flower.waits import shorten_part_waits
-from fieldfare_server.run.replies import receive_replies
+from fieldfare_server.run.replies import Receiver
 
 
 class SlowLook:
@@ -61,12 +61,13 @@ def test_a_reply_that_broke_off_holds_a_round_no_longer_than_its_time(monkeypatc
         monkeypatch.setitem(defaults, name, value)
     monkeypatch.setitem(defaults, "max_time", 3600.0)
     assert shorten_part_waits()
-    replies = receive_replies(BrokenReply(), ["never", "good"], timeout=0.2)  # type: ignore[arg-type]
-    found = [reply.metadata.reply_to_message_id for reply in replies]
+    answers = Receiver().receive(BrokenReply(), ["never", "good"], timeout=0.2)  # type: ignore[arg-type,list-item]
+    found = [answer.reply.metadata.reply_to_message_id for answer in answers]
     assert found.count("good") == 1
     assert set(found) == {"good", "never comes no more"}
 
 
 def test_a_reply_that_came_during_a_long_look_is_not_lost() -> None:
-    replies = receive_replies(SlowLook(), ["broken", "good", "never"], timeout=0.01)  # type: ignore[arg-type]
-    assert [reply.metadata.reply_to_message_id for reply in replies] == ["broken", "good"]
+    answers = list(Receiver().receive(SlowLook(), ["broken", "good", "never"], timeout=0.01))  # type: ignore[arg-type,list-item]
+    assert [answer.reply.metadata.reply_to_message_id for answer in answers] == ["broken", "good"]
+    assert [answer.slot for answer in answers] == [0, 1]

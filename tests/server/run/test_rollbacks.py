@@ -114,7 +114,8 @@ def require_independent(a_plan: Plan, shared: list[Any], seeds: list[int], ends:
         shared: what each round before the fork moved the model by; `seeds`: of their sums.
         ends: what the round of the fork moved it by in either branch; `forks`: the seeds of its two sums.
     """
-    rounds = Rounds(a_plan, cost_of(a_plan), Rehearsal(), None, Session.rehearse(a_plan, noise=True).noise)
+    rehearsed = Session.rehearse(a_plan, noise=True)
+    rounds = Rounds(a_plan, cost_of(a_plan), Rehearsal(), None, rehearsed.noise, rehearsed.model)
     std = rounds.running_noise.privatiser.std
     cost, t, n = cost_of(a_plan), len(shared), WIDTH + 1
     b = cost.mechanism.noising_matrix(a_plan.run.rounds)[: t + 1]

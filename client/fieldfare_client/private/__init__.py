@@ -1,0 +1,151 @@
+"""`ff.private`: many users a node, and a training loop of your own.
+
+    app = ClientApp()
+
+    @app.query("users")
+    @ff.private.users
+    def users(context):
+        return patients_of(context.node_config["partition-id"])
+
+    @app.train()
+    @ff.private.train(Net)
+    def train(model, user, context, config):
+        optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
+        for batch in loader_of(user):
+            optimizer.zero_grad()
+            model(**batch).loss.backward()
+            optimizer.step()
+
+**Make everything that changes inside of `train`**: optimizer, scheduler, generators, caches. One user's data may move
+the node's sum by at most the clip norm only if each user's update depends on that user alone. What is kept outside of
+`train` carries one user's data into the next user's update, and cannot be seen in general: `ff.private.check(train,
+users)` compares, bit for bit, what a user gives alone and after another.
+
+For each user the model is put back (parameters, buffers, flags, attributes), `random`, numpy and torch are seeded from
+the run, the round and the user, and `train` runs. The difference that it made to the parameters that require a gradient
+is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or `model(**batch)` will do; BatchNorm and
+constant buffers are welcome, and never leave the node; half-precision models train in half precision. A user whose
+training raises contributes zero and costs no other user anything. What `train` returns never leaves the node, and what
+it writes to `context.state` is not kept.
+
+`config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own messages
+too (the plain dialect).
+
+As a mod, `ClientApp(mods=[ff.private])`, it clips the replies of any other app to the norm that the server sends
+(`clipping_norm`). Put it first in the list, so that it sees what leaves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from flwr.app import Context, Message
+
+from fieldfare_client.private.checking import check
+from fieldfare_client.private.mod import Call, clip_reply
+from fieldfare_client.private.node import Build, ListUsers, Loop, LostDevice, Node, UserList, WrongDialect
+from fieldfare_flower.client_apps import is_registered
+
+__all__ = ["LostDevice", "WrongDialect", "check", "train", "users"]
+
+Handler = Callable[[Message, Context], Message]
+
+_lists: dict[str, UserList] = {}
+"""The last list of users of each module."""
+_nodes: dict[str, Node] = {}
+"""The last training loop of each module."""
+
+
+def users(function: ListUsers) -> Handler:
+    """Answer the server's question for this node's users: `@app.query("users")`, then this decorator below it.
+
+    It belongs to the training loop of the same module; of several, the last two definitions belong together.
+
+    Args:
+        function: from the Context to the ids of the users that the node hosts: distinct strings, the same at every
+            call and on every node that a user may move to.
+
+    Raises:
+        TypeError: it is not the lower one of the two decorators, or `function` does not take one argument.
+    """
+    _require_arguments(function, 1, "@ff.private.users", "users(context)")
+    _require_below(function, "@ff.private.users", '@app.query("users")')
+    module = getattr(function, "__module__", "")
+    listed = _lists[module] = UserList(function)
+    node = _nodes.get(module)
+    if node is not None and node.user_list is None:
+        node.user_list, listed.node = listed, node
+    return _handler(function, listed.answer)
+
+
+def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
+    """Train each user of a round by the decorated loop: `@app.train()`, then this decorator below it.
+
+    The loop is called as `train(model, user, context, config)` and changes `model` in place.
+
+    Args:
+        build: makes the model; called once a process, always with the same seeds. Its parameters that require a
+            gradient must be, by name and shape, what the server trains.
+        rebuild: build a model for every user: for loops that wrap it for good (`torch.compile`, Opacus, DDP).
+
+    Raises:
+        TypeError: it is not the lower one of the two decorators, `build` is no callable, or the loop does not take
+            four arguments.
+    """
+    if not callable(build):
+        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is no callable that makes the model")
+
+    def decorate(loop: Loop, *others: Any) -> Handler:
+        if others:
+            raise TypeError("@ff.private.train stands without its model: write @ff.private.train(build)")
+        _require_arguments(loop, 4, "@ff.private.train", "train(model, user, context, config)")
+        _require_below(loop, "@ff.private.train", "@app.train()")
+        module = getattr(loop, "__module__", "")
+        node = _nodes[module] = Node(loop, build, rebuild, _lists.get(module))
+        if node.user_list is not None:
+            node.user_list.node = node
+        handler = _handler(loop, node.answer)
+        handler.node = node  # type: ignore[attr-defined]
+        return handler
+
+    return decorate
+
+
+def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
+    def handle(message: Message, context: Context) -> Message:
+        return answer(message, context)
+
+    # Not functools.wraps: Flower, and whoever reads the signature, must see (message, context).
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(handle, name, getattr(function, name, None))
+    return handle
+
+
+def _require_below(function: Callable[..., Any], ours: str, theirs: str) -> None:
+    if is_registered(function, getattr(function, "__globals__", {})):
+        raise TypeError(f"{ours} must stand below {theirs}: the app has registered the function without it")
+
+
+def _require_arguments(function: Callable[..., Any], count: int, ours: str, form: str) -> None:
+    if not callable(function):
+        raise TypeError(f"{ours}: {type(function).__name__} is no function")
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError as error:
+        raise TypeError(f"{ours}: the function must be callable as {form}: {error}") from None
+    except ValueError:
+        return  # a builtin without a signature
+
+
+class _Mod(ModuleType):
+    """This module, which is also a mod."""
+
+    def __call__(self, message: Message, context: Context, call_next: Call) -> Message:
+        return clip_reply(message, context, call_next)
+
+
+sys.modules[__name__].__class__ = _Mod

@@ -1,0 +1,158 @@
+"""The model that users of a node train one after another: each finds it as it was built, at the broadcast point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from fieldfare.errors import BadInput
+from fieldfare.schema import Schema
+from fieldfare_client.private.isolation import own_randomness
+from fieldfare_client.training.local_model import Buffers
+
+CHUNK = 1 << 20
+"""Elements that are widened to float64 at a time."""
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
+_SIMPLE = (bool, int, float, str, bytes, type(None))
+
+
+class Altered(Exception):
+    """A loop left another model than the one it got, so there is no update to read."""
+
+
+class _Shape:
+    """What of a model must be the same again (modules, parameters, hooks), and what can be put back (flags)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        # The objects themselves are kept: an id may be given out again.
+        self.modules = dict(model.named_modules())
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.kinds = {name: (value.dtype, value.shape) for name, value in self.parameters.items()}
+        self.strides = {name: value.stride() for name, value in self.parameters.items()}
+        self.grad_flags = {name: value.requires_grad for name, value in self.parameters.items()}
+        self.frozen = {n: value._version for n, value in self.parameters.items() if not value.requires_grad}
+        self.hooks = _count_hooks(model)
+        things: list[nn.Module | nn.Parameter] = [*model.modules(), *model.parameters()]
+        self.attributes = [(thing, _simple(thing)) for thing in things]
+        self.names = [(thing, set(vars(thing))) for thing, _ in self.attributes]
+
+    def why_unreadable(self, model: nn.Module) -> str:
+        """Why the update cannot be read from `model`; empty where it can."""
+        now = dict(model.named_parameters(remove_duplicate=False))
+        if now.keys() != self.parameters.keys() or any(now[name] is not self.parameters[name] for name in now):
+            return "parameters were added, removed or replaced"
+        odd = next((name for name, value in now.items() if (value.dtype, value.shape) != self.kinds[name]), None)
+        if odd is not None:
+            return f"parameter {odd} has another dtype or shape"
+        odd = next((name for name, version in self.frozen.items() if now[name]._version != version), None)
+        return "" if odd is None else f"the frozen parameter {odd} was written to"
+
+    def is_same(self, model: nn.Module) -> bool:
+        """Whether the next user can have this model: nothing was added that cannot be put back."""
+        now = dict(model.named_modules())
+        same = now.keys() == self.modules.keys() and all(now[name] is self.modules[name] for name in now)
+        return same and _count_hooks(model) == self.hooks
+
+    def restore(self) -> None:
+        """Put flags and attributes back."""
+        for name, value in self.parameters.items():
+            value.requires_grad_(self.grad_flags[name])
+            value.grad = None
+            if value.stride() != self.strides[name]:
+                data = torch.empty_strided(value.shape, self.strides[name], dtype=value.dtype, device=value.device)
+                value.data = data.copy_(value.data)
+        for (thing, attributes), (_, names) in zip(self.attributes, self.names, strict=True):
+            for added in set(vars(thing)) - names:
+                del vars(thing)[added]
+            vars(thing).update(attributes)
+
+
+def _simple(thing: nn.Module | nn.Parameter) -> dict[str, Any]:
+    return {name: value for name, value in vars(thing).items() if type(value) in _SIMPLE}
+
+
+def _count_hooks(model: nn.Module) -> int:
+    modules = sum(len(getattr(module, hooks, None) or ()) for module in model.modules() for hooks in _HOOKS)
+    return modules + sum(len(value._backward_hooks or ()) for value in model.parameters())
+
+
+class LocalModel:
+    """Builds the model once and puts it back for every user; builds it again where a loop left something behind.
+
+    What is put back: trained parameters, buffers, gradients, `requires_grad`, the training flags and simple attributes
+    of every module. A frozen base is never copied. Not seen: lists, dicts and objects that modules hold, and writing to
+    frozen parameters through `.data`; `ff.private.check` notices what they change.
+
+    Args:
+        build: makes the model. It is called with the same seeds every time, on every machine.
+        rebuild: build for every user.
+
+    Raises:
+        BadInput: `build` gives no module, or nothing to train.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], rebuild: bool) -> None:
+        self._build, self._rebuild = build, rebuild
+        self._public: Mapping[str, torch.Tensor] = {}
+        self._make()
+        self.schema = Schema.of(self._model)
+        if self.schema.numel == 0:
+            raise BadInput("ff.private.train(build)", "the model that it builds has no parameter with requires_grad.")
+
+    def _make(self) -> None:
+        with own_randomness(0):
+            model = self._build()
+        if not isinstance(model, nn.Module):
+            raise BadInput("ff.private.train(build)", f"builds a {type(model).__name__}.", "a torch.nn.Module")
+        if self._public:
+            model.load_state_dict(self._public, strict=False)
+        self._model, self._shape, self._buffers = model, _Shape(model), Buffers(model)
+
+    def initial(self) -> dict[str, torch.Tensor]:
+        """The trained parameters as they are now, float32 copies."""
+        named = self._shape.parameters
+        return {name: named[name].detach().to("cpu", torch.float32, copy=True) for name in self.schema.names}
+
+    def set_public(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Use `values` for frozen parameters and buffers from now on, by their names in `state_dict()`."""
+        known = self._public
+        if values.keys() != known.keys() or any(not torch.equal(value, known[name]) for name, value in values.items()):
+            self._public = values
+            self._make()
+
+    def load(self, point: Mapping[str, torch.Tensor]) -> nn.Module:
+        """The model for the next user: as built, with the trained parameters of `point`, float32, in its own dtype."""
+        if self._rebuild or not self._shape.is_same(self._model) or self._shape.why_unreadable(self._model):
+            self._make()
+        self._shape.restore()
+        self._buffers.restore()
+        with torch.no_grad():
+            for name in self.schema.names:
+                self._shape.parameters[name].copy_(point[name])
+        return self._model
+
+    def read(self, point: Mapping[str, torch.Tensor], out: torch.Tensor) -> None:
+        """Write the update, trained less loaded parameters in float64, to `out`, float32 (d,).
+
+        Raises `Altered` where the loop left another model; the next user gets one that is built again.
+        """
+        why = self._shape.why_unreadable(self._model)
+        if why:
+            raise Altered(why)
+        for name, target in self.schema.split(out).items():
+            now = self._shape.parameters[name].detach()
+            loaded = point[name].to(now.dtype).view(-1)
+            now, flat = now.cpu().reshape(-1), target.view(-1)
+            for start in range(0, flat.numel(), CHUNK):
+                part = slice(start, start + CHUNK)
+                flat[part] = now[part].double() - loaded[part].double()

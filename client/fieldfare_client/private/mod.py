@@ -1,0 +1,74 @@
+"""Clipping on the client for apps that know nothing of it: `ClientApp(mods=[ff.private])`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message
+
+from fieldfare.errors import BadInput
+from fieldfare_client.private.node import CLIPPING_NORM, norm_of
+from fieldfare_flower.messages import HEADER, TRAIN
+
+log = logging.getLogger("fieldfare.client")
+
+Call = Callable[[Message, Context], Message]
+
+
+def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
+    """Clip what a plain `train` reply changes to the norm under `clipping_norm` of its instruction.
+
+    The norm is that of all floating arrays together, as for Flower's own `fixedclipping_mod`. Other arrays leave as
+    they came: integers cannot be shortened. Everything but a plain `train`, and every error reply, passes unchanged.
+    The server clips again, whatever a node sends.
+
+    Raises:
+        BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing leaves.
+    """
+    if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER in message.content.config_records:
+        return call_next(message, context)
+    norms = [norm_of(record) for record in message.content.config_records.values() if CLIPPING_NORM in record]
+    if not norms:
+        _warn_of_no_norm()
+        return call_next(message, context)
+    # Now: the app may empty the record that it gets.
+    sent = {name: array for record in message.content.array_records.values() for name, array in record.items()}
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    records = reply.content.array_records
+    if len(records) != 1:
+        raise BadInput("the reply", f"has {len(records)} ArrayRecords.", "one, with the arrays of the instruction")
+    ((name, record),) = records.items()
+    reply.content[name] = _clipped(sent, record, min(norms))
+    return reply
+
+
+def _clipped(sent: Mapping[str, Array], replied: ArrayRecord, norm: float) -> ArrayRecord:
+    if sent.keys() < replied.keys() or not replied.keys() <= sent.keys():
+        raise BadInput("the reply", "has arrays that the instruction has not.", "the names that were sent")
+    changes = {}
+    for name, array in replied.items():
+        before, after = sent[name].numpy(), array.numpy()
+        if before.shape != after.shape:
+            raise BadInput(f"the reply's array {name!r}", f"has shape {after.shape}.", str(before.shape))
+        if before.dtype.kind == "f" and after.dtype.kind == "f":
+            changes[name] = after.astype(np.float64) - before
+    length = math.sqrt(math.fsum(float(np.vdot(change, change)) for change in changes.values()))
+    # A change that is not finite cannot be shortened: nothing of it leaves.
+    factor = min(1.0, norm / length) if 0 < length < math.inf else 0.0
+    arrays = {}
+    for name in replied:
+        before = sent[name].numpy()
+        moved = name in changes and factor > 0
+        arrays[name] = Array((before + factor * changes[name]).astype(before.dtype)) if moved else sent[name]
+    return ArrayRecord(arrays)
+
+
+@lru_cache
+def _warn_of_no_norm() -> None:
+    log.warning("ff.private is a mod of this app, but instructions hold no %s: nothing is clipped here", CLIPPING_NORM)

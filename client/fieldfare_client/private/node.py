@@ -1,0 +1,313 @@
+"""One app with a training loop of its own: who its users are, and how a message becomes a sum of clipped updates.
+
+The sum of a node changes by at most the clip norm with one user because each user's update is a function of that user's
+data, the instruction and the user's seed alone. So every user finds the model, the generators, the Context and the
+config as if they were the first.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+import math
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from torch import nn
+
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.schema import Arrays, pseudonyms
+from fieldfare_client.app import Settings
+from fieldfare_client.private.isolation import own_randomness, uses_cuda
+from fieldfare_client.private.local_model import LocalModel
+from fieldfare_client.private.progress import Progress
+from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.schedule import user_keys
+from fieldfare_flower import logs
+from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, write_users
+
+log = logging.getLogger("fieldfare.client")
+
+Build = Callable[[], nn.Module]
+Loop = Callable[[nn.Module, str, Context, dict[str, Any]], Any]
+ListUsers = Callable[[Context], Iterable[str]]
+Point = Mapping[str, torch.Tensor]
+"""A model's trained parameters by name, float32."""
+
+CONFIG = "config"
+ROUND = "server-round"
+CLIPPING_NORM = "clipping_norm"
+"""The key under which Flower sends a clip norm to clients."""
+
+
+class WrongDialect(FieldfareError):
+    """A plain instruction came to a node of several users, to which one model is no answer."""
+
+
+class LostDevice(FieldfareError):
+    """The GPU does not answer any more: no later user of this process can train."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What one round asks of every user of a node."""
+
+    points: Sequence[Point]
+    weights: Sequence[float]
+    """A weight a point for each query, one query after another, (queries x points,)."""
+    seed: int
+    batches: int
+    config: Mapping[str, Any]
+
+
+class UserList:
+    """The users of a node, as its app lists them."""
+
+    def __init__(self, function: ListUsers) -> None:
+        self._function = function
+        self.node: Node | None = None
+        """Whose loop trains them."""
+
+    def read(self, context: Context) -> dict[int, str]:
+        """The ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no id."""
+        ids = list(self._function(copied(context)))
+        if odd := sum(not isinstance(user, str) for user in ids):
+            raise BadInput("@ff.private.users", f"{odd} of {len(ids)} ids are not strings.", "str(id)")
+        if repeated := len(ids) - len(set(ids)):
+            raise BadInput("@ff.private.users", f"{repeated} of {len(ids)} ids occur before in the list.", "each once")
+        named = dict(zip(pseudonyms(ids).tolist(), ids, strict=True))
+        if len(named) < len(ids):
+            raise BadInput("@ff.private.users", "two ids have the same 64-bit pseudonym.", "longer ids")
+        return named
+
+    def answer(self, message: Message, context: Context) -> Message:
+        """Reply with the pseudonyms of the users, and the digest of the model that they train."""
+        logs.configure_app()
+        if self.node is None:
+            raise BadInput(
+                "@ff.private.users",
+                "there is no training loop in its module.",
+                "@app.train() above @ff.private.train(build), in the same module",
+            )
+        names = np.fromiter(self.read(context), np.uint64)
+        return Message(write_users(names, self.node.model.schema), reply_to=message)
+
+
+class Node:
+    """The model and the loop of one app. Keeps the model between messages, no results."""
+
+    def __init__(self, loop: Loop, build: Build, rebuild: bool, user_list: UserList | None) -> None:
+        self._loop, self._build, self._rebuild = loop, build, rebuild
+        self.user_list = user_list
+        self._model: LocalModel | None = None
+
+    @property
+    def model(self) -> LocalModel:
+        """The model, built at its first use."""
+        if self._model is None:
+            self._model = LocalModel(self._build, self._rebuild)
+        return self._model
+
+    def forget(self) -> None:
+        """Build the model again at its next use."""
+        self._model = None
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def answer(self, message: Message, context: Context) -> Message:
+        """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's model."""
+        logs.configure_app()
+        if self.user_list is None:
+            raise BadInput(
+                "@ff.private.train",
+                "there is no list of users in its module.",
+                '@app.query("users") above @ff.private.users, in the same module',
+            )
+        users = self.user_list.read(context)
+        if HEADER not in message.content.config_records:
+            return self._answer_plainly(message, context, users)
+        schema = self.model.schema
+        read = TrainInstruction.read(message.content, schema)
+        with logs.about(read.occasion.run, read.occasion.round):
+            settings = Settings.parse(read.settings)
+            if settings.clipping.counts and read.queries > 1:
+                raise BadInput("several queries", "have no one norm to count users by.", "flat")
+            asked = read.users.tolist()
+            if len(set(asked)) < len(asked):
+                raise BadInput("cohort", "names a user twice.")
+            if missing := sum(name not in users for name in asked):
+                raise BadInput("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
+            points = [_tensors(point) for point in read.points]
+            config = {**_config(message.content), ROUND: read.occasion.round + 1}
+            instruction = Instruction(points, read.weights, settings.seed, read.batches, config)
+            clip, total = clip_with(settings.clipping, schema), torch.zeros(read.queries, schema.numel).double()
+            counts: list[float] = []
+            failures: Counter[str] = Counter()
+            progress = Progress(len(asked))
+            for name in asked:
+                updates = self.updates(instruction, name, users[name], context, failures)
+                for query, update in zip(total, updates, strict=True):
+                    over = clip(update[None])
+                    query += update
+                    counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
+                progress.count()
+            _report(failures, len(asked))
+            sums = schema.stacked(read.queries).arrays(total.view(-1).float())
+            reported = tuple(counts) or (0.0,) * settings.clipping.counts
+            reply = TrainReply(read.occasion, sums, len(asked), reported)
+        return Message(reply.write(), reply_to=message)
+
+    def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
+        """Reply to Flower's own instruction: the model after its user's training, and no metric but a count of 1."""
+        if len(users) != 1:
+            raise WrongDialect(
+                f"this node trains {len(users)} users with ff.private, and a plain instruction is for one: set "
+                'dialect = "cohort"'
+            )
+        records, settings = message.content.array_records, message.content.config_records
+        if len(records) != 1 or len(settings) > 1:
+            raise BadInput("the instruction", f"has {len(records)} ArrayRecords and {len(settings)} ConfigRecords.")
+        ((record_name, record),) = records.items()
+        sent = {name: torch.from_numpy(np.array(array.numpy())) for name, array in record.items()}
+        model = self.model
+        self._check_names(sent)
+        model.set_public({name: value for name, value in sent.items() if name not in model.schema.names})
+        config = dict(next(iter(settings.values()), {}))
+        point = {name: sent[name].float() for name in model.schema.names}
+        ((name, user),) = users.items()
+        turn = config.get(ROUND)
+        instruction = Instruction([point], [1.0], context.run_id, turn if type(turn) is int else 0, config)
+        failures: Counter[str] = Counter()
+        (update,) = self.updates(instruction, name, user, context, failures)
+        _report(failures, 1)
+        if CLIPPING_NORM in config:
+            shorten(update, norm_of(config))
+        arrays = dict(record)
+        for trained, change in model.schema.split(update).items():
+            after = sent[trained].double() + change.double()
+            arrays[trained] = Array(after.to(sent[trained].dtype).numpy())
+        content = RecordDict({record_name: ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})})
+        return Message(content, reply_to=message)
+
+    def _check_names(self, sent: Point) -> None:
+        expected = dict(zip(self.model.schema.names, self.model.schema.shapes, strict=True))
+        if missing := sorted(expected.keys() - sent.keys()):
+            raise BadInput("the instruction", f"lacks {len(missing)} arrays that the model trains: {missing[0]!r}.")
+        odd = next((name for name, shape in expected.items() if sent[name].shape != shape), None)
+        if odd is not None:
+            raise BadInput(f"array {odd!r}", f"has shape {tuple(sent[odd].shape)}.", str(expected[odd]))
+
+    # -- one user -------------------------------------------------------------------------------------------------
+
+    def updates(
+        self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
+    ) -> list[torch.Tensor]:
+        """One user's update for each query, float32 (d,), not clipped; zero, and counted in `failures`, where it fails.
+
+        Raises only what ends the node's task: KeyboardInterrupt, SystemExit, `LostDevice`.
+        """
+        points, weights = instruction.points, instruction.weights
+        queries = len(weights) // len(points)
+        combined = torch.zeros(queries, self.model.schema.numel)
+        try:
+            for place, point in enumerate(points):
+                shares = torch.tensor(weights[place :: len(points)])
+                if not bool(shares.any()):
+                    continue
+                update = self.train_once(instruction, point, name, user, context)
+                for query, share in zip(combined, shares.tolist(), strict=True):
+                    query.add_(update, alpha=share)
+            if not bool(combined.isfinite().all()):
+                failures["update that is not finite"] += 1
+                combined.zero_()
+        except Exception as error:  # any: it is the app's code and the user's data
+            _require_device(error)
+            combined.zero_()
+            # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
+            failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
+            log.debug("a user's training failed", exc_info=True)
+        return list(combined)
+
+    def train_once(
+        self, instruction: Instruction, point: Point, name: int, user: str, context: Context
+    ) -> torch.Tensor:
+        """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
+        model = self.model.load(point)
+        key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
+        with own_randomness(key):
+            self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))
+        update = torch.empty(self.model.schema.numel)
+        self.model.read(point, update)
+        return update
+
+
+def copied(context: Context) -> Context:
+    """A Context of one user's own, with an empty state: what a loop writes there must not reach the next user's."""
+    own = copy.copy(context)
+    own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
+    own.state = RecordDict()
+    return own
+
+
+def norm_of(config: Mapping[str, Any]) -> float:
+    """The clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
+    norm = config[CLIPPING_NORM]
+    if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
+        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is no clip norm.", "1.0")
+    return float(norm)
+
+
+def shorten(update: torch.Tensor, norm: float) -> None:
+    """Scale `update`, floating (d,), to at most `norm`, in place."""
+    length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+    if length > norm:
+        update.mul_(norm / length)
+
+
+def _tensors(point: Arrays) -> dict[str, torch.Tensor]:
+    # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
+    return {name: torch.from_numpy(value.copy()) for name, value in point.items()}
+
+
+def _config(content: RecordDict) -> dict[str, Any]:
+    record: ConfigRecord | None = content.config_records.get(CONFIG)
+    return {} if record is None else dict(record)
+
+
+def _report(failures: Counter[str], users: int) -> None:
+    """Say to the node's operator how many users contribute zero, and why. The server learns nothing of it."""
+    if failures:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items()))
+        log.warning(
+            "%d of %d users contribute zero: %s (FIELDFARE_LOG_LEVEL=debug shows the texts)",
+            failures.total(),
+            users,
+            kinds,
+        )
+
+
+def _require_device(error: Exception) -> None:
+    """Raise `LostDevice` where `error` has left CUDA unusable for this process."""
+    if not uses_cuda() or not isinstance(error, RuntimeError):
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        raise LostDevice("CUDA does not work any more in this process; the node's log has the first error") from error
+
+
+def _place(error: Exception, loop: Loop) -> str:
+    """Where it happened: the innermost line of the loop's own file, else the innermost of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    code = getattr(loop, "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    frame = (own or frames)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"

@@ -1,0 +1,94 @@
+"""The model that engines train: made ready for private training, and put back between users.
+
+What a model may have, and who trains it then:
+
+* frozen parameters and constant buffers (`position_ids`, `inv_freq`): every engine;
+* BatchNorm in training mode, or any buffer that training changes: the loop, which trains one user at a time and puts
+  every buffer back before the next. Buffers never travel, so the released model keeps its initial statistics;
+* trained parameters in another dtype than float32: the loop, in that dtype;
+* dropout inside of `nn.LSTM` or of a function: the loop, with torch's generator seeded by (user, round).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fieldfare_client.training.dropout import key_dropout, unkeyed
+
+
+def make_ready(model: nn.Module) -> nn.Module:
+    """Key the dropout of `model`, and set it to training, in place. Modules that it keeps in eval mode stay there."""
+    if not model.training:
+        model.train()
+    key_dropout(model)
+    return model
+
+
+def why_alone(model: nn.Module) -> str:
+    """Why users of `model` cannot share a batched product; empty where they can."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.running_mean is not None:
+            return (
+                f"{name or 'the model'} ({type(module).__name__}) changes its running statistics while it trains, and "
+                "users of one batch would share them"
+            )
+    for name, value in model.named_parameters():
+        if value.requires_grad and value.dtype != torch.float32:
+            return f"parameter {name} is {_short(value.dtype)}, and batches of users train in float32"
+    if module_name := unkeyed(model):
+        return f"{module_name} has dropout that cannot be keyed by user and round"
+    return ""
+
+
+def one_dtype(model: nn.Module) -> torch.dtype | None:
+    """The dtype of all floating-point parameters of `model`; None where there are several."""
+    dtypes = {value.dtype for value in model.parameters() if value.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Buffers:
+    """The buffers of a model as they are now, to be put back after each user. Empty for most models."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._kept = [
+            (module, name, value, None if value is None else value.detach().clone())
+            for module in model.modules()
+            for name, value in module._buffers.items()
+        ]
+
+    def restore(self) -> None:
+        """Put every buffer back: its values, and the tensor itself where it was replaced. Added ones are removed."""
+        names: dict[nn.Module, set[str]] = {}
+        with torch.no_grad():
+            for module, name, value, kept in self._kept:
+                if value is not None and kept is not None:
+                    if value.shape != kept.shape or value.dtype != kept.dtype:
+                        value = kept.clone()
+                    else:
+                        value.copy_(kept)
+                module._buffers[name] = value
+                names.setdefault(module, set()).add(name)
+        for module in self._model.modules():
+            for name in set(module._buffers) - names.get(module, set()):
+                del module._buffers[name]
+
+    def changed(self) -> bool:
+        """Whether any buffer differs from what was kept."""
+        for module, name, value, kept in self._kept:
+            now = module._buffers.get(name)
+            if now is not value or (now is not None and kept is not None and not _same(now, kept)):
+                return True
+        count = sum(len(module._buffers) for module in self._model.modules())
+        return count != len(self._kept)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal, bit for bit but for the kind of NaN."""
+    equal = a.shape == b.shape and a.dtype == b.dtype
+    return equal and bool(torch.all((a == b) | ((a != a) & (b != b))))

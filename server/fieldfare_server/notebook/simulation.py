@@ -1,0 +1,192 @@
+"""`ff.simulate`: run plans in this process, charged to a population, and hand back the runs."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fieldfare.accounting.filter import Price, gauge
+from fieldfare.errors import BadInput, Interrupted
+from fieldfare.plan import Plan
+from fieldfare.task import OBJECT
+from fieldfare_client.app import forget_users
+from fieldfare_server.cli.compare import label_of
+from fieldfare_server.cli.progress import check_first, local_grid, run_here
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import settle
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.budget import Terms, default_leak, price_of, refusal
+from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.notebook.runs import Run, Runs
+from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.session import Session
+
+Budget = float | tuple[float, float]
+
+
+def simulate(
+    *plans: Plan,
+    population: str | None = None,
+    budget: Budget | None = None,
+    ledger: str | Path | None = None,
+    nodes: int = 1,
+    resume: str = "",
+    accept_delta: bool = False,
+    progress: bool = True,
+) -> Runs:
+    """Run plans in this process, one after another, on the users of their tasks, and charge their population.
+
+    Before the first run begins, all of them are checked: the users, the population, and that its budget holds all runs.
+
+    Guarantee: as `fieldfare simulate`. All that the runs release is (epsilon, delta)-DP for every user of the
+    population, with the epsilon that the ledger shows. A temporary ledger forgets: what runs of another `simulate`
+    spent on the same people is not in it, and is no part of its statement. For people's data, name a ledger.
+
+    Args:
+        plans: what to run.
+        population: whose budget is charged; None: the one that each plan names.
+        budget: epsilon, or (epsilon, delta), of a population that is not there yet, and is made then, marked as
+            simulated (not people). Without a delta, it is the plans'. For people, make the population with
+            `ff.Ledger(...).create_population` or `fieldfare population create`.
+        ledger: a state directory, as `--home`, or the URL of a ledger; None: a temporary one, which is removed with
+            the last of the runs.
+        nodes: simulated nodes that the users are spread over.
+        resume: continue this run of `ledger` in place of new ones. If its task is an object, make the plan before.
+        accept_delta: run although delta is large for so many users, with a warning.
+        progress: show a bar on a terminal, lines elsewhere.
+
+    Raises:
+        BadInput: a plan does not fit its users; there is no such population and no budget.
+        BudgetRefused: the budget does not hold all runs.
+        Interrupted: Ctrl-C. In a named ledger the run can be resumed.
+    """
+    if bool(plans) == bool(resume):
+        raise BadInput("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
+    if resume and ledger is None:
+        raise BadInput(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
+    home, kept = _home(ledger)
+    runs: list[Run] = []
+    try:
+        if resume:
+            session = Session.resume(home, resume, identity_is_stable=True)
+            return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
+        if population is not None:
+            plans = tuple(_charged_to(plan, population) for plan in plans)
+        for plan in plans:
+            check_first(plan, accept_delta=accept_delta)
+        _prepare(home, plans, budget)
+        for plan, label in zip(plans, _labels(plans), strict=True):
+            session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)
+            runs.append(_run(session, label, home, kept, nodes, progress))
+    finally:
+        if any(plan.run.task.startswith(OBJECT) for plan in plans):
+            # A notebook makes its tasks again and again; the users of the old ones would stay in memory.
+            forget_users()
+    return Runs(runs)
+
+
+def _home(ledger: str | Path | None) -> tuple[StateDirectory, object]:
+    """(the state directory, what keeps a temporary one alive)."""
+    if ledger is None:
+        kept = tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True)
+        root = Path(kept.name) / "runs"
+        return StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}"), kept
+    if "://" not in str(ledger):
+        root = Path(ledger).expanduser().absolute()
+        if root.is_file():
+            raise BadInput(f"ledger = {str(ledger)!r}", "is a file.", f"the directory {str(root.parent)!r}, or a URL")
+        return StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}"), None
+    return StateDirectory.of(None, str(ledger)), None
+
+
+def _charged_to(plan: Plan, population: str) -> Plan:
+    return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"population": population})})
+
+
+def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | None) -> None:
+    """Make the populations that are not there, and refuse plans that no budget will hold together."""
+    home.prepare()
+    wanted: dict[str, list[Plan]] = {}
+    for plan in plans:
+        wanted.setdefault(plan.privacy.population, []).append(plan)
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        known = {view.name: view for view in ledger.populations()}
+        for name, its in wanted.items():
+            costs = [settle(plan, home.root, partial(price_with_model, plan))[0] for plan in its]
+            if name not in known:
+                epsilon, delta = _budget(name, its, budget, [price_of(cost.loss, cost.leak) for cost in costs])
+                ledger.create_population(
+                    name,
+                    epsilon,
+                    delta,
+                    adjacency=its[0].privacy.adjacency,
+                    simulated=True,
+                    actor=f"python:{getpass.getuser()}",
+                )
+            elif budget is not None:
+                _require_same(known[name].epsilon, known[name].delta, budget, name)
+            view = ledger.population(name)
+            terms, committed = Terms(view.epsilon, view.delta, view.leak), view.committed
+            for cost in costs:
+                leak = cost.leak if cost.leak is not None else default_leak(cost.loss, committed, terms)
+                price = price_of(cost.loss, leak)
+                if not terms.hold(committed + price):
+                    raise refusal(name, cost.loss, price, committed, terms)
+                committed = committed + price
+
+
+def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Price]) -> tuple[float, float]:
+    deltas = {plan.privacy.delta for plan in plans}
+    if budget is None:
+        # What these runs need together, rounded up, is the smallest budget that would do.
+        need = gauge(math.fsum(price.mu_squared for price in prices), min(deltas), 0.0)
+        raise BadInput(
+            f"population {name!r}",
+            "is not in the ledger, and what it may spend in all is yours to say.",
+            f"budget={math.ceil(need * 100) / 100:g}",
+        )
+    if isinstance(budget, tuple):
+        return budget
+    if len(deltas) > 1:
+        shown = ", ".join(f"{delta:g}" for delta in sorted(deltas))
+        raise BadInput(
+            f"budget = {budget:g}", f"the plans have several deltas ({shown}).", f"budget=({budget:g}, {max(deltas):g})"
+        )
+    return budget, deltas.pop()
+
+
+def _require_same(epsilon: float, delta: float, budget: Budget, name: str) -> None:
+    given = budget if isinstance(budget, tuple) else (budget, delta)
+    if given != (epsilon, delta):
+        raise BadInput(
+            f"budget = {budget}",
+            f"population {name!r} is there, with epsilon {epsilon:g} at delta {delta:g}; only an officer raises it, "
+            "for a reason.",
+            "leave budget out, or `fieldfare population raise`",
+        )
+
+
+def _labels(plans: Sequence[Plan]) -> list[str]:
+    """What tables and plots call the runs: their mechanisms; equal ones are numbered."""
+    specs = [plan.mechanism for plan in plans]
+    labels = [label_of({**spec.model_dump(exclude_defaults=True), "kind": spec.kind}) for spec in specs]
+    return [
+        f"{label} #{labels[: index + 1].count(label)}" if labels.count(label) > 1 else label
+        for index, label in enumerate(labels)
+    ]
+
+
+def _run(session: Session, label: str, home: StateDirectory, kept: object, nodes: int, progress: bool) -> Run:
+    plan, run_id = session.plan, session.account.id
+    try:
+        trace = run_here(session, local_grid(plan, nodes), label, quiet=not progress)
+    except Interrupted as error:
+        cause = str(error).replace(f"Continue it with --resume {run_id}.", "").strip()
+        how = f"Continue it with ff.simulate(resume={run_id!r}, ledger=...)."
+        lost = "Its ledger was temporary, so it cannot be resumed."
+        raise Interrupted(f"{cause} {how if kept is None else lost}") from None
+    return Run(plan, trace, home, kept)

@@ -1,0 +1,85 @@
+"""Read the arrays of a reply without trusting a byte of them.
+
+Flower carries an array as what `numpy.save` writes. NumPy reads the header of such a file as a Python literal, which a
+crafted header of 22 bytes makes fail in ten ways. Here the header must match the grammar of what NumPy writes, its size
+must be the size of the data, and nothing is allocated before both were compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+from flwr.app import Array
+from numpy.typing import NDArray
+
+_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 4096
+_MOST_DIMENSIONS = 32
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|=][a-zA-Z]\d{0,4})', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \} *\n"
+)
+"""What `numpy.save` writes in versions 1 and 2 of the format, for arrays without fields."""
+_SHAPE = re.compile(rb"(?:|\d+,|\d+(?:, \d+)+)")
+
+
+class BadReply(ValueError):
+    """A message that breaks the contract. `reason` is one of a fixed set of words, safe to count and to show."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:
+    """The values of `array`, read-only, without a copy.
+
+    Args:
+        dtypes: NumPy's names of the types that are allowed, such as "float32", in the machine's byte order.
+        shape: the shape that it must have; None: any.
+
+    Raises:
+        BadReply: with reason `dtype`, `shape` or `schema`, and nothing else whatever the array holds.
+    """
+    try:
+        return _read(array, dtypes, shape)
+    except BadReply:
+        raise
+    except Exception:
+        raise BadReply("schema", "not an array") from None
+
+
+def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:
+    if array.stype != "numpy.ndarray":
+        raise BadReply("dtype", "unknown serialisation")
+    data = array.data
+    if not isinstance(data, bytes):
+        raise BadReply("schema", "not bytes")
+    descr, fortran, stored, start = _header(data)
+    dtype = np.dtype(descr)
+    # Three descriptions must agree: Flower's record, NumPy's header, and the number of bytes.
+    if dtype.name not in dtypes or not dtype.isnative or array.dtype != dtype.name:
+        raise BadReply("dtype", f"expected {' or '.join(dtypes)}")
+    if shape is not None and stored != shape:
+        raise BadReply("shape", "not the model's")
+    if len(data) - start != math.prod(stored) * dtype.itemsize:
+        raise BadReply("shape", "not as many bytes as announced")
+    return np.frombuffer(data, dtype, offset=start).reshape(stored, order="F" if fortran else "C")
+
+
+def _header(data: bytes) -> tuple[str, bool, tuple[int, ...], int]:
+    """(type, whether columns come first, shape, where the data begin)."""
+    width = {b"\x01\x00": 2, b"\x02\x00": 4}.get(data[6:8], 0)
+    length = int.from_bytes(data[8 : 8 + width], "little")
+    start = 8 + width + length
+    if data[:6] != _MAGIC or not width or length > _LONGEST_HEADER or start > len(data):
+        raise BadReply("schema", "not an array")
+    match = _HEADER.fullmatch(data[8 + width : start])
+    if match is None or not _SHAPE.fullmatch(match[3]):
+        raise BadReply("schema", "not a header that NumPy writes")
+    shape = tuple(int(size) for size in match[3].replace(b",", b" ").split())
+    if len(shape) > _MOST_DIMENSIONS:
+        raise BadReply("shape", "too many dimensions")
+    return match[1].decode(), match[2] == b"True", shape, start

@@ -1,0 +1,129 @@
+"""A plan from keywords is the plan from tables; tasks may be objects of this process."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from fieldfare.errors import BadInput
+from fieldfare.mechanisms import parse
+from fieldfare.plan import Plan
+from fieldfare.task import load_task
+from support.federation import TinyTask
+
+FILE = """
+[privacy]
+population = "p"
+epsilon = 1
+delta = 1e-5
+[run]
+task = "digits"
+rounds = 2
+cohort = 2
+[mechanism]
+kind = "nu"
+"""
+KEYWORDS = {"task": "digits", "epsilon": 4, "delta": 1e-5, "rounds": 8, "cohort": 20}
+
+
+def test_keywords_say_what_tables_say() -> None:
+    keyworded = Plan(
+        **KEYWORDS,
+        population="clinics",
+        mechanism={"kind": "nu", "nu": 0.1},
+        clip=0.5,
+        participation={"scheme": "min-separation", "separation": 4},
+        server_optimizer="sgd",
+        client={"steps": 3},
+        seed=7,
+        min_reports=10,
+        rounding="none",
+        availability=None,
+    )
+    tables = {
+        "privacy": {"population": "clinics", "epsilon": 4, "delta": 1e-5, "rounding": "none"},
+        "run": {"task": "digits", "rounds": 8, "cohort": 20, "seed": 7, "min_reports": 10},
+        "participation": {"scheme": "min-separation", "separation": 4},
+        "mechanism": {"kind": "nu", "nu": 0.1},
+        "clipping": {"kind": "flat", "norm": 0.5},
+        "server_optimizer": {"kind": "sgd"},
+        "client": {"steps": 3},
+    }
+    assert keyworded.to_json() == Plan.parse(tables).to_json() == Plan(**tables).to_json()
+    assert keyworded == Plan.parse(tables)
+
+
+def test_kinds_may_be_words_tables_or_specs_and_the_default_is_blt() -> None:
+    assert Plan(**KEYWORDS).mechanism.kind == "blt"
+    assert Plan(**KEYWORDS, mechanism="nu").mechanism == parse({"kind": "nu"})
+    assert Plan(**KEYWORDS, mechanism=parse({"kind": "nu"})) == Plan(**KEYWORDS, mechanism="nu")
+    assert Plan(**KEYWORDS, clip={"kind": "flat", "norm": 2.0}).clipping.norm == 2.0
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"epsilom": 4}, "epsilom = 4: a plan has no such keyword. Nearest allowed: epsilon"),
+        ({"epsilon": -1}, "privacy.epsilon = -1: .* Nearest allowed: above 0"),
+        ({"epsilon": None}, "give exactly one of epsilon and noise_multiplier"),
+        ({"mechanism": "bltt"}, "mechanism.kind = 'bltt': there is no such kind. Nearest allowed: blt"),
+        ({"mechanism": 3}, "mechanism"),
+        ({"clip": -1}, "clipping.norm = -1"),
+        ({"cohort": True}, "run.cohort = True: must not be true or false"),
+        ({"task": 3}, "task = 3: is a int, not a fieldfare.Task"),
+        ({"rounds": 0}, "run.rounds = 0: .* Nearest allowed: 1"),
+    ],
+)
+def test_a_fault_is_one_refusal_that_names_it(keywords: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        Plan(**{**KEYWORDS, **keywords})
+
+
+def test_a_plan_file_has_no_flat_keys() -> None:
+    with pytest.raises(BadInput, match="unknown key"):
+        Plan.from_toml("epsilon = 4\n" + FILE)
+    assert Plan.from_toml(FILE).privacy.epsilon == 1
+    with pytest.raises(BadInput, match="is required"):
+        Plan.parse(KEYWORDS)
+
+
+def test_a_notebook_sees_the_keywords() -> None:
+    assert {"task", "epsilon", "mechanism", "clip"} < set(inspect.signature(Plan).parameters)
+
+
+def test_a_class_has_a_name_that_every_process_can_load() -> None:
+    assert Plan(**{**KEYWORDS, "task": TinyTask}).run.task == "support.federation:TinyTask"
+
+    class Inner(TinyTask):
+        pass
+
+    with pytest.raises(BadInput, match=r"Nearest allowed: task=.*Inner\(\)"):
+        Plan(**{**KEYWORDS, "task": Inner})
+
+
+def test_an_object_is_found_for_as_long_as_its_plan_lives() -> None:
+    first, second = TinyTask(), TinyTask()
+    plan, again, other = (Plan(**{**KEYWORDS, "task": task}) for task in (first, first, second))
+    assert plan.run.task == again.run.task == "object:support.federation.TinyTask"
+    assert other.run.task != plan.run.task
+    assert load_task(plan.run.task) is first
+    assert load_task(other.run.task) is second
+    kept = plan.model_copy()
+    del first, plan, again
+    gc.collect()
+    assert load_task(kept.run.task) is kept._task
+    del kept
+    gc.collect()
+    with pytest.raises(BadInput, match="this process has no such object"):
+        load_task("object:support.federation.TinyTask")
+
+
+def test_another_process_says_what_it_needs() -> None:
+    code = "from fieldfare.task import load_task; load_task('object:__main__.MyTask')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert "was an object of a script or notebook" in done.stderr
+    assert "task = MyTask(...); plan = ff.Plan(task=task, ...)" in done.stderr

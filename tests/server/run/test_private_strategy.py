@@ -1,0 +1,358 @@
+"""`PrivateStrategy` in the place of FedAvg, with ClientApps that know nothing of Fieldfare."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+from flwr.serverapp.strategy import FedAvg, Result
+
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.dialects import PlainDialect
+from fieldfare_server.run.own_model import OwnModel
+from fieldfare_server.run.private_plan import plan_from
+from fieldfare_server.run.private_strategy import PrivateStrategy
+from fieldfare_server.run.roles import assign_roles
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
+from support import flower_app
+from support.flower_app import accuracy, initial, vector_app, vector_arrays
+
+LR = ConfigRecord({"lr": 0.01})
+
+
+def strategy(home: Path, **changes: Any) -> PrivateStrategy:
+    settings: dict[str, Any] = {
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "cohort": 3,
+        "clip": 1.0,
+        "mechanism": "independent",
+        "population": "clinics",
+        "budget": 40.0,
+        "home": home,
+        "round_timeout": 5.0,
+    }
+    given = {**settings, **changes}
+    return PrivateStrategy(**{name: value for name, value in given.items() if value is not None})
+
+
+def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+    return MetricRecord({"accuracy": accuracy(arrays.to_torch_state_dict(keep_input=True))})
+
+
+def app_of(reply: Callable[[Message, dict[str, np.ndarray]], Any]) -> ClientApp:
+    """A ClientApp whose replies to `vector_arrays` are what `reply` makes of the arrays that it gets."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        made = reply(message, arrays)
+        if isinstance(made, Message):
+            return made
+        content = made if isinstance(made, RecordDict) else RecordDict({"arrays": ArrayRecord(made)})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def records(**values: np.ndarray) -> dict[str, Array]:
+    return {name: Array(np.asarray(value)) for name, value in values.items()}
+
+
+def without_noise(arrays: ArrayRecord, rounds: int, app: ClientApp, clip: float = 1e20, **roles: Any) -> OwnModel:
+    """The same round, dialect and clipping as a run's, without noise and without a ledger."""
+    values = OwnModel.read(arrays)
+    model = OwnModel(values, assign_roles(values, **roles))
+    session = rehearsal(model, rounds, clip)
+    FieldfareStrategy(session).take_to_end(LocalGrid(app, 3, {}))
+    model.final = session.params  # type: ignore[attr-defined]
+    return model
+
+
+def rehearsal(model: OwnModel, rounds: int = 1, clip: Any = 1e20, **dialect: Any) -> Session:
+    """Three users a round, no noise."""
+    keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": 3, "clip": clip, "population": "p"}
+    keywords |= {"mechanism": "independent", "min_reports": 2}
+    plan = plan_from(None, keywords, {}, rounds=rounds, nodes=3)
+    plain = PlainDialect(model, ConfigRecord({"lr": 0.01}), **dialect)
+    return Session.rehearse(plan, noise=False, model=model, dialect=plain)
+
+
+def final(model: OwnModel) -> dict[str, np.ndarray]:
+    return model.complete(model.final)  # type: ignore[attr-defined,no-any-return]
+
+
+# -- an unmodified app -------------------------------------------------------------------------------------------------
+
+
+def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = strategy(tmp_path)
+    assert private.privacy_spent() is None
+    config = ConfigRecord({"lr": 0.01})
+    with caplog.at_level(logging.INFO):
+        result = private.start(
+            LocalGrid(flower_app.app, 6, {}), initial(), num_rounds=3, train_config=config, evaluate_fn=evaluate
+        )
+    assert dict(config) == {"lr": 0.01}  # FedAvg would write the round into the caller's record
+    assert list(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
+    assert list(result.train_metrics_clientapp) == [1, 2, 3]
+    assert result.evaluate_metrics_clientapp == {}
+    last = result.train_metrics_clientapp[3]
+    assert set(last) == {"epsilon", "delta", "rho", "noise-std", "cohort", "reports"}
+    assert (last["cohort"], last["reports"]) == (3, 3)
+    spent = private.privacy_spent()
+    assert type(spent).__module__.startswith("flwr.")
+    assert (spent.epsilon, spent.delta, spent.num_releases) == (last["epsilon"], 1e-5, 3)
+    assert spent.accounting_method == "gaussian"
+    assert 0 < spent.epsilon <= 8.0
+    # The whole state dict, in its order and types: buffers keep their initial values.
+    before = initial().to_torch_state_dict()
+    state = result.arrays.to_torch_state_dict(keep_input=True)
+    assert list(state) == list(before)
+    assert [t.dtype for t in state.values()] == [t.dtype for t in before.values()]
+    flower_app.Net().load_state_dict(state, strict=True)
+    assert torch.equal(state["norm.running_var"], before["norm.running_var"])
+    assert int(state["norm.num_batches_tracked"]) == 0
+    assert not torch.equal(state["first.weight"], before["first.weight"])
+    # What another process sees: ledger, model file, verification.
+    home = StateDirectory.of(tmp_path)
+    with Ledger.open(home.ledger) as ledger:
+        run = ledger.run(str(private.run_id))
+        assert (run.state, run.next_round, run.plan["run"]["task"]) == ("done", 3, "")
+        report = verify(ledger, home.root, recompute=recharge, held=ledger.head())
+    assert report.ok, str(report.fault)
+    from safetensors.torch import load_file
+
+    stored = load_file(tmp_path / str(private.run_id) / "model.safetensors")
+    assert {name: value.tolist() for name, value in stored.items()} == {n: t.tolist() for n, t in state.items()}
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    for line in (
+        "Starting PrivateStrategy strategy:",
+        "\t├── Number of rounds: 3",
+        "\t├── ConfigRecord (train): {'lr': 0.01}",
+        "\t├── ConfigRecord (evaluate): (empty!)",
+        "[ROUND 2/3]",
+        "configure_train: Sampled 3 nodes (out of 6)",
+        "aggregate_train: Received 3 results and 0 failures",
+        "Global evaluation",
+        "Final results:",
+    ):
+        assert line in lines
+    assert any(line.startswith("Privacy spent: epsilon=") and line.endswith("after 3 releases") for line in lines)
+    assert sum("keep their initial values" in line for line in lines) == 1
+
+
+def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:
+    """Crash in `evaluate_fn` after round 2: no committed round is lost, and the rest is what it would have been."""
+
+    def run(home: Path, crash: bool) -> tuple[Result, list[int]]:
+        seen: list[int] = []
+
+        def score(number: int, arrays: ArrayRecord) -> None:
+            seen.append(number)
+            if crash and number == 2 and len(seen) == 3:
+                raise RuntimeError("the evaluation broke")
+
+        def start() -> Result:
+            chosen = strategy(home, run="one", noise_seed=5, mechanism={"kind": "nu", "nu": 0.1})
+            return chosen.start(LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=4, evaluate_fn=score)
+
+        if crash:
+            with pytest.raises(RuntimeError, match="the evaluation broke"):
+                start()
+        return start(), seen
+
+    straight, _ = run(tmp_path / "a", False)
+    resumed, seen = run(tmp_path / "b", True)
+    assert seen == [0, 1, 2, 3, 4]
+    for name in straight.arrays:
+        assert straight.arrays[name].data == resumed.arrays[name].data
+    assert list(resumed.train_metrics_clientapp) == [1, 2, 3, 4]
+    for number, metrics in straight.train_metrics_clientapp.items():
+        assert dict(resumed.train_metrics_clientapp[number]) == dict(metrics)
+
+
+def test_another_plan_or_another_model_does_not_continue_a_run(tmp_path: Path) -> None:
+    def broken(number: int, arrays: ArrayRecord) -> None:
+        if number:
+            raise RuntimeError("stop here")
+
+    grid = LocalGrid(vector_app, 3, {})
+    with pytest.raises(RuntimeError):
+        strategy(tmp_path, run="one").start(grid, vector_arrays(), num_rounds=3, evaluate_fn=broken)
+    with pytest.raises(BadInput, match="another plan"):
+        strategy(tmp_path, run="one", clip=2.0).start(grid, vector_arrays(), num_rounds=3)
+    with pytest.raises(BadInput, match="num_rounds = 7"):
+        PrivateStrategy(resume="one", home=tmp_path).start(grid, vector_arrays(), num_rounds=7)
+    other = ArrayRecord({"w": Array(np.zeros((2, 2), np.float32))})
+    with pytest.raises(BadInput, match="initial_arrays"):
+        PrivateStrategy(resume="one", home=tmp_path).start(grid, other)
+    done = PrivateStrategy(resume="one", home=tmp_path).start(grid, vector_arrays())
+    assert list(done.train_metrics_clientapp) == [1, 2, 3]
+    with pytest.raises(BadInput, match="has ended"):
+        PrivateStrategy(resume="one", home=tmp_path).start(grid, vector_arrays())
+
+
+def test_an_exhausted_budget_is_flowers_own_error_with_the_result(tmp_path: Path) -> None:
+    grid = LocalGrid(vector_app, 3, {})
+    strategy(tmp_path, budget=9.0).start(grid, vector_arrays(), num_rounds=1)
+    with pytest.raises(PrivacyBudgetExhausted) as caught:
+        strategy(tmp_path, budget=None).start(
+            grid, vector_arrays(), num_rounds=1, evaluate_fn=lambda n, a: MetricRecord()
+        )
+    assert isinstance(caught.value, BudgetRefused)
+    assert list(caught.value.result.evaluate_metrics_serverapp) == [0]
+    assert caught.value.exit_code == 200
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) -> None:
+    grid = LocalGrid(vector_app, 3, {})
+    with pytest.raises(BadInput, match=r"`fieldfare population create clinics --epsilon 16 --delta 1e-05`, or budget="):
+        strategy(tmp_path, budget=None).start(grid, vector_arrays(), num_rounds=2)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BadInput, match="evaluate_config"):
+        strategy(tmp_path).start(grid, vector_arrays(), num_rounds=2, evaluate_config=ConfigRecord({"x": 1}))
+    with pytest.raises(BadInput, match="num_rounds = 50"):
+        strategy(tmp_path, rounds=3).start(grid, vector_arrays(), num_rounds=50)
+    for name, value in (("fraction_evaluate", 0.5), ("min_train_nodes", 2), ("weighted_by_key", "num-examples")):
+        with pytest.raises(BadInput, match="un-noised"):
+            strategy(tmp_path, **{name: value})
+    strategy(tmp_path, fraction_evaluate=0.0)
+    with pytest.raises(BadInput, match=r"Nearest allowed: cohort\."):
+        strategy(tmp_path, cohrt=3)
+    with pytest.raises(BadInput, match="one of the two"):
+        PrivateStrategy(plan="x.toml", epsilon=3.0)
+    with pytest.raises(BadInput, match="positive, finite"):
+        strategy(tmp_path, budget=-1.0)
+    with pytest.raises(BadInput, match="dialect"):
+        strategy(tmp_path, dialect="flower")
+    with pytest.raises(BadInput, match="initial_arrays"):
+        strategy(tmp_path).start(grid, ArrayRecord({"s": Array(np.array(["a"]))}), num_rounds=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_that_raises_at_round_0_costs_nothing(tmp_path: Path) -> None:
+    def broken(number: int, arrays: ArrayRecord) -> None:
+        raise RuntimeError("no such file")
+
+    with pytest.raises(RuntimeError, match="no such file"):
+        strategy(tmp_path).start(LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=1, evaluate_fn=broken)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_run_configuration_overrides_and_unknown_keys_are_refused(tmp_path: Path) -> None:
+    config = {
+        "lr": 0.1,
+        "dp.epsilon": 4,
+        "dp.mechanism.kind": "nu",
+        "dp.mechanism.nu": 0.5,
+        "dp.resume": "",
+        "dp.clip": 2,
+    }
+    private = strategy(tmp_path, run_config=config)
+    private.start(LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        plan = ledger.run(str(private.run_id)).plan
+    assert plan["privacy"]["epsilon"] == 4.0
+    assert plan["clipping"] == {"kind": "flat", "norm": 2}
+    assert (plan["mechanism"]["kind"], plan["mechanism"]["nu"]) == ("nu", 0.5)
+    with pytest.raises(BadInput, match=r"dp\.epsilom = 3: there is no such key\. Nearest allowed: dp\.epsilon"):
+        strategy(tmp_path, run_config={"dp.epsilom": 3})
+    with pytest.raises(BadInput, match="true or false"):
+        strategy(tmp_path, run_config={"dp.epsilon": True})
+    with pytest.raises(BadInput, match=r"dp\.epsilon\.x"):
+        strategy(tmp_path, run_config={"dp.epsilon.x": 3})
+
+
+def test_a_plan_file_a_text_and_keywords_make_the_same_plan(tmp_path: Path) -> None:
+    text = """
+privacy = {population = "clinics", epsilon = 8, delta = 1e-5}
+run = {rounds = 2, cohort = 3, round_timeout = 5}
+mechanism = {kind = "independent"}
+participation = {scheme = "min-separation", separation = 1}
+"""
+    file = tmp_path / "plan.toml"
+    file.write_text(text)
+    digests = set()
+    for index, private in enumerate(
+        (
+            PrivateStrategy(plan=text, budget=40, home=tmp_path / "0"),
+            PrivateStrategy(plan=file, budget=40, home=tmp_path / "1"),
+            strategy(tmp_path / "2", rounds=2, clip={"kind": "flat", "norm": 1.0}),
+        )
+    ):
+        private.start(LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
+        with Ledger.open(StateDirectory.of(tmp_path / str(index)).ledger) as ledger:
+            digests.add(ledger.run(str(private.run_id)).plan_digest)
+    assert len(digests) == 1
+    with pytest.raises(BadInput, match=r"run\.task"):
+        PrivateStrategy(plan=text.replace("rounds = 2", 'rounds = 2, task = "digits"'))
+
+
+# -- the same model as FedAvg's ----------------------------------------------------------------------------------------
+
+
+def test_the_vectors_of_the_specification() -> None:
+    model = final(without_noise(vector_arrays(), 1, vector_app))
+    np.testing.assert_allclose(
+        model["w"].reshape(-1), [1.2000000477, 1.6000000238, 3.5999999046, 5.4000000954], rtol=0, atol=5e-11
+    )
+    assert model["b"].tolist() == [2.5, 1.5]
+    assert model["n"] == 5
+    assert model["n"].dtype == np.int64
+    for clip, w, b in (
+        (1.0, [0.0616626491442, -0.123325294205, 0.184987914763, 0.431638462334], 0.616626426102),
+        (2.0, [0.115550199912, -0.231100391657, 0.346650543665, 0.80885126384], 1.15550188698),
+    ):
+        clipped = final(without_noise(vector_arrays(), 1, vector_app, clip))
+        start = {name: array.numpy() for name, array in vector_arrays().items()}
+        np.testing.assert_allclose((clipped["w"] - start["w"]).reshape(-1), w, rtol=0, atol=3e-7)
+        np.testing.assert_allclose(clipped["b"] - start["b"], [b, b], rtol=0, atol=3e-7)
+
+
+def test_two_rounds_without_noise_are_fedavgs() -> None:
+    random.seed(1)
+    theirs = FedAvg(fraction_evaluate=0.0, min_train_nodes=3).start(
+        LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2
+    )
+    ours = final(without_noise(vector_arrays(), 2, vector_app))
+    for name in ("w", "b"):
+        np.testing.assert_allclose(ours[name], theirs.arrays[name].numpy(), rtol=1e-6)
+
+
+def test_a_real_training_loop_gives_fedavgs_model() -> None:
+    """Torch, Adam, a DataLoader; the same seeds, equal counts, no noise. BatchNorm's buffers differ by design."""
+
+    def seeded(message: Message, context: Context) -> Message:
+        torch.manual_seed(int(context.node_config["partition-id"]))
+        return flower_app.train(message, context)
+
+    app = ClientApp()
+    app.train()(seeded)
+    theirs = FedAvg(fraction_evaluate=0.0, min_train_nodes=3).start(
+        LocalGrid(app, 3, {}), initial(), num_rounds=1, train_config=ConfigRecord({"lr": 0.01})
+    )
+    ours = final(without_noise(initial(), 1, app))
+    for name, value in ours.items():
+        if not name.startswith("norm.running") and not name.endswith("tracked"):
+            np.testing.assert_allclose(value, theirs.arrays[name].numpy(), rtol=1e-6, atol=2e-7)
