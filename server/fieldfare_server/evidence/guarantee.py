@@ -188,8 +188,9 @@ def _together(population: PopulationView) -> str:
             f"D = {population.leak:.3g}."
         )
     return (
-        f"All runs charged to {population.name} together stay ({population.epsilon:g}, {decimal(population.delta)})-"
-        f"differentially private, however each is chosen: {committed}"
+        f"All runs charged to {population.name} together stay "
+        f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "
+        f"however each is chosen: {committed}"
     )
 
 

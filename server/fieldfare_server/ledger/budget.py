@@ -118,21 +118,24 @@ class Sums:
 
 def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
     """The sums over all runs of a population with D = `leak`, in the order of their starts, and over `foreign`."""
-    runs = list(runs)
-    # What single users pay by their odometers is no one else's: of such a run only the leak is everyone's.
-    wholes = [
-        Price(0.0, whole.leak) if run.individual else whole for run, whole in zip(runs, prices(runs, leak), strict=True)
-    ]
-    spent = [
-        Price(0.0, paid(run, whole).leak) if run.individual else paid(run, whole)
-        for run, whole in zip(runs, wholes, strict=True)
-    ]
-    committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
+    each = parts(list(runs), leak)
+    spent, committed = [part for part, _ in each], [part for _, part in each]
     for charge in foreign:
         committed.append(_price(charge.price))
         if charge.committed:
             spent.append(_price(charge.price))
     return Sums(_total(spent), _total(committed))
+
+
+def parts(runs: list[Charge], leak: float) -> list[tuple[Price, Price]]:
+    """(spent, committed) of each run; of a run that is charged to odometers only the leak, which is everyone's."""
+    wholes = prices(runs, leak)
+    spent = [paid(run, whole) for run, whole in zip(runs, wholes, strict=True)]
+    committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
+    return [
+        (Price(0.0, part.leak), Price(0.0, held.leak)) if run.individual else (part, held)
+        for run, part, held in zip(runs, spent, committed, strict=True)
+    ]
 
 
 def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
@@ -303,6 +306,14 @@ def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | No
         middle = (low + high) / 2
         low, high = (low, middle) if fits(math.exp(middle)) else (middle, high)
     return with_noise(math.exp(high))
+
+
+def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> tuple[float, float]:
+    """The larger of two budgets (epsilon, delta): what a population with both in its past guarantees."""
+    if new[0] >= old[0] and new[1] >= old[1]:
+        return new
+    before, after = (Rectangle.of(*each, leak).mu_squared for each in (old, new))
+    return new if after > before else old
 
 
 def require_leak(leak: float, delta: float) -> float:

@@ -16,9 +16,10 @@ from sqlalchemy import Connection, Row, insert, select, update
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.errors import BadInput, BudgetRefused
-from fieldfare_server.ledger import budget, models, odometers, rows
+from fieldfare_server.ledger import budget, models, rows
 from fieldfare_server.ledger.chain import canonical
 from fieldfare_server.ledger.journal import Entry, Journal, clean
+from fieldfare_server.ledger.replay import Replay
 from fieldfare_server.ledger.states import ChargeState
 
 LONGEST_KEY = 100
@@ -39,14 +40,14 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
         if not text:
             raise BadInput(f"{field} of charge {key!r}", "the journal needs it: what was trained, and why.")
     described = canonical(loss.model_dump(mode="json", exclude_none=True))
+    # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
     with journal.database.read() as connection:
-        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         population = rows.population_row(connection, name)
         known = _find(connection, population.id, key)
-        left = max(0.0, population.leak - rows.base(connection, population).committed.leak)
+    left = max(0.0, population.leak - journal.proof.ask(lambda replay: replay.populations[name].base()).leak)
     price = None if known is not None else priced(loss, population.adjacency, left)
 
-    def work(connection: Connection, entry: Entry) -> None:
+    def work(connection: Connection, entry: Entry, replay: Replay) -> None:
         row = rows.population_row(connection, name)
         earlier = _find(connection, row.id, key)
         if earlier is not None:
@@ -55,9 +56,8 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
         if row.state != "open":
             raise BadInput(f"a charge to population {name!r}", "it is closed.", "another population")
         assert price is not None
-        largest = rows.largest(connection, row) if odometers.is_individual(row) else 0
-        committed = rows.sums(connection, row)[0].committed
-        terms = rows.terms_of(row)
+        proven = replay.populations[name]
+        committed, terms = proven.committed(), proven.terms
         if not terms.hold(committed + price):
             raise _refusal(name, price, committed, terms)
         values: dict[str, Any] = {
@@ -70,9 +70,11 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
         }
         state = {"state": "reserved", "reserved_at": entry.now, "closed_at": None}
         connection.execute(insert(models.charges).values({**values, **state, "population_id": row.id}))
-        entry.append("charge.reserve", actor, {**values, "largest": largest}, population=name)
+        # What is committed of the user who has least left: the journal's reader has no odometers at hand.
+        largest = {"largest": proven.largest(terms)} if proven.individual else {}
+        entry.append("charge.reserve", actor, {**values, **largest}, population=name)
 
-    journal.write(work)
+    journal.admit(work)
 
 
 def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> None:
@@ -82,7 +84,7 @@ def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> Non
     """
     state = _FINAL[how]
 
-    def work(connection: Connection, entry: Entry) -> None:
+    def work(connection: Connection, entry: Entry, _: Replay) -> None:
         population = rows.population_row(connection, name)
         charge = _find(connection, population.id, key)
         if charge is None:
@@ -97,7 +99,7 @@ def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> Non
         connection.execute(update(models.charges).where(*where).values(state=state, closed_at=entry.now))
         entry.append(f"charge.{how}", clean(actor, 200), {"key": key}, population=name)
 
-    journal.write(work)
+    journal.admit(work)
 
 
 def find(connection: Connection, population: Row[Any], key: str) -> Row[Any]:

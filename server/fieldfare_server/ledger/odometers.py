@@ -20,11 +20,12 @@ The journal proves all of it: `run.start` has the digest of the caps, `users.reg
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -80,7 +81,23 @@ def digest(values: Units) -> str:
 
 def digest_of_rounds(rounds: Iterable[Units]) -> str:
     """SHA-256 of the digests of a run's charges, round by round, hex."""
-    return hashlib.sha256("".join(map(digest, rounds)).encode()).hexdigest()
+    return digest_of_digests(map(digest, rounds))
+
+
+def digest_of_digests(digests: Iterable[str]) -> str:
+    """`digest_of_rounds` of rounds whose digests these are."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def fingerprint(tables: Iterable[Iterable[Mapping[str, Any]]]) -> str:
+    """SHA-256 of rows (first, count, blob) of several tables, as they are stored, hex."""
+    hasher = hashlib.sha256()
+    for number, rows in enumerate(tables):
+        for row in rows:
+            parts = (number, row["first"], row["count"], len(row["blob"]))
+            hasher.update(repr(parts).encode())
+            hasher.update(row["blob"] if isinstance(row["blob"], bytes) else str(row["blob"]).encode())
+    return hasher.hexdigest()
 
 
 # -- the arithmetic -------------------------------------------------------------------------------------------------
@@ -182,7 +199,7 @@ def histogram(room: Units, limit: int) -> tuple[int, ...]:
 
 
 def refusal(
-    population: Row[Any], found: Admission, demand: Demand, room: Units, limit: int, terms: budget.Terms
+    population: str, found: Admission, demand: Demand, room: Units, limit: int, terms: budget.Terms
 ) -> BudgetRefused:
     """Why too few users have enough left, and how many have how much. Counts only: never one user's value."""
 
@@ -197,7 +214,7 @@ def refusal(
     nothing = int(np.count_nonzero(room == 0))
     one, whole = epsilon(demand.costs[0]), epsilon(demand.most)
     return BudgetRefused(
-        f"a run of {demand.rounds} rounds of {demand.cohort} users on population {population.name!r}",
+        f"a run of {demand.rounds} rounds of {demand.cohort} users on population {population!r}",
         f"{found.able} of {found.users} users have left what one round costs them (epsilon {one}), {found.whole} what "
         f"the run can cost them at most (epsilon {whole}); the run needs {found.needed} participations and "
         f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
@@ -258,39 +275,73 @@ def active_runs(connection: Connection, population_id: int) -> list[Row[Any]]:
 
 def settled(connection: Connection, population_id: int, users: int) -> Units:
     """Table `odometers`, shape (users,); 0 where there is no row."""
+    return assemble(stored_settled(connection, population_id), users, "odometers")
+
+
+def stored_settled(connection: Connection, population_id: int) -> list[dict[str, Any]]:
+    """Rows (first, count, blob) of table `odometers`, by `first`."""
     c = models.odometers.c
-    query = select(c.first, c.count, c.spent).where(c.population_id == population_id)
-    return _assemble(connection.execute(query), users, "odometers")
+    query = select(c.first, c.count, c.spent.label("blob")).where(c.population_id == population_id)
+    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
 
 
 def caps(connection: Connection, run_seq: int, users: int) -> Units:
     """Table `pledges` of a run, shape (users,); 0 where there is no row."""
+    return assemble(stored_caps(connection, run_seq), users, "pledges")
+
+
+def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, Any]]:
+    """Rows (first, count, blob) of table `pledges`, by `first`."""
     c = models.pledges.c
-    query = select(c.first, c.count, c.caps).where(c.run_seq == run_seq)
-    return _assemble(connection.execute(query), users, "pledges")
+    query = select(c.first, c.count, c.caps.label("blob")).where(c.run_seq == run_seq)
+    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
 
 
-def taken(connection: Connection, run_seq: int, users: int, since: int = 0) -> Units:
-    """What the committed rounds of a run, from round `since` on, have cost each user, shape (users,)."""
+def taken(
+    connection: Connection, run_seq: int, users: int, since: int = 0, proven: Mapping[int, str] | None = None
+) -> Units:
+    """What the committed rounds of a run, from round `since` on, have cost each user, shape (users,).
+
+    proven: round -> the digest of its charges, by the journal; None: not compared.
+
+    Raises `LedgerError` on a blob that is corrupt, or that is not what the journal says.
+    """
+    found = {}
     total = np.zeros(users, dtype=np.int64)
     c = models.participations.c
     query = select(c.index, c.count, c.users, c.charges).where(c.run_seq == run_seq, c.index >= since).order_by(c.index)
     for index, count, blob, charged in connection.execute(query):
         try:
-            total[blobs.decode(blob, count)] += decode(charged or b"", count)
+            units = decode(charged or b"", count)
+            total[blobs.decode(blob, count)] += units
         except (ValueError, IndexError) as error:
             raise LedgerError(f"round {index}", f"what it cost its users is corrupt: {error}.") from None
+        if proven is not None:
+            found[index] = digest(units)
+    if proven is not None and found != proven:
+        raise LedgerError(
+            f"what a run of {len(proven)} rounds has cost its users",
+            "it is not what the journal proves, so it is not settled.",
+            "`fieldfare verify` names the row that was changed",
+        )
     return total
 
 
-def _assemble(rows: Iterable[Any], users: int, table: str) -> Units:
+def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units:
+    """The numbers of rows (first, count, blob), which come by `first`, shape (users,); 0 where there is no row.
+
+    Raises `LedgerError` on a blob that is corrupt, and on rows that share users or name others than there are.
+    """
     values = np.zeros(users, dtype=np.int64)
-    for first, count, blob in rows:
+    end = 0
+    for row in rows:
+        first, count = row["first"], row["count"]
         try:
-            if not 0 <= first <= first + count <= users:
-                raise ValueError("users that there are not")
-            values[first : first + count] = decode(blob, count)
-        except ValueError as error:
+            if not end <= first <= first + count <= users:
+                raise ValueError("users that another row has, or that there are not")
+            values[first : first + count] = decode(row["blob"], count)
+            end = first + count
+        except (TypeError, ValueError) as error:
             raise LedgerError(f"table {table}", f"row {first} is corrupt: {error}.") from None
     return values
 
@@ -342,12 +393,35 @@ def newcomer_caps(runs: Sequence[tuple[str, int]], room: int) -> dict[str, int]:
     return pledged
 
 
-def settle(connection: Connection, population_id: int, users: int, run_seq: int) -> str:
-    """Add what a run has taken to the odometers, and free its caps. Returns the digest of the odometers."""
-    after = settled(connection, population_id, users) + taken(connection, run_seq, users)
-    write_settled(connection, population_id, after)
-    connection.execute(delete(models.pledges).where(models.pledges.c.run_seq == run_seq))
+def settle(connection: Connection, population: Row[Any], run: Row[Any]) -> str:
+    """Add what a run has taken to the odometers, and free its caps. Returns the digest of the odometers.
+
+    Raises `LedgerError` unless both are what the journal proves: the sum is journaled as what users have spent.
+    """
+    before = settled(connection, population.id, population.users)
+    if digest(before) != _settled_digest(connection, population.name):
+        raise LedgerError(
+            f"the odometers of population {population.name!r}",
+            "they are not what the journal proves, so no run is settled.",
+            "`fieldfare verify` names what was changed",
+        )
+    c = models.journal.c
+    commits = select(c.round, c.body).where(c.run == run.id, c.action == "round.commit")
+    proven = {row.round: json.loads(row.body)["charges"] for row in connection.execute(commits)}
+    after = before + taken(connection, run.seq, population.users, proven=proven)
+    write_settled(connection, population.id, after)
+    connection.execute(delete(models.pledges).where(models.pledges.c.run_seq == run.seq))
     return digest(after)
+
+
+def _settled_digest(connection: Connection, population: str) -> str:
+    """Digest of the odometers of now, by the journal."""
+    c = models.journal.c
+    named = (c.population == population, c.action.in_(("run.finish", "population.odometers")))
+    for body in connection.execute(select(c.body).where(*named).order_by(c.id.desc())).scalars():
+        if "odometers" in (about := json.loads(body)):
+            return str(about["odometers"])
+    return digest(np.zeros(0, dtype=np.int64))
 
 
 def write_settled(connection: Connection, population_id: int, values: Units) -> None:

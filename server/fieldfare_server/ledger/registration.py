@@ -13,7 +13,8 @@ from fieldfare_server.ledger import models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.hold import Hold
 from fieldfare_server.ledger.journal import Entry
-from fieldfare_server.ledger.rows import base, population_row
+from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.rows import population_row
 from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
 
 _CHUNK = 1 << 17
@@ -63,7 +64,10 @@ class Registration:
         if self._loaded < self.count:
             self._read_users()
         if (self._by_hash.get(hashes) < 0).any() or always_writes:
-            self._hold.write(lambda connection, entry: self._add(connection, entry, hashes))
+            if always_writes:  # where presence is secret no odometers are kept, and a new user is charged nothing
+                self._hold.write(lambda connection, entry: self._add(connection, entry, hashes, None))
+            else:
+                self._hold.admit(lambda connection, entry, replay: self._add(connection, entry, hashes, replay))
             self._read_users()
         self._by_pseudonym.add(missing, self._by_hash.get(hashes))
         return self._by_pseudonym.get(wanted)
@@ -83,7 +87,7 @@ class Registration:
             self._loaded += new.size
         self.count = self._loaded
 
-    def _add(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64]) -> None:
+    def _add(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64], replay: Replay | None) -> None:
         run = self._hold.run
         self._load(connection)  # another run may have registered some of them since
         new = hashes[self._by_hash.get(hashes) < 0]
@@ -98,15 +102,16 @@ class Registration:
             connection.execute(insert(models.users).values(row))
             population = update(models.populations).where(models.populations.c.id == run.population_id)
             connection.execute(population.values(users=self._loaded + new.size))
-            caps = self._pledge(connection, int(new.size))
+            caps = {} if replay is None else self._pledge(connection, int(new.size), replay)
             pledged = {"pledged": caps} if caps else {}
         body = {"first": self._loaded, "count": int(new.size), "hashes": sha256(data)}
         run.record(entry, "users.register", {**body, **pledged})
 
-    def _pledge(self, connection: Connection, count: int) -> dict[str, int]:
+    def _pledge(self, connection: Connection, count: int, replay: Replay) -> dict[str, int]:
         """Pledge the new users to the runs under way; {} without odometers."""
-        population = population_row(connection, self._hold.run.population)
-        if not odometers.is_individual(population):
+        name = self._hold.run.population
+        population, proven = population_row(connection, name), replay.populations[name]
+        if not proven.individual:
             return {}
-        alike = odometers.units_of(base(connection, population).committed)
+        alike = odometers.units_of(proven.base())
         return odometers.pledge_newcomers(connection, population, alike, self._loaded, count)

@@ -16,10 +16,11 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units, from_units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
-from fieldfare_server.ledger import budget, leases, models, odometers, rows
+from fieldfare_server.ledger import budget, leases, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.rows import population_name, population_row, run_row, terms_of
+from fieldfare_server.ledger.replay import Population, Replay
+from fieldfare_server.ledger.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
@@ -98,9 +99,8 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
     while True:
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         with journal.database.read() as connection:
-            population = population_row(connection, run.population)
-            seen = _committed(connection, population, run)
-        terms = terms_of(population)
+            population_row(connection, run.population)
+        seen, terms = journal.proof.ask(lambda replay: _position(replay.populations[run.population], run))
         leak = budget.default_leak(run.planned, seen, terms) if run.leak is None else run.leak
         cost = budget.price_of(run.planned, leak)
         try:
@@ -133,19 +133,20 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         "strategy": run.strategy,
     }
 
-    def work(connection: Connection, entry: Entry) -> int:
+    def work(connection: Connection, entry: Entry, replay: Replay) -> int:
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
         _require_unused(connection, run)
-        committed, terms = _committed(connection, population, run), terms_of(population)
+        proven = replay.populations[run.population]
+        committed, terms = _position(proven, run)
         caps: Units | None = None
         charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
-        if _has_odometers(population, run):
+        if _has_odometers(proven, run):
             if committed.leak + cost.leak > terms.leak:
                 raise _Overdrawn(committed, terms)
             assert run.demand is not None
-            caps = _pledge(connection, population, run.demand, run.planned, cost, terms)
+            caps = _pledge(proven, run.population, run.demand, run.planned, cost)
             charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
         elif not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
@@ -167,13 +168,13 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         if caps is not None:
             odometers.write_caps(connection, seq, caps)
             body["pledged"] = odometers.digest(caps)
-        elif odometers.is_individual(population):
+        elif proven.individual:
             # What is committed of the user who has least left: the journal's reader has no odometers at hand.
-            body["largest"] = rows.largest(connection, population)
+            body["largest"] = proven.largest(terms)
         entry.append("run.start", holder, body, population=run.population, run=run.id)
         return token
 
-    return journal.write(work)
+    return journal.admit(work)
 
 
 def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
@@ -209,7 +210,7 @@ def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, m
     leases.give_back(connection, run.seq)
     body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
     if run.accounting == odometers.INDIVIDUAL:
-        body["odometers"] = odometers.settle(connection, population.id, population.users, run.seq)
+        body["odometers"] = odometers.settle(connection, population, run)
     entry.append("run.finish", actor, body, population=population.name, run=run_id)
 
 
@@ -284,41 +285,33 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         )
 
 
-def _has_odometers(population: Row[Any], run: NewRun) -> bool:
-    return run.demand is not None and odometers.is_individual(population)
+def _has_odometers(population: Population, run: NewRun) -> bool:
+    return run.demand is not None and population.individual
 
 
-def _committed(connection: Connection, population: Row[Any], run: NewRun) -> Price:
-    """What ended runs have spent and runs under way have reserved: of all users alike, or with the largest odometer."""
-    if _has_odometers(population, run):
-        return rows.base(connection, population).committed
-    return rows.sums(connection, population)[0].committed
+def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]:
+    """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
+    alike = _has_odometers(population, run)
+    return population.base() if alike else population.committed(), population.terms
 
 
-def _pledge(
-    connection: Connection,
-    population: Row[Any],
-    demand: odometers.Demand,
-    planned: PrivacyLoss,
-    cost: Price,
-    terms: budget.Terms,
-) -> Units:
+def _pledge(population: Population, name: str, demand: odometers.Demand, planned: PrivacyLoss, cost: Price) -> Units:
     """The caps of a run that starts now, shape (users,). Raises `BudgetRefused` if too few users have enough left."""
-    standing = odometers.standing(connection, population)
-    limit, common = odometers.limit_units(terms), rows.base(connection, population).committed
-    base = odometers.units_of(common)
+    standing, terms, common = population.standing, population.terms, population.base()
+    assert standing is not None
+    limit, base = odometers.limit_units(terms), odometers.units_of(common)
     room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
     if not room.size and not demand.newcomers:
         # No user is known yet: whoever comes can pay what a newcomer has left.
         if newcomer < demand.most:
             held = Price(from_units(limit - newcomer), common.leak)
-            raise budget.refusal(population.name, planned, cost, held, terms)
+            raise budget.refusal(name, planned, cost, held, terms)
         return odometers.pledge(room, demand.most)
     found = odometers.admission(room, demand, newcomer)
     everyone = odometers.admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
     # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
     if not found.fits and (everyone.fits or not found.able):
-        raise odometers.refusal(population, found, demand, room, limit, terms)
+        raise odometers.refusal(name, found, demand, room, limit, terms)
     return odometers.pledge(room, demand.most)
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
@@ -17,6 +20,9 @@ from fieldfare.noise import NONCE_BYTES
 from fieldfare_server.ledger import budget, odometers
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER
+
+_NO_RULES = {"ceiling_epsilon": None, "ceiling_delta": None, "two_persons": False, "reservation_seconds": None}
+"""Populations that were created before version 0003."""
 
 
 class Unfit(Exception):
@@ -44,17 +50,35 @@ class Run:
     values: dict[str, Any]
     plan: str
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    """By (round, attempt). A reader may drop those that are closed."""
+    tries: int = 0
+    """How many attempts there were at the next round."""
     open: tuple[int, int] | None = None
     recomputed: str | None = None
     """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
+    pledged: str = ""
+    """Digest of what it was pledged of the users that there were at its start."""
+    newcomers: list[tuple[int, int, int]] = field(default_factory=list)
+    """(first, count, cap of each) of the users who were registered since."""
+
+    @property
+    def individual(self) -> bool:
+        """Whether it is charged to its users' odometers."""
+        return bool(self.values["accounting"] == odometers.INDIVIDUAL)
 
     @property
     def planned(self) -> PrivacyLoss:
-        return PrivacyLoss.from_json(self.values["planned"])
+        return budget.loss(self.values["planned"])
 
     @property
     def spent(self) -> PrivacyLoss:
-        return PrivacyLoss.from_json(self.values["spent"])
+        return budget.loss(self.values["spent"])
+
+    @property
+    def charge(self) -> budget.Charge:
+        """What the run is charged by."""
+        v = self.values
+        return budget.Charge(v["planned"], v["spent"], v["price"], v["next_round"], self.active, self.individual)
 
     @property
     def active(self) -> bool:
@@ -67,10 +91,83 @@ class Population:
 
     values: dict[str, Any]
     chunks: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    """What changed the odometers; none where there are none."""
+    """A reader may drop them."""
+    runs: list[Run] = field(default_factory=list)
+    """Those that have not ended, and all that have no price."""
+    ended: tuple[Fraction, Fraction] = (Fraction(), Fraction())
+    """Exact sums (mu^2, leak) of what the other runs have spent."""
     charges: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Charges of other trainers by key, by column name of `charges`."""
+    foreign: tuple[Fraction, Fraction] = (Fraction(), Fraction())
+    """Exact sums (mu^2, leak) of those that are not released."""
+    settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
+    """Digest of what ended runs have cost each user."""
+    standing: odometers.Standing | None = None
+    """The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check."""
+    steps: list[Step] = field(default_factory=list)
+    """What changed the odometers, for a thorough replay; none where there are none."""
+
+    @property
+    def terms(self) -> budget.Terms:
+        """Its budget."""
+        return budget.Terms(self.values["epsilon"], self.values["delta"], self.values["leak"])
+
+    @property
+    def individual(self) -> bool:
+        """Whether the ledger keeps odometers of it."""
+        return bool(self.values["accounting"] == odometers.INDIVIDUAL)
+
+    def base(self) -> Price:
+        """What all users are charged alike, spent and reserved. O(runs under way), and exactly `rows.base`."""
+        mu_squared, leak = (mine + others for mine, others in zip(self.ended, self.foreign, strict=True))
+        # Runs of the first version are priced by their order among all runs, and they all come before the others.
+        for _, price in budget.parts([run.charge for run in self.runs], self.values["leak"]):
+            mu_squared, leak = mu_squared + Fraction(price.mu_squared), leak + Fraction(price.leak)
+        return Price(float(mu_squared), float(leak))
+
+    def largest(self, terms: budget.Terms) -> int:
+        """What is committed of the user who has least left under `terms`, beyond what all are charged alike, in units.
+
+        Raises LookupError unless the odometers were compared with the journal (`standing`).
+        """
+        if not self.individual:
+            return 0
+        if self.standing is None:
+            raise LookupError("the odometers were not compared with the journal")
+        return self.standing.most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
+
+    def committed(self, terms: budget.Terms | None = None) -> Price:
+        """What is committed of the user who has least left: exactly `rows.sums`. terms: None for the budget of now."""
+        return _with(self.base(), self.largest(terms or self.terms))
+
+    def end(self, run: Run) -> None:
+        """Note that `run`, one of `runs`, has ended."""
+        if run.values["price"] is None:
+            return
+        self.runs.remove(run)
+        self._add_ended(run, 1)
+
+    def recompute(self, run: Run, digest: str) -> None:
+        """Note that the charges of `run`, which has ended, are recomputed for single users."""
+        counted = run.values["price"] is not None
+        if counted:
+            self._add_ended(run, -1)
+        run.values["accounting"], run.recomputed = odometers.INDIVIDUAL, digest
+        if counted:
+            self._add_ended(run, 1)
+
+    def _add_ended(self, run: Run, sign: int) -> None:
+        [(spent, _)] = budget.parts([run.charge], self.values["leak"])
+        self.ended = (self.ended[0] + sign * Fraction(spent.mu_squared), self.ended[1] + sign * Fraction(spent.leak))
+
+    def add_foreign(self, price: Price, sign: int) -> None:
+        """Note that another trainer's charge is reserved (sign 1), or released (-1)."""
+        mu_squared, leak = sign * Fraction(price.mu_squared), sign * Fraction(price.leak)
+        self.foreign = (self.foreign[0] + mu_squared, self.foreign[1] + leak)
+
+
+def _with(common: Price, largest: int) -> Price:
+    return common + (Price(from_units(largest)) if largest else Price())
 
 
 Kind: TypeAlias = Literal["start", "register", "commit", "finish", "largest", "recompute"]
@@ -93,12 +190,22 @@ class Step:
 
 
 class Replay:
-    """The state of the ledger after the journal rows that `apply` was given, in order."""
+    """The state of the ledger after the journal rows that `apply` was given, in order.
 
-    def __init__(self) -> None:
+    thorough: check again what costs minutes or gigabytes in a ledger of millions of rounds: that each sampled run's
+    price is what its plan costs, and that no two rounds have one nonce (which the database's index refuses too).
+    """
+
+    def __init__(self, thorough: bool = True) -> None:
+        self._thorough = thorough
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, Run] = {}
         self.tokens: dict[str, dict[str, Any]] = {}
+        self.proposals: dict[str, dict[str, Any]] = {}
+        self.counts = {"rounds": 0, "participations": 0, "users": 0}
+        """How many rows these tables must have."""
+        self._keys: set[str] = set()
+        """Commitments to the noise keys of all runs without a fixed seed."""
         self._nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words."""
         self._priced = False
@@ -129,18 +236,63 @@ class Replay:
         leak = body["leak"] if "leak" in body else default_leak(body["adjacency"], body["delta"])
         self._require(row, 0 <= leak < body["delta"], "its leak is not below its delta")
         start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json(), "leak": leak}
+        created = {"created_at": row["at"], "created_by": row["actor"]}
+        bound = {"bound_epsilon": body["epsilon"], "bound_delta": body["delta"]}
         start["accounting"] = body.get("accounting", odometers.WORST_CASE)
         kept = start["accounting"] == odometers.INDIVIDUAL
         self._require(row, not kept or body["adjacency"] != "add_remove", "its odometers would tell who is there")
-        created = {"created_at": row["at"], "created_by": row["actor"]}
-        self.populations[name] = Population({**body, **start, **created})
+        self.populations[name] = Population({**_NO_RULES, **body, **start, **bound, **created})
+        self._require_below_ceiling(row, self.populations[name].values)
 
     def _population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         values = self.populations[row["population"]].values
         self._require(row, values["state"] == "open", "a closed budget is raised")
         higher = body["epsilon"] >= values["epsilon"] and body["delta"] >= values["delta"]
-        self._require(row, higher, "a budget is lowered")
+        self._require(row, higher, "a raise lowers a budget")
+        self._require_old(row, body, values)
+        if values["two_persons"]:
+            proposal = self._waiting(row, body["proposal"])
+            same = (proposal["epsilon"], proposal["delta"]) == (body["epsilon"], body["delta"])
+            self._require(row, same, "another raise was proposed")
+            self._require(row, proposal["person"] != body["person"], "one person proposed and approved it")
+            proposal |= {"state": "approved", "decided_at": row["at"], "decided_by": row["actor"]}
         values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
+        self._require_below_ceiling(row, values)
+        bound, new = ((values[f"{which}epsilon"], values[f"{which}delta"]) for which in ("bound_", ""))
+        bound = budget.larger(bound, new, values["leak"])
+        values |= {"bound_epsilon": bound[0], "bound_delta": bound[1]}
+
+    def _population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self.populations[row["population"]].values
+        self._require(row, values["two_persons"], "a raise is proposed where none is needed")
+        self._require(row, body["id"] not in self.proposals, "it is proposed twice")
+        self._require_old(row, body, values)
+        opened = {"state": "waiting", "proposed_at": row["at"], "proposed_by": row["actor"]}
+        shown = {name: body[name] for name in ("id", "epsilon", "delta", "reason", "person")}
+        undecided = {"decided_at": None, "decided_by": None}
+        self.proposals[body["id"]] = {**shown, **opened, **undecided, "population": row["population"]}
+
+    def _population_withdraw(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        proposal = self._waiting(row, body["proposal"])
+        proposal |= {"state": "withdrawn", "decided_at": row["at"], "decided_by": row["actor"]}
+
+    def _waiting(self, row: Mapping[str, Any], proposal: str) -> dict[str, Any]:
+        waiting = proposal in self.proposals and self.proposals[proposal]["state"] == "waiting"
+        self._require(row, waiting, "no such proposal waits")
+        found = self.proposals[proposal]
+        self._require(row, found["population"] == row["population"], "it was proposed for another population")
+        return found
+
+    def _population_tighten(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        values = population.values
+        self._require(row, values["state"] == "open", "a closed budget is tightened")
+        lower = body["epsilon"] <= values["epsilon"] and values["leak"] < body["delta"] <= values["delta"]
+        self._require(row, lower, "tightening raises a budget")
+        self._require_old(row, body, values)
+        values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
+        fits = self._holds(row, population, Price(), body.get("largest"))
+        self._require(row, fits, "more than the new budget is committed")
 
     def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.populations[row["population"]].values["state"] = "closed"
@@ -152,68 +304,92 @@ class Replay:
         self._require(row, body["users"] == population.values["users"], "it counts other users")
         for run_id, digest in body["runs"].items():
             run = self.runs[run_id]
-            alike = run.values["accounting"] == odometers.WORST_CASE
             ours = run.values["population"] == row["population"] and not run.active
-            self._require(row, alike and ours, f"run {run_id} cannot be recomputed")
-            run.values["accounting"], run.recomputed = odometers.INDIVIDUAL, digest
+            self._require(row, ours and not run.individual, f"run {run_id} cannot be recomputed")
+            population.recompute(run, digest)
         population.values["accounting"] = odometers.INDIVIDUAL
+        population.settled = body["odometers"]
         self._step(row, "recompute", body)
 
     def _charge_reserve(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
-        largest = body.pop("largest")
+        largest = body.pop("largest", None)
         self._require(row, body["key"] not in population.charges, "its key names another charge")
         self._require(row, population.values["state"] == "open", "a closed population is charged")
-        fits = self._holds(row["population"], Price.from_json(body["price"]), {"largest": largest})
-        self._require(row, fits, "it does not fit in the budget")
-        self._step(row, "largest", {"largest": largest})
+        price = Price.from_json(body["price"])
+        # Negative parts would give back what others have spent.
+        self._require(row, price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
+        self._require(row, self._holds(row, population, price, largest), "it does not fit in the budget")
         population.charges[body["key"]] = {**body, "state": "reserved", "reserved_at": row["at"], "closed_at": None}
+        population.add_foreign(price, 1)
 
     def _charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._close_charge(row, body, "committed")
 
     def _charge_release(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        self._close_charge(row, body, "released")
+        charge = self._close_charge(row, body, "released")
+        self.populations[row["population"]].add_foreign(Price.from_json(charge["price"]), -1)
 
-    def _close_charge(self, row: Mapping[str, Any], body: dict[str, Any], state: str) -> None:
+    def _close_charge(self, row: Mapping[str, Any], body: dict[str, Any], state: str) -> dict[str, Any]:
         charge = self.populations[row["population"]].charges[body["key"]]
         self._require(row, charge["state"] == "reserved", "it closes a charge that is not reserved")
         charge |= {"state": state, "closed_at": row["at"]}
+        return charge
+
+    def _population_reopen(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self.populations[row["population"]].values
+        self._require(row, values["state"] == "closed", "an open population is opened")
+        values["state"] = "open"
+
+    def _require_old(self, row: Mapping[str, Any], body: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        # Rows of versions before 0003 name no old value.
+        old = body.get("old")
+        same = old is None or old == {"epsilon": values["epsilon"], "delta": values["delta"]}
+        self._require(row, same, "the old value that it names is another")
+
+    def _require_below_ceiling(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        for name in ("epsilon", "delta"):
+            ceiling = values[f"ceiling_{name}"]
+            self._require(row, ceiling is None or values[name] <= ceiling, f"its {name} is above the ceiling")
 
     def _users_register(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
         self._require(row, body["first"] == population.values["users"], "users are not numbered one after another")
         population.values["users"] += body["count"]
         self._step(row, "register", body)
+        pledged = body.get("pledged", {})
+        for run in population.runs:
+            if body["count"] and run.active and run.individual:
+                run.newcomers.append((body["first"], body["count"], pledged[run.values["id"]]))
         if body["count"]:
             population.chunks.append(body)
+            self.counts["users"] += 1
 
     def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
         self._require(row, row["run"] not in self.runs, f"run {row['run']} is started twice")
         self._require(row, population.values["state"] == "open", "a run is charged to a closed population")
-        keys = {run.values["key_commitment"] for run in self.runs.values() if run.values["noise_source"] != SEEDED}
-        fresh = body["noise_source"] == SEEDED or body["key_commitment"] not in keys
+        fresh = body["noise_source"] == SEEDED or body["key_commitment"] not in self._keys
         self._require(row, fresh, "its noise key has served another run")
+        if body["noise_source"] != SEEDED:
+            self._keys.add(body["key_commitment"])
         private = body["noise_source"] != SEEDED or population.values["simulated"]
         self._require(row, private, "a fixed noise seed is charged to real people")
         self._require(row, "price" in body or not self._priced, "it has no price, and newer rows come before it")
         self._priced |= "price" in body
-        fits = self._fits(row["population"], body) if "price" in body else self._fitted(row["population"], body)
+        fits = self._fits(row, body) if "price" in body else self._fitted(row["population"], body)
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
         body.setdefault("price", None)
         body.setdefault("accounting", odometers.WORST_CASE)
         body.setdefault("most", None)
-        pledged, largest = body.pop("pledged", None), body.pop("largest", None)
+        pledged = body.pop("pledged", None)
         individual = body["accounting"] == odometers.INDIVIDUAL
-        kept = population.values["accounting"] == odometers.INDIVIDUAL
-        self._require(row, kept or not individual, "it is charged to odometers, and the population has none")
+        self._require(row, population.individual or not individual, "it is charged to odometers that there are none of")
         self._require(row, (pledged is not None) == individual, "it is pledged otherwise than it is charged")
         if individual:
             self._step(row, "start", {"most": body["most"], "pledged": pledged})
-        elif kept:
-            self._step(row, "largest", {"largest": largest})
+        body.pop("largest", None)
         start = {
             "strategy": body.get("strategy"),  # rows of the ledger's first version name none
             "spent": budget.NOTHING.to_json(),
@@ -221,11 +397,19 @@ class Replay:
             "checkpoint": None,
             "ended_at": None,
             "message": "",
+            "id": row["run"],
         }
-        started = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
-        self.runs[row["run"]] = Run(
-            {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan
+        started = {
+            "id": row["run"],
+            "population": row["population"],
+            "started_at": row["at"],
+            "started_by": row["actor"],
+        }
+        run = Run(
+            {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan, pledged=pledged or ""
         )
+        self.runs[row["run"]] = run
+        population.runs.append(run)
 
     def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
@@ -244,16 +428,18 @@ class Replay:
     def _run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         self._require(row, run.open is None, "the run ends with a round open")
-        population = self.populations[row["population"]].values
-        settled = PrivacyLoss.from_json(population["settled"]) + run.spent
+        population = self.populations[row["population"]]
+        settled = budget.loss(population.values["settled"]) + run.spent
         self._require(row, body["spent"] == run.values["spent"], "it names a loss other than the committed one")
-        self._require(row, PrivacyLoss.from_json(body["settled"]) == settled, "the settled total is not the sum")
-        population["settled"] = body["settled"]
-        individual = run.values["accounting"] == odometers.INDIVIDUAL
-        self._require(row, ("odometers" in body) == individual, "it settles otherwise than the run was charged")
-        if individual:
+        self._require(row, budget.loss(body["settled"]) == settled, "the settled total is not the sum")
+        population.values["settled"] = body["settled"]
+        self._require(row, ("odometers" in body) == run.individual, "it settles otherwise than the run was charged")
+        if run.individual:
+            population.settled = body["odometers"]
+            run.newcomers.clear()
             self._step(row, "finish", {"odometers": body["odometers"]})
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
+        population.end(run)
 
     def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self.runs[row["run"]]
@@ -266,14 +452,15 @@ class Replay:
         self._require(row, run.open is None, "two rounds are open at once")
         self._require(row, row["round"] == run.values["next_round"] < run.values["rounds"], "it is not the next round")
         self._require(row, body["noise_row"] == row["round"], "its noise row is that of another round")
-        attempts = sum(index == row["round"] for index, _ in run.attempts)
-        self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
+        self._require(row, body["attempt"] == run.tries, "attempts are not numbered one after another")
         values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
         empty = {"participants": 0, "rejects": {}, "reason": "", "statistics": _EMPTY}
         unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at", "nonce"))
         opened = {"opened_at": row["at"], "cohort": body["cohort"]}
         run.attempts[key] = Attempt({**values, **empty, **unset, **opened})
         run.open = key
+        run.tries += 1
+        self.counts["rounds"] += 1
 
     def _round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         attempt = self._close(row, body)
@@ -282,7 +469,7 @@ class Replay:
 
     def _round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run, attempt = self._running(row), self._close(row, body)
-        spent = PrivacyLoss.from_json(body["spent"])
+        spent = budget.loss(body["spent"])
         self._require(row, budget.at_most(run.spent, spent), "the charge shrinks")
         self._require(row, budget.at_most(spent, run.planned), "the charge exceeds what was reserved")
         self._require(
@@ -296,12 +483,13 @@ class Replay:
         closed = {"state": "committed", "closed_at": row["at"], "cohort": None, "nonce": nonce}
         attempt.values |= {**reported, **closed, "participants": body["participant_count"]}
         attempt.users, attempt.charges = body["participants"], body.get("charges")
-        individual = run.values["accounting"] == odometers.INDIVIDUAL
-        self._require(row, (attempt.charges is not None) == individual, "it charges otherwise than the run does")
-        if individual:
+        self._require(row, (attempt.charges is not None) == run.individual, "it charges otherwise than the run does")
+        if run.individual:
             self._step(row, "commit", {})
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
+        run.tries = 0
+        self.counts["participations"] += 1
 
     def _check_nonce(self, row: Mapping[str, Any], run: Run, nonce: str | None) -> None:
         needed = has_nonces(run.values["format"], run.values["noise_source"])
@@ -310,12 +498,16 @@ class Replay:
         )
         if nonce is not None:
             self._require(row, len(bytes.fromhex(nonce)) == NONCE_BYTES, "its nonce has another length")
+        if nonce is not None and self._thorough:
             label = f"round {row['round']} of run {row['run']}"
             first = self._nonces.setdefault(nonce, label)
             self._require(row, first == label, f"its nonce is that of {first}")
 
     def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}
+        created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None, "populations": None}
+        limited = body.get("populations")
+        if limited is not None:
+            created["populations"] = " ".join(limited)
         self.tokens[body["id"]] = {**body, "scopes": " ".join(body["scopes"]), **created}
 
     def _token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -339,59 +531,39 @@ class Replay:
         run.open = None
         return run.attempts[key]
 
-    def _fits(self, name: str, body: Mapping[str, Any]) -> bool:
+    def _fits(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
         """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
-        if not budget.is_price(PrivacyLoss.from_json(body["planned"]), body["price"]):
+        population, planned = self.populations[row["population"]], budget.loss(body["planned"])
+        if (self._thorough or not planned.sampled) and not budget.is_price(planned, body["price"]):
             return False
-        return self._holds(name, Price.from_json(body["price"]), body)
-
-    def _holds(self, name: str, price: Price, body: Mapping[str, Any]) -> bool:
-        """Whether `price` fits with what is committed. body: of the row that charges it."""
-        common, terms = self._base(name), self._terms(name)
+        price = Price.from_json(body["price"])
         if body.get("accounting") == odometers.INDIVIDUAL:
             # What users have left for it is checked with their odometers, which the journal alone does not hold.
-            return common.leak + price.leak <= terms.leak
-        largest = body.get("largest") or 0
-        return terms.hold(common + Price(from_units(largest) if largest else 0.0) + price)
+            return population.base().leak + price.leak <= population.terms.leak
+        return self._holds(row, population, price, body.get("largest"))
 
-    def _base(self, name: str) -> Price:
-        """What all users of a population are charged alike."""
-        charges = (
-            budget.Charge(
-                run["planned"],
-                run["spent"],
-                run["price"],
-                run["next_round"],
-                run["ended_at"] is None,
-                run["accounting"] == odometers.INDIVIDUAL,
-            )
-            for run in (run.values for run in self.runs.values() if run.values["population"] == name)
-        )
-        population = self.populations[name]
-        foreign = (
-            budget.Foreign(charge["price"], charge["state"] == "committed")
-            for charge in population.charges.values()
-            if charge["state"] != "released"
-        )
-        return budget.sums(charges, population.values["leak"], foreign).committed
-
-    def _terms(self, name: str) -> budget.Terms:
-        values = self.populations[name].values
-        return budget.Terms(values["epsilon"], values["delta"], values["leak"])
+    def _holds(self, row: Mapping[str, Any], population: Population, price: Price, largest: int | None) -> bool:
+        """Whether `price` fits with what is committed. largest: `Population.largest` of then, as the row says."""
+        self._require(row, (largest is not None) == population.individual, "it names the largest odometer, or none")
+        self._require(row, largest is None or largest >= 0, "it names a largest odometer below 0")
+        if largest is not None:
+            self._step(row, "largest", {"largest": largest})
+        return population.terms.hold(_with(population.base(), largest or 0) + price)
 
     def _step(self, row: Mapping[str, Any], kind: Kind, body: dict[str, Any]) -> None:
-        """Note a step of a population with odometers."""
-        name = row["population"]
-        population = self.populations[name]
-        if population.values["accounting"] != odometers.INDIVIDUAL:
+        """Note a step of a population with odometers, for a thorough replay."""
+        population = self.populations[row["population"]]
+        if not (self._thorough and population.individual):
             return
         limit = base = 0
         if kind in ("start", "register", "largest"):
-            limit, base = odometers.limit_units(self._terms(name)), odometers.units_of(self._base(name))
+            limit, base = odometers.limit_units(population.terms), odometers.units_of(population.base())
         population.steps.append(Step(str(row["id"]), kind, body, row["run"], row["round"], limit, base))
 
     def _fitted(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run of the first version fitted by the rule of then: the composed loss of all runs."""
+        if not self._thorough:
+            return True
         values = self.populations[name].values
         settled = PrivacyLoss.from_json(values["settled"])
         active = (run.planned for run in self.runs.values() if run.active and run.values["population"] == name)
