@@ -16,7 +16,7 @@ from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, case, fu
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import blobs, budget, models, odometers, views
@@ -73,11 +73,15 @@ def expired_runs(connection: Connection, now: float, population: str | None) -> 
     if population is not None:
         query = query.where(p.name == (population if is_name(population) else ""))
     # A lease that still runs is not expired, however short a time the population states.
-    return [
-        (row.id, row.reservation_seconds)
-        for row in connection.execute(query)
-        if now >= row.renewed_at + max(row.reservation_seconds, row.seconds)
-    ]
+    try:
+        return [
+            (row.id, row.reservation_seconds)
+            for row in connection.execute(query)
+            if now >= row.renewed_at + max(row.reservation_seconds, row.seconds)
+        ]
+    except TypeError:
+        why = "a reservation_seconds is not a number, so its reservations do not expire."
+        raise LedgerError("table populations", why, "`fieldfare verify` names the row that was changed") from None
 
 
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
