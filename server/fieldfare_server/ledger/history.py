@@ -138,8 +138,8 @@ def _odometer_steps(connection: Connection, population: Any) -> Iterator[_Step]:
     c, r, p = models.runs.c, models.rounds.c, models.participations.c
     ours = (c.population_id == population.id, c.accounting == odometers.INDIVIDUAL)
     runs = {run.seq: run for run in connection.execute(select(models.runs).where(*ours).order_by(c.seq))}
-    query = select(p.run_seq, p.count.label("number"), p.users, p.charges, r.closed_at).join(models.rounds)
-    rounds = connection.execute(query.join(models.runs, c.seq == p.run_seq).where(*ours).order_by(r.id)).all()
+    query = select(p.run_seq, p.count.label("number"), p.users, p.charges, r.closed_at)
+    rounds = connection.execute(query.where(p.round_id == r.id, p.run_seq == c.seq).where(*ours).order_by(r.id)).all()
     moves: list[tuple[float, int, int, Any]] = [(run.started_at, 0, run.seq, None) for run in runs.values()]
     moves += [(row.closed_at, 1, row.run_seq, row) for row in rounds]
     moves += [(run.ended_at, 2, run.seq, None) for run in runs.values() if run.ended_at is not None]
@@ -160,7 +160,8 @@ def _odometer_steps(connection: Connection, population: Any) -> Iterator[_Step]:
         else:
             settled += taken.pop(seq)
         held = int(settled.max(initial=0)) + sum(runs[other].most or 0 for other in taken)
-        yield _Step(at, _ODOMETERS, *(from_units(units) if units else 0.0 for units in (max(held, most), most)))
+        committed, now = (from_units(units) if units else 0.0 for units in (max(held, most), most))
+        yield _Step(at, _ODOMETERS, committed, now)
 
 
 def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:

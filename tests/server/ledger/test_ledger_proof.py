@@ -124,7 +124,7 @@ def test_an_inserted_or_revived_token_opens_nothing(ledger_url: str) -> None:
             connection.execute(
                 text(
                     "INSERT INTO tokens (id, name, digest, scopes, created_at, created_by) "
-                    "SELECT 'aaaaaaaaaaaa', 'x', 'd' || substr(digest, 2), 'admin', 1, 'x' FROM tokens "
+                    "SELECT 'aaaaaaaaaaaa', 'x', 'x' || substr(digest, 2), 'admin', 1, 'x' FROM tokens "
                     f"WHERE id = '{view.id}'"
                 )
             )
