@@ -11,11 +11,14 @@ import pytest
 from sqlalchemy import Connection, text
 
 from fieldfare.accounting import gaussian_epsilon, gaussian_mu
+from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import UNIT, units_up
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
 from fieldfare_server.ledger import Ledger, RunHandle, budget, odometers, rows
+from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.odometers import Demand, admission
+from fieldfare_server.ledger.populations import Rules
 from support.ledgers import demand, digest, gaussian, start
 
 DELTA = 1e-5
@@ -265,3 +268,72 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
         assert (right.spent == seen.spent).all(), step
         assert (right.held == seen.held).all()
         assert (right.settled == seen.settled).all()
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_expired_reservation_returns_its_pledges(tmp_path: Path) -> None:
+    clock = Clock()
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True, clock=clock) as ledger:
+        budget_ = gaussian_epsilon(0.3, DELTA) * (1 + 1e-9)
+        rules = Rules(reservation_seconds=3600.0)
+        ledger.create_population("people", budget_, DELTA, rules=rules, actor="officer")
+        run = start(ledger, 0.3, demand=demand(TENTH))
+        run.register_users(np.arange(4, dtype=np.uint64))
+        spend(run, [0], TENTH // 2)
+        with pytest.raises(BudgetRefused):
+            start(ledger, 0.3, demand=demand(TENTH))
+        clock.now += 3601
+        assert ledger.expire_reservations() == (run.id,)
+        after = start(ledger, 0.3, demand=demand(TENTH))
+        left = after.allowance(np.arange(4))
+        # User 0 keeps paying for its round; the others have all of it again.
+        assert left is not None
+        assert left.tolist() == pytest.approx([TENTH - TENTH // 2, TENTH, TENTH, TENTH], abs=1e6)
+        assert left[0] <= odometers.limit_units(budget.Terms(budget_, DELTA, 0.0)) - TENTH // 2
+        assert verify(ledger).ok
+
+
+def test_tightening_stops_at_the_user_who_has_least_left(ledger: Ledger) -> None:
+    people(ledger, 4.0, users=3)
+    run = start(ledger, 0.3, demand=demand(TENTH))
+    spend(run, [1], TENTH // 2)
+    run.finish("stopped")
+    start(ledger, 0.3, demand=demand(TENTH))
+    ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
+    # User 1 has spent half, holds all of the second run, and every user pays for the other trainer.
+    mu_squared = 1.5 * 0.09 + 0.04
+    least = gaussian_epsilon(math.sqrt(mu_squared), DELTA)
+    assert ledger.population("people").committed_epsilon == pytest.approx(least, rel=1e-9)
+    with pytest.raises(BudgetRefused, match="is spent and reserved already"):
+        ledger.tighten_population("people", epsilon=least * (1 - 1e-6), reason="less", actor="officer")
+    ledger.tighten_population("people", epsilon=least * (1 + 1e-6), reason="less", actor="officer")
+    assert verify(ledger).ok
+    assert ledger.proof.advance().ok
+
+
+def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
+    people(ledger, 4.0, users=4)
+    seen = []
+    for users in ([0, 1], [1, 2], [1]):
+        run = start(ledger, 0.3, demand=demand(TENTH))
+        for _ in range(2):
+            spend(run, users, TENTH // 2)
+            seen.append(ledger.population("people"))
+        run.finish("done")
+    ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
+    ledger.commit_charge("people", "k", actor="z")
+    start(ledger, 0.1)
+    moments = history(ledger.database, "people").moments
+    spent = sorted({round(moment.spent_epsilon, 9) for moment in moments})
+    now = ledger.population("people")
+    right = sorted({0.0, *(round(view.spent_epsilon, 9) for view in seen), round(now.spent_epsilon, 9)})
+    assert spent == right
+    assert moments[-1].spent_epsilon == pytest.approx(now.spent_epsilon, rel=1e-12)
+    assert moments[-1].committed_epsilon >= now.committed_epsilon * (1 - 1e-12)
+    assert all(moment.committed_epsilon >= moment.spent_epsilon * (1 - 1e-12) for moment in moments)
