@@ -32,8 +32,12 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
             if run.state in ACTIVE:
                 left[run.id] = "it is under way"
                 continue
+            plan = ledger.run(run.id).plan
+            if population.simulated and not plan.get("run", {}).get("task"):
+                # Of a strategy in a ServerApp. Which nodes it had is not recorded.
+                left[run.id] = "its users may be nodes of Flower's simulation, whose names another has in the next run"
+                continue
             try:
-                plan = ledger.run(run.id).plan
                 cost = StoredStrategy(root, run.id, run.strategy, run.format).cost(plan)
             except FieldfareError as error:
                 left[run.id] = str(error)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import text
 
 from fieldfare.errors import BudgetRefused
 from fieldfare.plan import Plan
@@ -87,11 +86,12 @@ def test_a_crash_around_a_commit_charges_each_user_once(tmp_path: Path, point: s
         assert verify(ledger, state.root, recompute=recharge).ok
 
 
-def test_a_worst_case_population_keeps_its_rule_until_it_is_recomputed(tmp_path: Path) -> None:
-    state = home(tmp_path, epsilon=2.0)
-    with Ledger.open(state.ledger) as ledger, ledger.database.engine.begin() as connection:
-        # As a population of before odometers: the journal's row says nothing of accounting.
-        connection.execute(text("UPDATE populations SET accounting = 'worst-case'"))
+def test_a_worst_case_population_keeps_its_rule_until_it_is_recomputed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before_odometers:
+        before_odometers.setattr(odometers, "INDIVIDUAL", odometers.WORST_CASE)
+        state = home(tmp_path, epsilon=2.0)
     of = third(privacy={"population": "people", "epsilon": 1.5, "delta": 1e-5})
     run = finish(state, of)
     with Ledger.open(state.ledger) as ledger:
