@@ -13,13 +13,16 @@ import atexit
 import json
 import logging
 import os
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -28,11 +31,14 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import OBJECT, Task, load_task
+from fieldfare_client import witness
+from fieldfare_client.check import Faulty, check_task
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs
-from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users
+from fieldfare_flower.local_grid import CLIENT_APP_RAISED
+from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
 log = logging.getLogger("fieldfare.client")
 
@@ -95,9 +101,9 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
     return Hosted(name, task, users, table, Schema.of(task.build_model()), order)
 
 
-def user_count(name: str) -> int:
-    """Count all users of the task `name`. Reads its data, which nodes of this process then share."""
-    return len(_hosted(name, 0, 1).table)
+def user_names(name: str) -> NDArray[np.uint64]:
+    """The pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then share."""
+    return _hosted(name, 0, 1).table.pseudonyms
 
 
 def forget_users() -> None:
@@ -114,16 +120,22 @@ def preload() -> None:
     random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
     """
     if task := os.environ.get("FIELDFARE_WARM_TASK"):
-        user_count(task)
+        user_names(task)
 
 
-def hosted(context: Context) -> Hosted:
-    """Load what this node hosts. Raises `BadInput` where no configuration names a task."""
+def task_name(context: Context) -> str:
+    """The task that this node trains. Raises `BadInput` where no configuration names one."""
     node, run = context.node_config, context.run_config
     name = node.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
     if not name:
         raise BadInput("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
-    return _hosted(str(name), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
+    return str(name)
+
+
+def hosted(context: Context) -> Hosted:
+    """Load what this node hosts. Raises as `task_name`."""
+    node = context.node_config
+    return _hosted(task_name(context), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
 @lru_cache(maxsize=8)
@@ -187,19 +199,63 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> C
     return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
 
 
+@lru_cache(maxsize=8)
+def _checked(name: str) -> str:
+    """The kind of fault that the task has on this machine; empty where it is right. The log has the text."""
+    try:
+        report = check_task(name, on_node=True)
+    except Faulty as fault:
+        log.error("%s", fault)
+        return fault.kind
+    for warning in report.warnings:
+        log.warning("task %s: %s", name, warning)
+    return ""
+
+
+def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
+    """Answer an exception with its class alone: Flower would send its text to the server, and that may quote data."""
+
+    @wraps(handler)
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return handler(message, context)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            log.warning("this node does not answer: %s at %s", type(error).__name__, place)
+            return _refusal(type(error).__name__, message)
+
+    return answer
+
+
+def _refusal(kind: str, message: Message) -> Message:
+    # In the form that Flower gives to an exception's class.
+    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'>"), reply_to=message)
+
+
 @app.query("users")
+@_without_text
 def users(message: Message, context: Context) -> Message:
-    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train."""
+    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train.
+
+    The task is checked first. A node with a faulty task answers with the kind of the fault and hosts nobody.
+    """
     logs.configure_app()
+    if kind := _checked(task_name(context)):
+        return _refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
-    return Message(write_users(node.table.pseudonyms, node.schema), reply_to=message)
+    content = write_users(node.table.pseudonyms, node.schema)
+    content.update(write_witness(witness.remembered(context)))
+    return Message(content, reply_to=message)
 
 
 @app.train()
+@_without_text
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
     node = hosted(context)
+    witness.watch(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
         return _answer(node, instruction, message)

@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss, amplification, calibrate, charge_for, discretised, zcdp_epsilon
+from fieldfare.accounting import (
+    PrivacyLoss,
+    SampledGaussian,
+    amplification,
+    calibrate,
+    charge_for,
+    discretised,
+    zcdp_epsilon,
+)
 from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Participation, adjacency_factor
+from fieldfare.participation import Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 
@@ -26,6 +34,8 @@ CHARGE_FORMAT = 1
 """The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not."""
 
 _TRIES = 30
+_STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
+"""Parts of the noise's whole mu^2 from which the search for room begins."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +51,10 @@ class Cost:
     noise_multiplier: float
     loss: PrivacyLoss
     resolution: float = 0.0
-    """The part of mu^2 that is charged for the resolution of floats (`Privatiser.resolution`), from round 0 on."""
+    """What is charged for the resolution of floats, r of `Privatiser.resolution`: the part of mu^2 beyond the noise,
+    from round 0 on. With amplification by sampling r^2 of one sampled event, whose multiplier is then charged as
+    1 / (1 / sigma + r).
+    """
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
     concentrated: bool = False
@@ -53,6 +66,11 @@ class Cost:
         return adjacency_factor(self.plan.privacy.adjacency) * float(self.mechanism.sensitivity(self.participation))
 
     @property
+    def amplified(self) -> bool:
+        """Whether the charge is that of sampled events."""
+        return amplification(self.mechanism, self.participation, self.plan.privacy.adjacency).holds
+
+    @property
     def epsilon(self) -> float:
         """epsilon of the planned charge at the plan's delta."""
         return self.loss.epsilon(self.plan.privacy.delta)
@@ -61,6 +79,10 @@ class Cost:
         """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
         (`discretised`), and floats add their resolution.
         """
+        if self.amplified:
+            r = math.sqrt(self.resolution)
+            events = (SampledGaussian(e.rate, 1 / (1 / e.noise_multiplier + r), e.count) for e in loss.sampled)
+            return PrivacyLoss(loss.mu_squared, tuple(events))
         if self.plan.privacy.rounding != "discrete":
             return loss + PrivacyLoss(self.resolution)
         return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
@@ -221,17 +243,34 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         BadInput: no grid serves such sums, or their resolution alone costs the plan's epsilon.
     """
     norms = cost.mechanism.row_norms()
-    for _ in range(_TRIES):
+    sampled = amplification(cost.mechanism, cost.participation, cost.plan.privacy.adjacency)
+    # A sampled event spans as many rounds as there are groups; every other run is one event.
+    span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
+
+    def needed_by(cost: Cost) -> float:
         setting = (cost.plan.privacy.rounding, cost.noise_multiplier, clip, numel, users, float(norms.max()))
-        needed = Privatiser.of(*setting).resolution(numel, norms)
-        if needed <= cost.resolution:
-            return cost
-        # More noise is a little coarser: some room saves most of the rounds.
-        room = needed if cost.plan.privacy.epsilon is None else needed * (1 + 2.0**-10)
-        try:
-            cost = _calibrated(cost.plan, cost.mechanism, cost.participation, room, cost.concentrated)
-        except BudgetRefused:
-            break
+        r = Privatiser.of(*setting).resolution(numel, span) * (1 + 1e-12)
+        return r * r if sampled.holds else (2 * cost.sensitivity / cost.noise_multiplier + r) * r
+
+    # Without any room the noise is least, and so may its grid be: too fine. More noise then needs less room.
+    whole = max([cost.loss.mu_squared, *(event.noise_multiplier**-2 for event in cost.loss.sampled)])
+    for start in _STARTS:
+        room, best = start * whole, None
+        for _ in range(_TRIES):
+            try:
+                tried = _calibrated(cost.plan, cost.mechanism, cost.participation, room, cost.concentrated)
+            except BudgetRefused:
+                break
+            needed = needed_by(tried)
+            if needed <= room:
+                best = tried
+            if best is not None and not needed * (1 + 2.0**-9) < room:
+                return best
+            # More noise is a little coarser: some more room saves most of the tries.
+            room = needed if cost.plan.privacy.epsilon is None else needed * (1 + 2.0**-10)
+        if best is not None:
+            return best
+    needed = needed_by(cost)
     raise BadInput(
         f"privacy.epsilon = {cost.plan.privacy.epsilon} for {numel} parameters",
         f"the resolution of float64 noise alone costs mu^2 = {needed:.3g} of it.",
@@ -244,7 +283,7 @@ def _calibrated(
 ) -> Cost:
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
-    extra = PrivacyLoss(resolution)
+    amplified = amplification(mechanism, participation, privacy.adjacency).holds
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
@@ -254,14 +293,27 @@ def _calibrated(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             adjacency=privacy.adjacency,
-            already=extra,
+            already=None if amplified else PrivacyLoss(resolution),
             concentrated=concentrated,
         )
+        if amplified:
+            sigma = _less_resolution(mechanism, sigma, resolution, plan)
         if discrete and not concentrated:
             sigma = _least_discrete(mechanism, participation, plan, sigma)
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
     cost = Cost(plan, mechanism, participation, sigma, loss, resolution, concentrated=concentrated)
     return replace(cost, loss=cost.charged(loss))
+
+
+def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, plan: Plan) -> float:
+    """The multiplier of sampled rounds that are charged, with their floats' resolution, as rounds of `charged`."""
+    if resolution == 0:
+        return charged
+    column = float(mechanism.sensitivity(Single()))
+    left = 1 / charged - math.sqrt(resolution) / column
+    if left <= 0:
+        raise BudgetRefused(f"epsilon = {plan.privacy.epsilon}", "the resolution of floats takes all of it.")
+    return (1 + 1e-14) / left  # rounding must not make the charge the larger one
 
 
 def _least_discrete(mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float) -> float:

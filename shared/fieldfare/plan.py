@@ -45,7 +45,7 @@ SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 """The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
 RESOLUTION = "charged_resolution"
-"""The key of a run's stored plan with the mu^2 that is charged for the resolution of floats."""
+"""The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 
 
 class PrivacySpec(Table):
@@ -93,7 +93,7 @@ class RunSpec(Table):
     )
     task: str = Field(
         default="",
-        description='what is trained: a task\'s name, or "package.module:attribute"; empty: the arrays of a Flower app',
+        description="what is trained: a task's name, or package.module:attribute; empty: a Flower app's arrays",
     )
     rounds: int = Field(ge=1, le=1_000_000, description="committed rounds of the run", json_schema_extra=ROUNDS)
     cohort: int = Field(
@@ -551,7 +551,7 @@ class Plan(Table, metaclass=PlanType):
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def run_json(self, resolution: float) -> str:
-        """`to_json` as a ledger stores it with a run, which is charged mu^2 = `resolution` for its model's size.
+        """`to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its model's size.
 
         The plan does not know the model; with this number the charge can be computed again from the ledger alone.
         """

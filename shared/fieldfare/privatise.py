@@ -36,14 +36,23 @@ adaptive norm, come after the noise.
 **What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell of the
 grid (`add_noise_` checks this); a cell's probability is then right to a factor exp(+-eta), eta <= 2^-19. `Privatiser`
 chooses a grid for which eta = 2^-51 (largest noise) / g is about 2^-28, where that costs less than `COST` of the noise:
-the grid of a large model is finer and its eta larger. Both worlds draw from the same inexact noise, so the error in one
-number's privacy loss is at most that of a (2 eta, 0)-DP mechanism, whose Gaussian price is
-mu = -2 Phi^-1(1 / (1 + exp(2 eta))) < sqrt(2 pi) eta. A run is therefore charged
+the grid of a large model is finer and its eta larger.
 
-    mu^2 += 2 pi * sum of eta^2 over all released numbers                               (`Privatiser.resolution`)
+In one round, given all earlier ones, let Q0, Q1 be the laws of its release in two neighbouring worlds, and P0, P1
+those with exact noise. Nothing is assumed of the error: it may depend on the sum and be the worst one, so it is not
+composed with the signal as if it were independent of it. Q0 and P0 differ by a factor exp(+-eta) in each number, no
+more than (eta, 0)-DP allows, whose Gaussian price is -2 Phi^-1(1 / (1 + exp(eta))) < sqrt(pi / 2) eta; in all numbers
+of the round they are sqrt(pi / 2 sum eta^2)-GDP. So are P1 and Q1. P0 and P1 are mu_t-GDP. Along the chain Q0, P0, P1,
+Q1 these parameters add up (as in Dong, Roth, Su 2022, Theorem 2.14). The round costs (mu_t + r_t)^2, and by the
+inequality of Cauchy and Schwarz all rounds together at most
 
-beyond its noise, from its first released round. It grows with the square of a large model's size: for 2 000 rounds of
-the online tree at noise multiplier 7 it is .007 at 1e7 parameters and .7 at 1e8. `fieldfare plan` shows it.
+    (mu + r)^2 = mu^2 + 2 mu r + r^2,  r = sqrt(2 pi sum of eta^2 over all released numbers)  (`Privatiser.resolution`)
+
+where mu^2 is what the noise costs. With amplification by sampling, the chain is made for the rounds of one sampled
+event, before its coin: what a participating user changes is then 1 / sigma + r of these rounds
+(`cost.with_resolution`). It is charged from the first released round, and it grows with a model's size: for 2 000
+rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .016 to it at 1e6 parameters, .2 at 1e7 and
+1.5 at 1e8. `fieldfare plan` shows it.
 B z itself errs by some 2^-51 of the noise, which matters far less. "discrete" noise is exact; "none" has no grid and no
 such bound.
 
@@ -226,6 +235,15 @@ class Privatiser:
             return cls(noise_multiplier * clip)
         finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
+        # Every coarser grid makes the scale smaller.
+        scale = noise_multiplier * grid.charged_clip(clip, numel, users) / grid.spacing
+        if rounding == "discrete" and scale < SMALLEST_SCALE:
+            raise BadInput(
+                "privacy.rounding = 'discrete'",
+                f"noise of {noise_multiplier:g} clip norms on {numel} parameters is {scale:.3g} cells of the finest "
+                f"grid, and discrete noise is charged from {SMALLEST_SCALE} cells on.",
+                "more noise, or rounding = 'grid'",
+            )
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
@@ -246,16 +264,16 @@ class Privatiser:
         )
 
     def resolution(self, numel: int, row_norms: NDArray[np.float64]) -> float:
-        """What the resolution of float64 adds to mu^2 over all rounds; see "What remains" in the module.
+        """r of "What remains" in the module: what the resolution of float64 adds to mu over these rounds.
 
         Args:
             numel: numbers released in a round.
-            row_norms: norms of the rows of B, shape (rounds,).
+            row_norms: norms of the rows of B of these rounds, shape (rounds,).
         """
         if self.grid is None or self.cells:
             return 0.0
         eta = 2 * _EPS * _FAR * self.std / self.grid.spacing  # of a row of norm 1
-        return 2 * math.pi * numel * eta**2 * float(np.square(row_norms).sum())
+        return math.sqrt(2 * math.pi * numel * float(np.square(row_norms).sum())) * eta
 
     def stream(self, mechanism: Mechanism, numel: int, noise: SecureNoise) -> Stream:
         """The running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for discrete noise."""

@@ -100,7 +100,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged."""
+        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged.
+
+        `model` comes in eval mode.
+        """
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".

@@ -200,6 +200,16 @@ def test_the_callers_generators_continue_where_they_were() -> None:
     assert (random.random(), np.random.random(), float(torch.rand(()))) == expected
 
 
+def test_updates_do_not_depend_on_the_callers_generators() -> None:
+    updates = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        updates.append(summed(make(), ["anna"]))
+    assert torch.equal(*updates)
+
+
 def replace(model: Any) -> None:
     model[0].weight = nn.Parameter(torch.zeros(4, 3))
 

@@ -199,6 +199,7 @@ def test_whole_cells_are_added_exactly_or_refused() -> None:
 
 def test_discrete_noise_has_at_least_the_scale_that_is_charged() -> None:
     """A scale below 1024 cells would cost more than `discretised.SHARE`: almost no noise has no other grid."""
-    with pytest.raises(BadInput, match="discrete"):
+    with pytest.raises(BadInput, match="from 1024 cells on") as refusal:
         Privatiser.of("discrete", 1e-3, 1.0, 1, 1, 2.0**12)
+    assert refusal.value.nearest == "more noise, or rounding = 'grid'"
     assert Privatiser.of("discrete", 1e-3, 1.0, 1, 1, 1.0).cells >= SMALLEST_SCALE

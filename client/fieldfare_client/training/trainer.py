@@ -34,6 +34,7 @@ from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
 from fieldfare_client.training.vmapped import VmapEngine
@@ -309,8 +310,8 @@ class Trainer:
         for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
             if not size or place in failing:
                 continue
-            inputs, targets = self.task.prepare(
-                {name: column[end - size : end] for name, column in rows.columns.items()}
+            inputs, targets = standard_dtypes(
+                self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
             )
             if len(inputs) != size or len(targets) != size:
                 # Else every later user would train on the rows of the one before.
@@ -322,7 +323,7 @@ class Trainer:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
             parts[place] = inputs, targets
-        chunk = [parts[place] for place in sorted(parts)] or [self.task.prepare(rows.columns)]
+        chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
         keys = user_keys(rows.users, self.seed, work.at_round)
         plan = schedule(rows.sizes, keys, self.client)
         return Chunk(torch.cat([part[0] for part in chunk]), torch.cat([part[1] for part in chunk]), plan)

@@ -85,9 +85,13 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
         return
     with contextlib.ExitStack() as stack:
         try:
-            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=port)))
+            address = stack.enter_context(
+                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=port))
+            )
         except BadInput:
-            address = stack.enter_context(serve_in_thread(config(create_app(home.ledger, Settings()), port=0)))
+            address = stack.enter_context(
+                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=0))
+            )
         yield address
 
 

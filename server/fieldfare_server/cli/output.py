@@ -114,3 +114,9 @@ def _cell(value: Any) -> tuple[str, bool]:
 def visible(text: str) -> str:
     """`text` without control characters: names come from plans, nodes and token holders, and the terminal obeys ESC."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+
+
+def print_warnings(warnings: list[str]) -> None:
+    """On standard error, so that `--json` stays JSON."""
+    for warning in warnings:
+        print_progress(f"warning: {warning}")

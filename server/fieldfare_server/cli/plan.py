@@ -5,16 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare.task import parameters_of
-from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
+from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.evidence.information import TITLE, information
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.planning import reference
+from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.planning.suggestions import Suggestion
@@ -55,9 +60,18 @@ def plan(
     condition: Annotated[
         float | None, typer.Option(help="forecast: largest over smallest curvature that matters [1]")
     ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|task",
+            help="judge delta, rate and whether all rounds can be filled for N users, or for the task's",
+        ),
+    ] = None,
+    accept_delta: AcceptDeltaOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """What a plan will cost and how much noise it adds. Needs no ledger, touches no data, writes nothing.
+    """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
+    --users task asks for a count.
 
     With --effective-dimension it also forecasts what the plan is likely to achieve, and suggests settings, from the
     stated guesses alone. Every suggestion names the assumption that it rests on.
@@ -75,15 +89,24 @@ def plan(
             typer.echo(reference.explain(explain, _sections_with_task(path)))
             return
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
-        cost = price(read_plan(plan_path(path)))
+        planned = read_plan(plan_path(path))
+        there = _users(planned, users)
+        count = there if there is None or isinstance(there, int) else len(there)
+        warnings = []
+        if there is not None and count is not None:
+            warnings = check_feasible(planned, there) + check_population_size(planned, count, accepted=accept_delta)
+        cost = price(planned)
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
             shown = cost.to_json() | (priced if cost.loss.sampled else {})
             shown |= {"information_not_charged": dict(_information(cost))}
+            if count is not None:
+                shown |= {"users": count, "warnings": warnings}
             print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
             return
-        _print_cost(cost)
+        _print_cost(cost, count)
+        print_warnings(warnings)
         if prediction is not None:
             _print_forecast(prediction)
 
@@ -109,6 +132,22 @@ def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
     return tuple(task if section.table == "task" else section for section in sections)
 
 
+def _users(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
+    """The users that `--users` says: the task's, by pseudonym, or a number of them.
+
+    Raises `BadInput` for what is neither a number nor "task".
+    """
+    if users is None:
+        return None
+    if users == "task":
+        from fieldfare_client.app import user_names
+
+        return user_names(plan.task_reference)
+    if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
+        raise BadInput(f"--users {users}", "is no number of users.", "--users 3000, or --users task")
+    return int(users)
+
+
 def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
     """The assumptions about the task that the options state, or None. Raises `BadInput` if they are incomplete."""
     others = {"signal_to_noise": signal_to_noise, "condition": condition}
@@ -126,9 +165,11 @@ def _information(cost: Cost) -> list[tuple[str, str]]:
     return information(cost.plan, cost.noise_multiplier, most, cost.loss)
 
 
-def _print_cost(cost: Cost) -> None:
+def _print_cost(cost: Cost, users: int | None) -> None:
     plan, priced = cost.plan, cost.priced()
-    print_table(f"Plan for population {plan.privacy.population}", ("", ""), cost.describe())
+    here = f"; here {users}" if users else ""
+    rows = [(name, f"{value}{here}" if name == "delta fits" else value) for name, value in cost.describe()]
+    print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
     print_table(TITLE, ("", ""), _information(cost))
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(

@@ -11,11 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fieldfare.plan import Plan
 from fieldfare_client.app import app as client_app
-from fieldfare_client.app import user_count
+from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.cli.output import err, out, print_progress
-from fieldfare_server.planning.population_size import check_population_size
-from fieldfare_server.run.selection import require_possible
+from fieldfare_server.cli.output import err, out, print_progress, print_warnings
+from fieldfare_server.cli.task import check_here, print_check_warnings
+from fieldfare_server.evidence.population_size import check_population_size
+from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
@@ -62,20 +63,16 @@ def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     return LocalGrid(client_app, nodes, {"task": plan.task_reference})
 
 
-def require_users(plan: Plan, *, accept_delta: bool = False) -> None:
-    """Raise `BadInput` for a plan that does not fit the users that the task has, before anything is written.
+def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:
+    """Raise `BadInput` for a task with a fault, and for a plan that its users cannot fill, before anything is written.
 
-    accept_delta: as `check_population_size`, whose warnings are printed.
+    Args:
+        accept_delta: as `check_population_size`, whose warnings are printed.
+        quiet: no traceback of the task's code.
     """
-    users = user_count(plan.task_reference)
-    require_possible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users)
-    print_warnings(check_population_size(plan, users, accepted=accept_delta))
-
-
-def print_warnings(warnings: list[str]) -> None:
-    """On standard error, so that `--json` stays JSON."""
-    for warning in warnings:
-        print_progress(f"warning: {warning}")
+    print_check_warnings(check_here(plan.task_reference, plan.client, quiet=quiet))
+    names = user_names(plan.task_reference)
+    print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
 
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:

@@ -12,13 +12,13 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.progress import print_warnings
-from fieldfare_server.deployment.submit import require_ended, submit
+from fieldfare_server.cli.output import out, print_json, print_progress, print_warnings, refusals
+from fieldfare_server.deployment.submit import FlowerError, follow, submit
+from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
-from fieldfare_server.planning.population_size import check_population_size
+from fieldfare_server.planning.feasibility import require_feasible
 
 
 def run(
@@ -60,18 +60,24 @@ def run(
                 require_task(resume, Plan.stored(opened.run(resume).plan))
         run_id = resume or new_run_id()
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-            output = submit(
-                Path(work),
-                superlink,
-                plan=text,
-                task=task,
-                run_id=run_id,
-                resume=resume,
-                root_certificates=root_certificates.absolute() if root_certificates else None,
-                stream=not detach,
-            )
+            try:
+                output = submit(
+                    Path(work),
+                    superlink,
+                    plan=text,
+                    task=task,
+                    run_id=run_id,
+                    resume=resume,
+                    root_certificates=root_certificates.absolute() if root_certificates else None,
+                    stream=not detach,
+                )
+            except FlowerError as error:
+                # The stream ends with its coordinator, or with the connection; the run need not.
+                if detach:
+                    raise
+                output = str(error)
         if not detach:
-            require_ended(directory, run_id, output)
+            follow(directory, run_id, output, print_progress)
         if json_:
             print_json({"run": run_id, "followed": not detach})
         else:
@@ -83,6 +89,11 @@ def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
     with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
         known = [view for view in ledger.populations() if view.name == plan.privacy.population]
     if known and known[0].users and known[0].adjacency != "add_remove":
+        # Further users may join, so this is a warning; the coordinator counts who is there before its first round.
+        try:
+            require_feasible(plan, known[0].users)
+        except BadInput as refusal:
+            print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
         print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
 
 

@@ -58,7 +58,7 @@ def serve(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
         server_config = service.config(
-            create_app(directory.ledger, settings),
+            create_app(directory.ledger, settings, directory.root),
             host,
             port,
             certificate=certificate,

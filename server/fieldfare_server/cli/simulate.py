@@ -13,12 +13,13 @@ from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.plan import plan_path
-from fieldfare_server.cli.progress import local_grid, require_users, run_here
+from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.run.ending import SHAREABLE
 from fieldfare_server.run.session import Session
 
 
@@ -53,13 +54,15 @@ def simulate(
         directory = StateDirectory.of(home, ledger)
         if engine == "flower":
             if path:
-                require_users(read_plan(path), accept_delta=accept_delta)
+                check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
         else:
             session = (
-                _begin(directory, read_plan(path), accept_delta) if path else Session.resume(directory, resume, True)
+                _begin(directory, read_plan(path), accept_delta, json_)
+                if path
+                else Session.resume(directory, resume, True)
             )
             run_id = session.account.id
             with live_export(directory.ledger, run_id, export):
@@ -67,8 +70,8 @@ def simulate(
         _print_run(directory, run_id, json_)
 
 
-def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool) -> Session:
-    require_users(plan, accept_delta=accept_delta)
+def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
+    check_first(plan, accept_delta=accept_delta, quiet=quiet)
     return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION)
 
 
@@ -103,4 +106,4 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
     if score.get("score") is not None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")
     if model.exists():
-        out.print(f"Model: {model}")
+        out.print(f"Model: {model}. {SHAREABLE}")

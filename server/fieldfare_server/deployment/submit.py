@@ -10,13 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.views import RunView
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -25,6 +27,14 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Without these Flower and Ray contact their makers."""
+
+
+PATIENCE = 900.0
+"""Seconds for which a followed run may be without a coordinator: longer than the supervisor's longest pause."""
+HANDED_BACK = 120.0
+"""The same for a run that its coordinator handed back with a reason, which the next one may meet again."""
+LOOK = 2.0
+"""Seconds between two looks at a followed run."""
 
 
 class FlowerError(FieldfareError):
@@ -125,12 +135,65 @@ def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
     `Interrupted` where it can be resumed.
     """
     with Ledger.open(home.ledger) as ledger:
-        try:
-            run = ledger.run(run_id)
-        except BadInput:
-            raise FlowerError(f"the run never started: {tail(output)}") from None
+        run = _begun(ledger, run_id, output)
     if run.ended_at is None:
         hint = f"Continue it with --resume {run_id}. Flower said: {tail(output)}"
         raise Interrupted(f"run {run_id} is {run.state}. {hint}")
+    _require_no_failure(run, output)
+
+
+def follow(
+    home: StateDirectory,
+    run_id: str,
+    output: str,
+    tell: Callable[[str], None],
+    *,
+    patience: float = PATIENCE,
+    pause: float = LOOK,
+) -> None:
+    """Follow a run in the ledger to its end, however many coordinators it has on its way there.
+
+    A coordinator that dies ends Flower's run and not ours: the supervisor resumes it, minutes later.
+
+    Args:
+        output: what Flower said of the first coordinator; errors quote its end.
+        tell: is told what changes, one line at a time.
+        patience: seconds for which a run may stand still, without a coordinator, before this gives up.
+        pause: seconds between two looks.
+
+    Raises:
+        FlowerError: the run never began, or failed.
+        Interrupted: nobody resumed it. It can be resumed.
+    """
+    still_since, told = time.monotonic(), ""
+    with Ledger.open(home.ledger) as ledger:
+        while True:
+            run = _begun(ledger, run_id, output)
+            if run.ended_at is not None:
+                _require_no_failure(run, output)
+                return
+            stands_still = run.state == "interrupted"
+            if not stands_still:
+                still_since = time.monotonic()
+            elif time.monotonic() - still_since >= (min(patience, HANDED_BACK) if run.message else patience):
+                why = f"no coordinator holds it, and none has resumed it. {run.message}".strip()
+                hint = f"Continue it with --resume {run_id}. Flower said: {tail(output)}"
+                raise Interrupted(f"run {run_id} is interrupted after {run.next_round} rounds: {why} {hint}")
+            where = f"{run.next_round} of {run.rounds} rounds"
+            line = f"at {where}, its coordinator is gone; waiting for the supervisor" if stands_still else where
+            if line != told:
+                tell(f"run {run_id}: {line}")
+                told = line
+            time.sleep(pause)
+
+
+def _begun(ledger: Ledger, run_id: str, output: str) -> RunView:
+    try:
+        return ledger.run(run_id)
+    except BadInput:
+        raise FlowerError(f"the run never started: {tail(output)}") from None
+
+
+def _require_no_failure(run: RunView, output: str) -> None:
     if run.state == "failed":
-        raise FlowerError(f"run {run_id} failed: {tail(output)}")
+        raise FlowerError(f"run {run.id} failed: {run.message or tail(output)}")

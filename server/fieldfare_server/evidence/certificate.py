@@ -113,8 +113,11 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             counts = Counter(pattern for pattern in record.patterns(np.arange(known)) if pattern)
             patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
             accounting = {"patterns": patterns}
-    rectangle = Rectangle.of(population.epsilon, population.delta, leak)
-    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.delta, leak) for sign in (-1, 1)]
+    rounding = own.cost.resolution if n else 0.0
+    if own.cost.loss.sampled:  # part of the multiplier of its events
+        rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
+    rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
+    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
     mine = Price(mu_squared, own.price.leak)
     total = sum((other.price for other in priced if other is not own), mine)
     content = {
@@ -124,13 +127,13 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12)},
         "format": FORMAT,
         "journal": {"count": (head := ledger.head()).count, "head": head.hash},
-        "noise": {"multiplier": multiplier, "rounding_mu_squared": own.cost.resolution if n else 0.0},
+        "noise": {"multiplier": multiplier, "rounding_mu_squared": rounding},
         "noising": noising,
         "nonces": _nonces(nonces, run_rows, run_id),
         "population": {
             "adjacency": run.adjacency,
-            "delta": population.delta,
-            "epsilon": population.epsilon,
+            "delta": population.bound_delta,
+            "epsilon": population.bound_epsilon,
             "factor": factor,
             "leak": leak,
             "mu_squared": rectangle.mu_squared,

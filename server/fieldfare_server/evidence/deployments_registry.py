@@ -8,6 +8,7 @@ null, and `missing` lists them.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
-from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
-from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.guarantee import ADJACENCY, Guarantee, accountant, guarantee
+from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.models import SEEDED
@@ -39,8 +40,10 @@ class Curator(BaseModel):
     registry_authors: tuple[str, ...] = ()
 
 
-def registry_entry(ledger: Reader, run_id: str, curator: Curator | None = None) -> dict[str, Any]:
-    """A tier 3 entry, as a dict for JSON.
+def registry_entry(
+    ledger: Reader, run_id: str, curator: Curator | None = None, root: Path | None = None
+) -> dict[str, Any]:
+    """A tier 3 entry, as a dict for JSON. root: the state directory, see `plan_facts`.
 
     Raises:
         BadInput: there is no such run, or its noise was not secret, so that it is no deployment.
@@ -50,17 +53,19 @@ def registry_entry(ledger: Reader, run_id: str, curator: Curator | None = None) 
         raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
     population = ledger.population(run.population)
     curator = curator or Curator()
+    facts = plan_facts(run, root)
+    card = guarantee(run, population, facts)
     entry = {
         "url_slug": f"fieldfare-{run.id}".lower(),
         "status": "Draft",
         "tier": 3,
         "deployment": {
             "product": _product(run, curator),
-            "dp_flavor": _flavor(run, population),
+            "dp_flavor": _flavor(run, population, card),
             "privacy_loss": _loss(run, population),
             "model": _model(run, population),
             "accounting": _accounting(run, population),
-            "implementation": _implementation(run, population, curator),
+            "implementation": _implementation(run, population, curator, facts, card),
             "resources": {"sources": curator.sources, "registry_authors": list(curator.registry_authors)},
         },
     }
@@ -92,8 +97,8 @@ def _product(run: views.RunView, curator: Curator) -> dict[str, Any]:
     }
 
 
-def _flavor(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
-    unprotected = [line for line in guarantee(run, population).not_covered if "public by adjacency" in line]
+def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, Any]:
+    unprotected = [line for line in card.not_covered if "public by adjacency" in line]
     return {
         "name": _flavor_name(run.spent),
         "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
@@ -151,9 +156,9 @@ def _accounting(run: views.RunView, population: views.PopulationView) -> dict[st
     }
 
 
-def _implementation(run: views.RunView, population: views.PopulationView, curator: Curator) -> dict[str, Any]:
-    card = guarantee(run, population)
-    facts = plan_facts(run)
+def _implementation(
+    run: views.RunView, population: views.PopulationView, curator: Curator, facts: PlanFacts | None, card: Guarantee
+) -> dict[str, Any]:
     lines = [f"{fact.name}: {fact.value}." for fact in card.facts if fact.name not in ("Unit", "Adjacency")]
     lines += list(card.not_covered)
     tuned = population.runs_total - 1

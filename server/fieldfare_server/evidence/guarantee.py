@@ -12,10 +12,12 @@ from importlib import metadata
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import CHARGE_FORMAT
 from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.privatise import Rounding
-from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
+from fieldfare_server.evidence.plan_facts import PlanFacts
+from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import decimal, loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.views import PopulationView, RunView
@@ -38,6 +40,8 @@ class Guarantee(BaseModel):
     statement: str
     facts: tuple[Fact, ...]
     not_covered: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
 
 
 ADJACENCY: dict[Adjacency, str] = {
@@ -62,11 +66,15 @@ ROUNDING: dict[Rounding, str] = {
 }
 
 FLOATING_POINT: dict[Rounding, str] = {
-    "grid": "The last bits of the drawn noise: the probability of a released value is right to about one part in a "
-    "million, mostly much better. Rounding during training on a node that hosts several users.",
-    "discrete": "Rounding during training on a node that hosts several users.",
+    "grid": "The last bits of the drawn noise, which this run of an older version was not charged for: the probability "
+    "of a released value is right to about one part in a million, mostly much better.",
+    "discrete": "",
     "none": "Rounding: noise is drawn and added in floating point, but the proof uses real numbers.",
 }
+"""What is not covered of the release itself. Since format 1 the grid's error is charged."""
+
+TOGETHER = "Rounding during training on a node that hosts several users: it depends on how many train together."
+ALONE = "Rounding on a GPU whose kernels are not deterministic. On a CPU every user trains alone, to the last bit."
 
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
     "zero_out": (
@@ -98,6 +106,8 @@ THRESHOLD = (
     "which newer versions refuse."
 )
 
+NOT_AT_HAND = "not shown: an optimiser decided the run's strategy, and its file is not at hand"
+
 _GENERATORS = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Philox, which is not cryptographic"}
 
 
@@ -117,9 +127,8 @@ def round_up(value: float) -> str:
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
-def guarantee(run: RunView, population: PopulationView) -> Guarantee:
-    """The guarantee card of a run."""
-    facts = plan_facts(run)
+def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
+    """The guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
     private = run.noise_source != SEEDED
     delta = decimal(run.delta)
@@ -149,7 +158,12 @@ def guarantee(run: RunView, population: PopulationView) -> Guarantee:
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
     ]
-    return Guarantee(statement=statement, facts=tuple(lines), not_covered=_not_covered(run, population, facts))
+    return Guarantee(
+        statement=statement,
+        facts=tuple(lines),
+        not_covered=_not_covered(run, population, facts),
+        warnings=tuple(population_size_warnings(run.delta, population.users, facts.plan if facts else None)),
+    )
 
 
 def _together(population: PopulationView) -> str:
@@ -157,24 +171,28 @@ def _together(population: PopulationView) -> str:
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     return (
-        f"All runs charged to {population.name} together stay ({population.epsilon:g}, {decimal(population.delta)})-"
-        f"differentially private, however each is chosen: {committed}"
+        f"All runs charged to {population.name} together stay "
+        f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "
+        f"however each is chosen: {committed}"
     )
 
 
 def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     clipping = facts.plan.clipping
-    sigma = facts.noise_multiplier
+    noise = sensitivity = NOT_AT_HAND
+    if facts.sensitivity is not None:
+        noise = f"{facts.noise_multiplier:.4g}" if facts.noise_multiplier else "varies"
+        sensitivity = f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"
     count = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
     apart = f", at least {facts.separation} rounds apart" if facts.max_participations > 1 else ""
     scheme = facts.plan.participation.scheme
     return [
-        Fact(name="Mechanism", value=f"{facts.mechanism.kind}, {facts.plan.run.rounds} rounds"),
+        Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         Fact(name="Participation", value=f"{scheme}: {count}{apart}; enforced when users are selected"),
         Fact(name="Sampling assumption", value=_sampling(facts.plan.participation.rate, planned)),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
-        Fact(name="Noise multiplier", value=f"{sigma:.4g}" if sigma else "varies"),
-        Fact(name="Sensitivity", value=f"{facts.sensitivity:.4g} ({facts.bound}: {facts.how})"),
+        Fact(name="Noise multiplier", value=noise),
+        Fact(name="Sensitivity", value=sensitivity),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
     ]
 
@@ -222,7 +240,13 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     if facts is not None:
         lines += _left_out_of_the_round(facts.plan)
-    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, FLOATING_POINT[rounding])
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, *_floating_point(run, rounding))
+
+
+def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
+    charged = rounding == "grid" and run.format >= CHARGE_FORMAT
+    training = ALONE if run.adjacency == "add_remove" and run.format >= CHARGE_FORMAT else TOGETHER
+    return [text for text in ("" if charged else FLOATING_POINT[rounding], training) if text]
 
 
 def _left_out_of_the_round(plan: Plan) -> list[str]:

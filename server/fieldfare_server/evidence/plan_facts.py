@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import FieldfareError
-from fieldfare.mechanisms import Mechanism, build
+from fieldfare.mechanisms import Mechanism, build, describe
 from fieldfare.participation import Participation, Single, adjacency_factor
 from fieldfare.plan import RESOLUTION, Plan
-from fieldfare_server.files.strategies import StoredStrategy, StrategyError
+from fieldfare_server.files.strategies import StoredStrategy, StrategyError, without_search
 from fieldfare_server.ledger.views import RunView
 
 
@@ -21,14 +22,14 @@ from fieldfare_server.ledger.views import RunView
 class PlanFacts:
     """The numbers behind a run, as this version computes them.
 
-    `sensitivity` includes the factor of the plan's adjacency; `bound` and `how` say what kind of number it is and how
-    it was computed. `noise_multiplier` is None where rounds have different ones.
+    `sensitivity` includes the factor of the plan's adjacency and belongs to the strategy that the run applies; it is
+    None where that is not at hand. `bound` and `how` say what kind of number it is and how it was computed.
+    `noise_multiplier` is None where rounds have different ones, or without a sensitivity.
     """
 
     plan: Plan
-    mechanism: Mechanism
     participation: Participation
-    sensitivity: float
+    sensitivity: float | None
     bound: str
     how: str
     noise_multiplier: float | None
@@ -39,48 +40,52 @@ class PlanFacts:
 def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
     """The facts of a run; None when this version cannot read the run's plan.
 
-    root: the state directory, in which the run's strategy is stored. None: the strategy is built from the plan; for
-        kinds that search for an optimum that may be another one than the run applies, so it is for display only.
-
-    Raises:
-        StrategyError: the strategy is not there.
+    root: the state directory, in which the run's strategy is stored. Without it, or without the file, a strategy that
+        no optimiser decides is built from the plan; what an optimiser decided is not searched for again, and not
+        shown. (Runs of the ledger's first version store no strategy: theirs are built as their coordinators did.)
     """
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
         plan = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
-        stored = None if root is None else StoredStrategy(root, run.id, run.strategy, run.format)
-        return _facts(plan, run.planned, run.format, stored)
-    except StrategyError:
-        raise
+        stored = StoredStrategy(root, run.id, run.strategy, run.format) if root else None
+        # A file may be missing today and be copied back tomorrow, so its absence is not cached.
+        strategy = stored if stored is not None and stored.readable else None
+        return _facts(plan, run.planned, run.format, strategy, run.strategy is not None)
     except (FieldfareError, ValueError, TypeError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _facts(plan_json: str, planned: PrivacyLoss, format: int, strategy: StoredStrategy | None) -> PlanFacts:
+def _facts(
+    plan_json: str, planned: PrivacyLoss, format: int, strategy: StoredStrategy | None, pinned: bool
+) -> PlanFacts:
     table = json.loads(plan_json)
     plan = Plan.stored(table)
     participation = plan.participation.build()
-    if strategy is None:
-        mechanism = build(plan.mechanism, plan.run.rounds, participation)
-        if format == 0:
-            mechanism = mechanism.first_charge()
-    else:
-        mechanism = strategy.cost(table).mechanism
+    mechanism = _applied(plan, table, format, strategy, pinned)
+    separation, most = participation.separation_and_count(plan.run.rounds)
+    facts = PlanFacts(plan, participation, None, "", "", None, separation, most)
+    if mechanism is None:
+        return facts
     unadjusted = mechanism.sensitivity(participation)
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(unadjusted)
-    separation, most = participation.separation_and_count(plan.run.rounds)
-    return PlanFacts(
-        plan=plan,
-        mechanism=mechanism,
-        participation=participation,
-        sensitivity=sensitivity,
-        bound=unadjusted.bound,
-        how=unadjusted.how,
-        noise_multiplier=_noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0))),
-        separation=separation,
-        max_participations=most,
-    )
+    sigma = _noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0)))
+    return replace(facts, sensitivity=sensitivity, bound=unadjusted.bound, how=unadjusted.how, noise_multiplier=sigma)
+
+
+def _applied(
+    plan: Plan, table: dict[str, Any], format: int, strategy: StoredStrategy | None, pinned: bool
+) -> Mechanism | None:
+    """The mechanism that the run applies; None where an optimiser decided it and its result is not at hand."""
+    try:
+        if strategy is not None:
+            return strategy.cost(table).mechanism
+        as_then = not pinned and not describe(plan.mechanism.kind).slow
+        cache = None if as_then else without_search()
+        mechanism = build(plan.mechanism, plan.run.rounds, plan.participation.build(), cache)
+    except StrategyError:
+        return None
+    return mechanism.first_charge() if format == 0 else mechanism
 
 
 def _noise_multiplier(
@@ -91,8 +96,10 @@ def _noise_multiplier(
     The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2 + resolution.
     """
     if planned.sampled:
-        # A sampled event records sigma divided by the norm of C's longest column.
+        # A sampled event records 1 / (1 / sigma + r), sigma divided by the norm of C's longest column (`Cost.charged`).
         multipliers = {event.noise_multiplier for event in planned.sampled}
-        return multipliers.pop() * float(mechanism.sensitivity(Single())) if len(multipliers) == 1 else None
+        if len(multipliers) != 1:
+            return None
+        return float(mechanism.sensitivity(Single())) / (1 / multipliers.pop() - math.sqrt(resolution))
     of_noise = 2 * planned.rho - resolution
     return sensitivity / math.sqrt(of_noise) if of_noise > 0 else None

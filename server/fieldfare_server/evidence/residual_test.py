@@ -108,7 +108,7 @@ def run_residual_test(
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
     stored = None if root is None else StoredStrategy(root, run_id, view.strategy, view.format)
-    cost = cost_of(facts.plan) if stored is None else stored.cost(view.plan)
+    cost = cost_of(facts.plan) if stored is None else stored.cost(view.plan)  # raises where the facts have a gap
     # What was charged decides, not what this version would calibrate.
     sigma = facts.noise_multiplier or cost.noise_multiplier
     rounds = min(cost.mechanism.rounds, MOST_ROUNDS)

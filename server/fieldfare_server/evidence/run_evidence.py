@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fieldfare_server.evidence.guarantee import Guarantee, accountant, guarantee
@@ -47,15 +48,19 @@ class RunEvidence:
         return max((times for times, users in self.counts.items() if users), default=0)
 
 
-def gather(ledger: Reader, run_id: str) -> RunEvidence:
-    """What the ledger holds about a run. Raises `BadInput` if there is no such run."""
+def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence:
+    """What the ledger holds about a run. Raises `BadInput` if there is no such run.
+
+    root: the state directory, see `plan_facts`.
+    """
     run = ledger.run(run_id)
+    facts = plan_facts(run, root)
     population = ledger.population(run.population)
     return RunEvidence(
         run=run,
         population=population,
-        facts=plan_facts(run),
-        card=guarantee(run, population),
+        facts=facts,
+        card=guarantee(run, population, facts),
         counts=ledger.participation_histogram(run_id),
         charged=_charged_runs(ledger, run),
         test=watch.newest_row(ledger, run_id, runs.RESIDUAL_TEST),
@@ -148,4 +153,5 @@ def to_json(evidence: RunEvidence) -> dict[str, Any]:
         "trust_node_ids": run.trust_node_ids,
         "noise_audit": None if test is None else {"at": format_time(test.at), **test.body},
         "not_covered": list(evidence.card.not_covered),
+        "warnings": list(evidence.card.warnings),
     }

@@ -8,6 +8,8 @@ from the ledger's plan and charge. Epsilons are rounded up in sentences and exac
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fieldfare.names import OWN_APP
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
@@ -16,13 +18,17 @@ from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canarie
 from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.run.ending import SHAREABLE
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 
 
-def privacy_statement(ledger: Reader, run_id: str) -> Statement:
-    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run."""
-    evidence = gather(ledger, run_id)
+def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:
+    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
+
+    root: the state directory, in which the run's strategy is stored; see `plan_facts`.
+    """
+    evidence = gather(ledger, run_id, root)
     return Statement(
         title=f"Privacy statement of run {evidence.run.id}",
         summary=evidence.card.statement,
@@ -64,7 +70,7 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
     rows = [
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
-        ("Guarantee for all runs of the population", _epsilon(population.epsilon, population.delta)),
+        ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),
         ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
         ("Set aside of delta for sampled runs", f"{population.leak:.3g}"),
@@ -74,7 +80,8 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
             ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
             ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
         ]
-    return Section("Formal guarantee", tuple(rows), _filter_lines(population))
+    warnings = (f"Warning: {text}" for text in evidence.card.warnings)
+    return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))
 
 
 def _filter_lines(population: PopulationView) -> tuple[str, ...]:
@@ -135,6 +142,7 @@ def _released(evidence: RunEvidence) -> Section:
         f"The model after each of {evidence.run.next_round} committed rounds, and everything computed from it.",
         "Statistics in the ledger: public, or computed from what was already released.",
         "Nothing else: no losses, norms or metrics of users' data leave the server, and void rounds release nothing.",
+        SHAREABLE,
     )
     return Section("What is released", lines=lines)
 

@@ -219,6 +219,12 @@ class RunFiles:
         """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
+    def committed_rounds(self) -> dict[int, str]:
+        """How many rounds each whole committed checkpoint has been through -> its digest. Reads no tensor."""
+        digests = [digest for digest, found in self.digests().items() if digest == found]
+        paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
+        return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
+
     def nonces(self, digest: str) -> list[str]:
         """The nonces, hex, in the metadata of a committed checkpoint; empty where it has none. Reads no tensor.
 

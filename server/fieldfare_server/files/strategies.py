@@ -106,6 +106,11 @@ class _Sealed(dict[str, bytes]):
         return self[key]
 
 
+def without_search() -> MutableMapping[str, bytes]:
+    """A cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to search."""
+    return _Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
+
+
 def settle(plan: Plan, root: Path, price: Callable[[MutableMapping[str, bytes]], Cost]) -> tuple[Cost, bytes]:
     """(The plan's cost, the strategy to store); a strategy that takes minutes is found in `root` or kept there.
 
@@ -142,6 +147,11 @@ class StoredStrategy:
     def path(self) -> Path:
         """The file of a strategy that has a digest."""
         return self.root / self.run / f"{self.digest}{_SUFFIX}"
+
+    @property
+    def readable(self) -> bool:
+        """Whether a file is there to be read, or none is needed."""
+        return self.digest is None or self.path.is_file()
 
     def write(self, content: bytes) -> None:
         """Store what `settle` returned, durably. Raises OSError."""

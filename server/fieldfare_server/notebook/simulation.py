@@ -15,7 +15,7 @@ from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli.compare import label_of
-from fieldfare_server.cli.progress import local_grid, require_users, run_here
+from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import settle
 from fieldfare_server.ledger import Ledger
@@ -77,7 +77,7 @@ def simulate(
         if population is not None:
             plans = tuple(_charged_to(plan, population) for plan in plans)
         for plan in plans:
-            require_users(plan, accept_delta=accept_delta)
+            check_first(plan, accept_delta=accept_delta)
         _prepare(home, plans, budget)
         for plan, label in zip(plans, _labels(plans), strict=True):
             session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)

@@ -94,8 +94,12 @@ class SimulatedAvailability:
         return select(users[self.reachable(hours[-1], users)])
 
 
+def is_simulated(grid: Grid | None) -> bool:
+    """Whether all nodes of this grid are simulated here."""
+    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
+
+
 def require_simulated(plan: Plan, grid: Grid | None) -> None:
     """Refuse a plan with simulated availability where users are real: it would leave them out for no reason."""
-    simulated = bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
-    if plan.availability is not None and not simulated:
+    if plan.availability is not None and not is_simulated(grid):
         raise BadInput("availability", "describes simulated users, and these nodes are real.", "a plan without it")

@@ -41,6 +41,7 @@ class Cohorts:
             NotEnoughUsers: as `Selector.select`.
         """
         stream = f"select.{voids}" if voids else "select"
+        known = self.roster.known()
         # One generator for all hours that a simulation may have to try.
         generator = self._noise.generator(stream, round)
 
@@ -51,11 +52,16 @@ class Cohorts:
                 self._account.participation,
                 generator,
                 lambda count: self._noise.uniform(count, row=round, stream=stream),
+                known,
             )
 
         if self._availability is None:
             return select(available)
         return self._availability.wait(round, available, select)
+
+    def require_lasting(self, round: int) -> None:
+        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
+        self._selector.require_lasting(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
         """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""

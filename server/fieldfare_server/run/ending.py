@@ -27,6 +27,13 @@ from fieldfare_server.run.task_model import model_of
 log = logging.getLogger("fieldfare.session")
 
 
+SHAREABLE = (
+    "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
+    "noise key and the checkpoints of a run under way would give users' sums back."
+)
+"""The one sentence on what may be shared."""
+
+
 def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
     """Write the model of a run, durably, for everyone to read; returns its path."""
     path = files.directory / "model.safetensors"
@@ -68,19 +75,27 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
         raise BadInput(f"the key of run {run_id}", f"the run is {run.state}; without its key it cannot be resumed.")
     if not files.secrets():
         return
-    if run.checkpoint is not None and not (files.directory / "model.safetensors").exists():
-        if files.holds(run.checkpoint):
-            tensors, _ = files.latest_committed(run.checkpoint)
-            write_model(files, _named(run, files, tensors["params"]))
+    if not (files.directory / "model.safetensors").exists():
+        if run.checkpoint is None:
+            # Not a round was committed: the initial model, which is public.
+            if (tensors := _named(run, files, None)) is not None:
+                write_model(files, tensors)
+        elif files.holds(run.checkpoint):
+            params = files.latest_committed(run.checkpoint)[0]["params"]
+            write_model(files, _named(run, files, params) or {"params": params})
         else:
             log.warning("run %s has ended, and its newest checkpoint is not here: no model is left of it", run_id)
     files.destroy()
     ledger.record_key_destroyed(run_id, actor=actor)
 
 
-def _named(run: RunView, files: RunFiles, params: torch.Tensor) -> dict[str, torch.Tensor]:
-    """`params` as the tensors of the run's model; flat, as "params", where its task cannot be loaded here."""
+def _named(run: RunView, files: RunFiles, params: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
+    """`params` as the tensors of the run's model; without them, the initial ones.
+
+    None where the run's task cannot be loaded here.
+    """
     try:
-        return model_of(Plan.stored(run.plan), files.directory).tensors(params)
+        model = model_of(Plan.stored(run.plan), files.directory)
     except (FieldfareError, ImportError):
-        return {"params": params}
+        return None
+    return model.tensors(model.initial if params is None else params)

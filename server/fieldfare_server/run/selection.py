@@ -2,12 +2,19 @@
 
 What the accountant assumes is enforced here, from realised participation. Schemes:
 
-- *single, min-separation*: one cohort of fixed size, uniformly among the users that are available and allowed;
+- *single, min-separation*: one cohort, uniformly among the users that are available and allowed;
 - *fixed order*: users are dealt to `period` places once in a run; a round's cohort comes from one place;
 - *Poisson*: every available user independently with probability `rate`. Cohorts vary in size. They are neither filled
   up nor cut: that would be another scheme than the one for which amplification is proven;
 - *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
   sampled as above.
+
+**To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
+its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
+most `cohort`, at least `fewest`). Where a uniform cohort would leave too little for that, the users with most rounds
+left are taken instead, ties by lot, which is optimal (`fieldfare.capacity`). It is decided from who took part, which is
+public under the adjacencies that these kinds allow, and never from data. It is exact where all users stay and everyone
+who is asked reports; every round decides again from what has happened.
 
 The caller derives all randomness from the run's key, so that a resumed run selects the same cohort. Where amplification
 is charged, the randomness must also be secret from anyone who sees some of the cohorts: Poisson coins are therefore
@@ -24,6 +31,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfare.capacity import Capacity, is_plentiful
 from fieldfare.errors import BadInput, Refused
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 
@@ -50,10 +58,19 @@ class Standing:
 
 
 class NotEnoughUsers(Refused):
-    """Fewer users than a round needs may take part now."""
+    """Fewer users than a round needs may take part now, or all together cannot fill the rounds that are left."""
 
-    def __init__(self, round: int, fewest: int, standing: Standing) -> None:
+    def __init__(self, round: int, fewest: int, standing: Standing, rounds: int = 0) -> None:
+        """rounds: the rounds that are left, where it is them that cannot be filled."""
         self.standing = standing
+        if rounds:
+            super().__init__(
+                f"{rounds} rounds of at least {fewest} reports",
+                f"the {standing.available} users who are there cannot fill them, as often and as far apart as the plan "
+                "lets one user take part.",
+                "more users, fewer rounds, a smaller cohort and min_reports, or more participations",
+            )
+            return
         super().__init__(
             f"the cohort of round {round}",
             f"{fewest} users are needed, and of {standing.available} available ones {standing.eligible} may take part "
@@ -103,7 +120,7 @@ class Selector:
                 "1.0",
             )
         self.participation, self.rounds, self.cohort = participation, rounds, cohort
-        self.fewest = fewest
+        self.fewest, self.over_selection = fewest, over_selection
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
         self._places: _Places | None = None
@@ -114,17 +131,25 @@ class Selector:
             self._places = _Places(self._separation, int(order.integers(0, 2**63)), balanced)
 
     def select(
-        self, round: int, available: ArrayLike, taken: Taken, generator: np.random.Generator, coins: Coins
+        self,
+        round: int,
+        available: ArrayLike,
+        taken: Taken,
+        generator: np.random.Generator,
+        coins: Coins,
+        known: ArrayLike | None = None,
     ) -> Users:
         """The cohort of `round`: increasing distinct indices from `available`, all of them allowed to take part.
 
-        Uniform without replacement among eligible users. O(cohort) where most users are eligible; O(n) otherwise.
+        Uniform without replacement among eligible users, unless too few would be left for later rounds. O(cohort)
+        where there are plenty of users; O(n) otherwise.
 
         Args:
             available: distinct user indices, int64 (n,).
             taken: the ledger's realised participation.
             generator: from the run's key and this round; for all schemes but Poisson.
             coins: the same, for Poisson schemes.
+            known: the users who may take part in later rounds, `available` and others; None: `available` alone.
 
         Raises:
             NotEnoughUsers: fewer than `fewest` users may take part. Never for Poisson schemes: a cohort may be empty.
@@ -138,17 +163,77 @@ class Selector:
             # never above the rate that is charged.
             tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
             return np.sort(pool[tossed + 2.0**-53 <= self.participation.rate])
-        if pool.size > 8 * self.asked:
+        everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
+        plenty = self._has_plenty(round, everyone.size)
+        if plenty and pool.size > 8 * self.asked:
             # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
             fit = drawn[self._eligible(round, *taken(drawn))]
             if fit.size >= self.asked:
                 return np.sort(fit[: self.asked])
-        fit = pool[self._eligible(round, *taken(pool))]
+        last, count = taken(pool)
+        eligible = self._eligible(round, last, count)
+        fit, had = pool[eligible], count[eligible]
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
-        size = min(self.asked, fit.size)
-        return np.sort(fit[generator.choice(fit.size, size, replace=False, shuffle=False)])
+        size = self.cohort if plenty else self._largest(round, everyone, taken)
+        asked = min(users_asked(size, self.over_selection), fit.size)
+        places = generator.choice(fit.size, asked, replace=False, shuffle=False)
+        if not plenty and not self._lasts_after(round, size, everyone, taken, fit[places]):
+            shuffled = generator.permutation(fit.size)
+            places = shuffled[np.argsort(had[shuffled], kind="stable")[:asked]]
+        return np.sort(fit[places])
+
+    def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
+        """Whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest` users each. O(n).
+
+        Always true for Poisson schemes, whose cohorts may be empty.
+        """
+        if isinstance(self.participation, Poisson | CyclicPoisson):
+            return True
+        users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
+        places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)
+        return all(self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places)
+
+    def require_lasting(self, round: int, known: ArrayLike, taken: Taken) -> None:
+        """Raise `NotEnoughUsers` unless `can_last`."""
+        if not self.can_last(round, known, taken):
+            standing = self.standing(round, known, taken)
+            raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
+
+    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
+
+    @property
+    def _apart(self) -> int:
+        return 1 if self._places is not None else self._separation
+
+    def _left(self, round: int) -> int:
+        """How many rounds from `round` on its users may fill, `round` included."""
+        left = self.rounds - round
+        return -(-left // self._separation) if self._places is not None else left
+
+    def _has_plenty(self, round: int, users: int) -> bool:
+        past = (round // self._separation if self._places is not None else round) + 1
+        left = self._left(round) - 1
+        return is_plentiful(users, left, self.cohort, self._apart, self._most, past=past, asked=self.asked)
+
+    def _capacity(self, round: int, users: Users, taken: Taken, cohort: Users | None = None) -> Capacity:
+        """What `users` can still give from `round` on; with a `cohort`, from the round after it on."""
+        last, count = taken(users)
+        rest = np.where(count > 0, last + self._separation - round, 0) if self._apart > 1 else np.zeros_like(count)
+        left = self._most - count
+        if cohort is not None:
+            asked = np.isin(users, cohort, assume_unique=True)
+            left, rest = left - asked, np.where(asked, self._apart - 1, rest - 1)
+        return Capacity.of(np.minimum(left, -(-self._left(round) // self._apart)), rest, self._apart)
+
+    def _largest(self, round: int, everyone: Users, taken: Taken) -> int:
+        """The largest cohort that all rounds from `round` on can have; `fewest` where there is none."""
+        fewest = max(1, self.fewest)
+        return self._capacity(round, everyone, taken).largest(self._left(round), self.cohort, fewest) or fewest
+
+    def _lasts_after(self, round: int, size: int, everyone: Users, taken: Taken, cohort: Users) -> bool:
+        return self._capacity(round, everyone, taken, cohort).lasts(self._left(round) - 1, size)
 
     def standing(self, round: int, available: ArrayLike, taken: Taken) -> Standing:
         """How many of `available` may take part in `round`, and why the others may not. O(n)."""
@@ -202,24 +287,3 @@ class _Places:
 def users_asked(cohort: int, over_selection: float) -> int:
     """How many users are asked so that `cohort` of them report. Poisson schemes ask those whom the coins choose."""
     return math.ceil(cohort * over_selection)
-
-
-def require_possible(participation: Participation, rounds: int, cohort: int, users: int) -> None:
-    """Refuse a plan that needs more participations than `users` users may give. Poisson schemes always run.
-
-    Every round needs `cohort` users, and a user takes part once in any `separation` consecutive rounds.
-
-    Raises:
-        BadInput: with the largest cohort that is possible.
-    """
-    if isinstance(participation, Poisson | CyclicPoisson):
-        return
-    separation, most = participation.separation_and_count(rounds)
-    needed = max(-(-rounds * cohort // most), cohort * min(separation, rounds))
-    if users < needed:
-        largest = min(users * most // rounds, users // min(separation, rounds))
-        raise BadInput(
-            f"{rounds} rounds of {cohort} users with at most {most} participations at least {separation} rounds apart",
-            f"need {needed} users, and the population has {users}.",
-            f"cohort {largest}" if largest else f"{needed} users",
-        )

@@ -26,13 +26,14 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.dialects import Round
+from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.replies import Answer, Receiver, Slots
-from fieldfare_server.run.selection import Users
+from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")
 
@@ -156,7 +157,8 @@ class FieldfareStrategy(Strategy):
         Raises:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
-            Interrupted: Ctrl-C, or nodes that vanished; the run can be resumed.
+            Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
+            Refused: the same before the first commit; the run has ended, and its reservation is free again.
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
@@ -181,12 +183,8 @@ class FieldfareStrategy(Strategy):
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
-        except KeyboardInterrupt:
-            # Leaving the session gives the lease back; the ledger keeps the reservation for the resumed run.
-            raise Interrupted(
-                f"run {session.account.id} was interrupted after {session.next_round} of {plan.run.rounds} rounds. "
-                f"Continue it with --resume {session.account.id}."
-            ) from None
+        except (KeyboardInterrupt, Interrupted, NotEnoughUsers) as cause:
+            raise stop_run(session, cause) from None
         session.finish("done", "all rounds committed")
 
     def run_round(self, grid: Grid) -> bool:
@@ -255,7 +253,16 @@ class FieldfareStrategy(Strategy):
             self._require_right_app()
             available = cohorts.roster.available()
             enough = available.size >= needed
-            cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+            # On a simulated grid waiting brings no further user. On a real one nodes join, and users come back.
+            last_look = is_simulated(grid) or time.monotonic() >= deadline
+            try:
+                if enough and session.next_round == 0:
+                    cohorts.require_lasting(0)
+                cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+            except NotEnoughUsers:
+                if last_look:
+                    raise
+                enough, cohort = False, available[:0]
             if (enough and cohort.size >= plan.report_goal) or time.monotonic() >= deadline:
                 faults.point("strategy.selected")
                 return cohort
@@ -310,6 +317,10 @@ class FieldfareStrategy(Strategy):
         timeout = plan.run.round_timeout
         public = Round(occasion, points, rounds.settings(), rounds.current_clipping, timeout)
         messages, reader = session.dialect.write(public, session.schema, names)
+        if isinstance(session.dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
+            head = session.shown_head()
+            for message in messages:
+                message.content.update(head)
         asked = [users for users, _ in by_node.values()]
         return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, points.shares, reader))
 

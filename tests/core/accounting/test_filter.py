@@ -95,6 +95,22 @@ def test_without_leak_there_is_no_amplification() -> None:
     assert price(run(0.01, 2.0, 100), 1e-13) == Price(25.0, 0.0)  # below the numerical composition's own error
 
 
+def test_a_price_counts_what_the_numerical_composition_may_be_wrong_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, leak = run(0.0617, 2.1, 60), 1e-6
+    exact = price(loss, leak)
+    orders = sampled.compositions(0.0, loss.sampled)
+    assert orders is not None
+
+    def with_slack(slack: float) -> Price:
+        for order in orders:  # the very ones that `price` asks for, as they are cached
+            monkeypatch.setattr(order, "slack", slack)
+        return price(loss, leak)
+
+    # Every vertex may have that much more mass of the first world.
+    assert with_slack(leak / 10).mu_squared > exact.mu_squared * (1 + 1e-4)
+    assert with_slack(leak) == Price(loss.without_amplification().mu_squared, 0.0)
+
+
 def test_a_price_falls_as_the_leak_grows() -> None:
     mus = [price(run(0.01, 1.0, 200), leak).mu_squared for leak in (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)]
     assert mus == sorted(mus, reverse=True)

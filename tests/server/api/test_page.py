@@ -79,6 +79,17 @@ def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> N
     assert page.get_by_role("button", name="Stop…").count() == 0
 
 
+def test_a_delta_that_does_not_fit_the_users_is_said(page: Any, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'few.sqlite3'}"
+    with Ledger.open(address, create=True) as few:
+        few.create_population("aircraft", 8.0, 0.001, actor="officer")
+        ledger_data.commit(ledger_data.start(few, "few"))
+    with serve_in_thread(config(create_app(address, Settings()), port=0)) as served:
+        page.goto(served)
+        for panel in ("#budgets", "#guarantee"):
+            page.locator(panel, has_text="publishing one user at random of 500").wait_for()
+
+
 def test_a_commit_is_shown_within_two_seconds(page: Any, url: str, run: RunHandle) -> None:
     page.goto(url)
     headline(page, "round 6 of 16")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import ledger_data
 import pytest
@@ -14,6 +15,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.api import create_app
 from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
+from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.ledger import Ledger, NewRun
@@ -183,3 +185,22 @@ def test_what_is_not_charged_is_told_as_information(ledger: Ledger) -> None:
     text = privacy_statement(ledger, "final").to_markdown()
     assert "Information, not charged: epsilon of the last model alone" in text
     assert "lower bounds" not in text.lower().replace("lower bound on", "")
+
+
+def test_a_delta_that_does_not_fit_the_users_is_said_on_statement_and_page(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    with Ledger.open(url, create=True) as opened:
+        opened.create_population("aircraft", 8.0, 0.001, actor="officer")
+        ledger_data.commit(ledger_data.start(opened, "few"))
+        expected = (
+            "privacy.delta = 0.001: publishing one user at random of 500 has delta 0.002. Better: at most 0.0002."
+        )
+        statement = privacy_statement(opened, "few")
+        assert statement.to_json()["warnings"] == [expected]
+        assert f"Warning: {expected}" in statement.to_markdown()
+        # Under add_remove the number of users is secret, so nothing is said of it.
+        people = opened.population("aircraft").model_copy(update={"users": None})
+        assert guarantee(opened.run("few"), people, None).warnings == ()
+    with TestClient(create_app(url), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        assert client.get("/v1/runs/few").json()["guarantee"]["warnings"] == [expected]
+        assert client.get("/v1/populations/aircraft").json()["warnings"] == [expected]

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fieldfare_client.app import user_names
 from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
+from support.ledgers import start
 
 DIGITS = """
 [privacy]
@@ -75,7 +78,8 @@ def test_plan_prices_without_a_ledger(fieldfare: Run, plan_file: Callable[..., P
     assert keys | {"max_error", "mean_error", "buffers"} <= set(told)
     assert told["epsilon"] == pytest.approx(4.0, rel=1e-6)
     assert told["epsilon"] <= 4.0
-    assert told["mu_gdp"] == pytest.approx(told["sensitivity"] / told["noise_multiplier"])
+    of_noise = (told["sensitivity"] / told["noise_multiplier"]) ** 2
+    assert told["mu_gdp"] ** 2 == pytest.approx(of_noise + told["resolution_mu_squared"], rel=1e-12)
     assert told["epsilon_zcdp"] > told["epsilon"]
     assert not (tmp_path / "home").exists()
     assert fieldfare("plan", plan_file()).exit_code == 0
@@ -192,7 +196,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     raised = fieldfare("population", "raise", "writers", "--epsilon", "20", "--reason", "a second study", "--json")
     assert said(raised)["epsilon"] == 20
     assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
-    assert said(fieldfare("population", "close", "writers", "--json"))["state"] == "closed"
+    assert said(fieldfare("population", "close", "writers", "--reason", "over", "--json"))["state"] == "closed"
     assert fieldfare("simulate", plan_file()).exit_code == 2
 
     token = said(fieldfare("token", "create", "officer", "--scope", "read", "--json"))
@@ -265,3 +269,78 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
     assert key not in raw
     assert key.hex().encode() not in raw
     assert key.hex() not in result.output
+
+
+def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
+    fits = fieldfare("plan", plan_file(), "--users", "task", "--json")
+    assert said(fits)["users"] == len(user_names("digits"))
+    assert said(fits)["warnings"] == []
+    warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
+    assert warned.exit_code == 0
+    assert said(warned)["warnings"] == [
+        "privacy.delta = 1e-05: publishing one user at random of 20000 has delta 5e-05. Better: at most 5e-06."
+    ]
+    refused = fieldfare("plan", plan_file(), "--users", "100000")
+    assert refused.exit_code == 2
+    assert "1e-06, or --accept-delta" in refused.stderr
+    accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta")
+    assert accepted.exit_code == 0
+    assert "warning: privacy.delta" in accepted.stderr
+    assert "here 100000" in accepted.stdout
+    for wrong in ("0", "-3", "many", "1.5", ""):
+        assert "--users 3000" in fieldfare("plan", plan_file(), "--users", wrong).stderr
+
+
+def test_a_delta_above_one_user_needs_a_persons_word(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
+    assert fieldfare("population", "create", "writers", "--epsilon", "50", "--delta", "0.5").exit_code == 0
+    path = plan_file(**{"delta = 1e-5": "delta = 0.5"})
+    refused = fieldfare("simulate", path)
+    assert refused.exit_code == 2
+    assert "or --accept-delta" in refused.stderr
+    assert said(fieldfare("runs", "--json")) == []
+    done = fieldfare("simulate", path, "--accept-delta", "--json")
+    assert done.exit_code == 0, done.output
+    assert "warning: privacy.delta = 0.5" in done.stderr
+    # It stands in the statement, as long as the ledger does.
+    statement = said(fieldfare("report", said(done)["run"], "--json"))
+    assert statement["warnings"][0].startswith("privacy.delta = 0.5")
+    assert "Warning: privacy.delta = 0.5" in fieldfare("report", said(done)["run"]).stdout
+
+
+def test_run_knows_the_users_of_earlier_runs(
+    fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    submitted: list[str] = []
+    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *_, **terms: submitted.append(terms["run_id"]))
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+        ledger.create_population("writers", 9.0, 0.01, actor="test")
+        start(ledger, population="writers").register_users(np.arange(200, dtype=np.uint64))
+        terms = ("--insecure", "--detach", "--ledger", ledger.url)
+    path = plan_file(**{"delta = 1e-5": "delta = 0.01"})
+    refused = fieldfare("run", path, *terms)
+    assert refused.exit_code == 2
+    assert "0.0005, or --accept-delta" in refused.stderr
+    assert not submitted
+    accepted = fieldfare("run", path, *terms, "--accept-delta")
+    assert accepted.exit_code == 0, accepted.output
+    assert "warning: privacy.delta = 0.01" in accepted.stderr
+    assert len(submitted) == 1
+
+
+def test_plan_shows_what_a_sampled_run_is_priced_at(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
+    few = {
+        "delta = 1e-5": 'delta = 1e-5\nadjacency = "add_remove"',
+        "min_reports = 6\n": "",
+        'scheme = "min-separation"\nseparation = 2\nmax_participations = 2': 'scheme = "poisson"\nrate = 0.1',
+        'kind = "nu"\nnu = "auto"': 'kind = "independent"',
+    }
+    told = said(fieldfare("plan", plan_file(**few), "--json"))
+    priced = told["epsilon_priced"]
+    assert list(priced) == ["0.01", "0.1", "0.3"]
+    assert all(value > told["epsilon"] for value in priced.values())
+    shown = " ".join(fieldfare("plan", plan_file(**few)).stdout.split())
+    assert "epsilon as priced across runs" in shown
+    assert f"{priced['0.1']:.6g} at 0.1" in shown
+    # Three rounds have no cheap price; that is said where it is dear.
+    assert ("Dear across runs" in shown) == (min(priced.values()) > 1.25 * told["epsilon"])
+    assert "epsilon_priced" not in said(fieldfare("plan", plan_file(), "--json"))

@@ -226,3 +226,60 @@ def test_an_earlier_export_may_be_replaced(suffix: str, tmp_path: Path) -> None:
     path.write_bytes(",".join(COLUMNS).encode() + b"\n" if suffix == ".csv" else _parquet([]))
     check_export(path)
     check_export(tmp_path / f"new{suffix}")
+
+
+FAULTY = """
+[privacy]
+population = "people"
+epsilon = 4.0
+delta = 1e-5
+[run]
+task = "{task}"
+rounds = 5
+cohort = 6
+min_reports = {needed}
+[mechanism]
+kind = "independent"
+[participation]
+scheme = "min-separation"
+separation = 2
+max_participations = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "needed", "words"),
+    [
+        ("support.faulty_tasks:NoName", 4, "has no name"),
+        ("support.faulty_tasks:Unseeded", 4, "does not give the same"),
+        ("support.faulty_tasks:Right", 5, "need 25 participations; the population has 12 users, who give at most 24"),
+    ],
+)
+def test_what_cannot_reach_its_end_is_not_started(task: str, needed: int, words: str, tmp_path: Path) -> None:
+    """F1, F4: a mistake costs seconds, and no budget."""
+    where = home(tmp_path, simulated=False)
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task=task, needed=needed))
+    result = simulate(["simulate", str(tmp_path / "plan.toml"), "--home", str(where.root), "--json"])
+    assert result.exit_code == 2
+    assert words in json.loads(result.stdout)["message"]
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.runs().items == ()
+        assert ledger.population("people").committed_epsilon == 0.0
+
+
+def test_a_run_of_the_last_possible_visit_reaches_its_end(tmp_path: Path) -> None:
+    where = home(tmp_path, simulated=False)
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task="support.faulty_tasks:Right", needed=4))
+    result = simulate(["simulate", str(tmp_path / "plan.toml"), "--home", str(where.root), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rounds"] == 5
+
+
+def test_the_check_shows_the_line_of_the_task_that_fails(tmp_path: Path) -> None:
+    result = simulate(["task", "check", "support.faulty_tasks:Broken"])
+    assert result.exit_code == 2
+    assert "in evaluate" in result.output
+    assert "evaluate() failed: RuntimeError: no test file" in " ".join(result.output.split())
+    right = simulate(["task", "check", "support.faulty_tasks:Right", "--json"])
+    assert right.exit_code == 0
+    assert "12 users with 60 rows" in json.loads(right.stdout)["right"][0]

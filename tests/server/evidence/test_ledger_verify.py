@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fieldfare_server.evidence.replay import Replay, Unfit
 from numpy.typing import NDArray
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
-from fieldfare_server.evidence.verify import verify, verify_on
+from fieldfare.plan import Plan
+from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
-from fieldfare_server.ledger import Head, Ledger, models, new_run_id
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import StoredStrategy
+from fieldfare_server.ledger import Head, Ledger, RunHandle, models, new_run_id
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
+from support.federation import LyingGrid, home, plan
 from support.fill import fill
 from support.ledgers import PLAN, commit, gaussian, start
 
@@ -37,7 +47,7 @@ def charge_per_participation(plan_json: str, strategy: object):  # type: ignore[
         times.update(users.tolist())
         return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
 
-    return charge
+    return Charge(charge)
 
 
 def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:
@@ -64,6 +74,107 @@ def test_a_charge_that_the_plan_does_not_give_is_named(ledger_url: str) -> None:
         fault = verify(ledger, recompute=charge_per_participation).fault
     assert fault is not None
     assert (fault.table, fault.row) == ("rounds", f"{run.id} 1")
+
+
+def described(**privacy: object) -> Plan:
+    return Plan.parse(
+        {
+            "privacy": {"population": "people", "noise_multiplier": 4.0, "delta": 1e-6, **privacy},
+            "run": {"task": "digits", "rounds": 4, "cohort": 2, "min_reports": 1},
+            "participation": {"scheme": "min-separation", "separation": 2, "max_participations": 2},
+            "mechanism": {"kind": "independent"},
+        }
+    )
+
+
+@pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
+def test_what_a_run_reserves_is_recomputed_from_its_plan(part: float, fits: bool, ledger_url: str) -> None:
+    a_plan = described()
+    planned = PrivacyLoss(mu_squared=part * cost_of(a_plan).loss.mu_squared)
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, plan_json=a_plan.to_json(), planned=planned)
+        report = verify(ledger, recompute=recharge)
+        assert verify(ledger).ok
+    assert report.ok == fits
+    if not fits:
+        assert report.fault is not None
+        assert (report.fault.table, report.fault.row) == ("runs", run.id)
+        assert "planned" in report.fault.why
+
+
+@pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.5, False), (0.0, False)])
+def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledger_url: str) -> None:
+    a_plan = described(rounding="discrete")
+    cost = cost_of(a_plan)
+    assert cost.leak is not None
+    assert 0 < cost.leak < 1e-40
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, leak=1e-12, actor="officer")
+        terms = {"plan_json": a_plan.to_json(), "planned": cost.loss, "leak": part * cost.leak, "format": 1}
+        run = start(ledger, **terms)
+        fault = verify(ledger, recompute=lambda plan, _: recharge(plan, StoredStrategy(Path(), "run", None, 1))).fault
+    assert (fault is None) == fits
+    if fault is not None:
+        assert (fault.table, fault.row) == ("runs", run.id)
+        assert "leak" in fault.why
+
+
+def test_a_nonce_that_two_rounds_name_is_found(tmp_path: Path) -> None:
+    """The chain is whole: only the rule that no nonce serves two rounds can tell."""
+    state_dir = home(tmp_path)
+    with Session.begin(state_dir, plan(run__noise_seed=None), identity_is_stable=True) as session:
+        strategy = FieldfareStrategy(session)
+        for _ in range(2):
+            assert strategy.run_round(LyingGrid(3))
+    with Ledger.open(state_dir.ledger) as ledger, ledger.read() as connection:
+        rows = [
+            dict(row) for row in connection.execute(select(models.journal).order_by(models.journal.c.id)).mappings()
+        ]
+    commits = [row for row in rows if row["action"] == "round.commit"]
+    assert len(commits) == 2
+    body = json.loads(commits[1]["body"])
+    body["nonce"] = json.loads(commits[0]["body"])["nonce"]
+    for forged in (False, True):
+        replay, found = Replay(), ""
+        try:
+            for row in rows:
+                replay.apply({**row, "body": json.dumps(body)} if forged and row is commits[1] else row)
+        except Unfit as unfit:
+            found = unfit.why
+        assert found == (f"its nonce is that of round 0 of run {session.account.id}" if forged else "")
+
+
+def test_a_checkpoint_whose_nonces_are_not_the_ledgers_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest is committed: the two were made to disagree before the commit."""
+    state_dir = home(tmp_path)
+    commit_round = RunHandle.commit_round
+
+    def other_nonce(self: RunHandle, *parts: Any, nonce: bytes | None, **rest: Any) -> None:
+        assert nonce is not None
+        commit_round(self, *parts, nonce=bytes(16), **rest)
+
+    with Session.begin(state_dir, plan(run__noise_seed=None), identity_is_stable=True) as session:
+        assert session.cost.resolution > 0
+        assert_whole(state_dir)
+        assert FieldfareStrategy(session).run_round(LyingGrid(3))
+        assert_whole(state_dir)
+        monkeypatch.setattr(RunHandle, "commit_round", other_nonce)
+        assert FieldfareStrategy(session).run_round(LyingGrid(3))
+    with Ledger.open(state_dir.ledger) as ledger:
+        fault = verify(ledger, state_dir.root, recompute=recharge).fault
+    assert fault is not None
+    assert fault.table == "checkpoints"
+    assert "nonces are not those of the ledger" in fault.why
+
+
+def assert_whole(state_dir: StateDirectory) -> None:
+    with Ledger.open(state_dir.ledger) as ledger:
+        report = verify(ledger, state_dir.root, recompute=recharge)
+        assert report.ok, report.fault
+        assert (report.missing, report.unpinned) == ({}, {})
 
 
 EDITS = (

@@ -13,14 +13,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from fieldfare.cost import Cost, cost_of
 from fieldfare.mechanisms import dense
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.plan import Plan
+from fieldfare_server.api import create_app
 from fieldfare_server.cli.application import assemble
+from fieldfare_server.evidence.guarantee import NOT_AT_HAND
 from fieldfare_server.evidence.residual_test import run_residual_test
+from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
@@ -111,6 +115,38 @@ def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ((body,),) = link.execute("SELECT body FROM audit WHERE action = 'run.start'").fetchall()
     path = StoredStrategy(state_dir.root, run_id, digest).path
     assert json.loads(body)["strategy"] == meta["strategy"] == digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_reports_and_page_show_the_strategy_that_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state_dir, run_id = broken_off(tmp_path)
+    another_optimum(monkeypatch)
+    with Ledger.open(state_dir.ledger) as ledger:
+        run = ledger.run(run_id)
+        path = StoredStrategy(state_dir.root, run_id, run.strategy).path
+        applied = StoredStrategy(state_dir.root, run_id, run.strategy).cost(run.plan)
+        shown = f"{applied.sensitivity:.4g} ("
+        content = path.read_bytes()
+        for present in (True, False):
+            if not present:
+                path.unlink()
+            facts = privacy_statement(ledger, run_id, state_dir.root).to_json()["facts"]
+            app = create_app(state_dir.ledger, root=state_dir.root)
+            with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+                detail = client.get(f"/v1/runs/{run_id}").json()
+                entry = client.get(f"/v1/runs/{run_id}/report").json()["facts"]
+                assert client.get(f"/v1/runs/{run_id}/participation").json()["separation"] == 3
+            card = {fact["name"]: fact["value"] for fact in detail["guarantee"]["facts"]}
+            assert facts["Sensitivity"] == card["Sensitivity"] == entry["Sensitivity"]
+            if present:
+                assert facts["Sensitivity"].startswith(shown)
+                assert detail["noise_multiplier"] == pytest.approx(2.0)
+            else:
+                assert facts["Sensitivity"] == facts["Noise multiplier"] == NOT_AT_HAND
+                assert detail["noise_multiplier"] is None
+        # A machine without the state directory shows the same gap, and no other number.
+        assert privacy_statement(ledger, run_id).to_json()["sensitivity"] is None
+        path.write_bytes(content)
+        assert privacy_statement(ledger, run_id, state_dir.root).to_json()["sensitivity"] == applied.sensitivity
 
 
 @pytest.mark.parametrize("harm", ["missing", "altered"])

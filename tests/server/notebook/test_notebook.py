@@ -191,7 +191,7 @@ def test_equal_mechanisms_get_numbers() -> None:
 
 def test_an_interrupted_run_goes_on_where_its_ledger_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopping(Signs):
-        patience = 2
+        patience = 4  # two of them are the check before the run
 
         def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
             self.patience -= 1

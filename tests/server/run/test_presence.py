@@ -23,10 +23,12 @@ from fieldfare.schema import Schema
 from fieldfare_client.app import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.messages import QUERY_USERS, REPORT, Occasion, TrainReply, read_users, write_users
-from fieldfare_server.evidence.guarantee import guarantee
+from fieldfare_server.evidence.guarantee import Guarantee, guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.views import PopulationView, RunView
 from fieldfare_server.run import strategy
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.pace import Pace
@@ -177,6 +179,10 @@ def test_a_plan_names_no_number_of_users_that_a_round_needs(named: dict[str, Any
     assert sampled().report_goal == 0
 
 
+def card(run: RunView, people: PopulationView) -> Guarantee:
+    return guarantee(run, people, plan_facts(run))
+
+
 def test_plans_that_named_one_stay_readable_and_their_guarantee_says_so(tmp_path: Path) -> None:
     table = {**sampled().model_dump(mode="json")}
     table["run"] = {**table["run"], "min_available": 12, "round_seconds": None}
@@ -186,9 +192,9 @@ def test_plans_that_named_one_stay_readable_and_their_guarantee_says_so(tmp_path
     home = population(tmp_path / "home")
     with Session.begin(home, sampled(), identity_is_stable=True, run_id="run"), Ledger.open(home.ledger) as ledger:
         run, people = ledger.run("run"), ledger.population("people")
-    text = " ".join(guarantee(run.model_copy(update={"plan": table}), people).not_covered)
+    text = " ".join(card(run.model_copy(update={"plan": table}), people).not_covered)
     assert "decided whether a round had users at all" in text
-    text = " ".join(guarantee(run, people).not_covered)
+    text = " ".join(card(run, people).not_covered)
     assert "decided whether" not in text
 
 
@@ -217,7 +223,7 @@ def test_real_people_need_a_schedule_and_simulated_ones_do_not(tmp_path: Path) -
     with Session.begin(simulated, without, identity_is_stable=True, run_id="run") as session:
         assert session.account.schedule is None
     with Ledger.open(simulated.ledger) as ledger:
-        text = " ".join(guarantee(ledger.run("run"), ledger.population("people")).not_covered)
+        text = " ".join(card(ledger.run("run"), ledger.population("people")).not_covered)
     assert "How long rounds took" in text
 
 

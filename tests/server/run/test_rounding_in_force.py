@@ -13,7 +13,8 @@ from fieldfare.accounting import zcdp_epsilon
 from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, guarantee
+from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
@@ -52,11 +53,17 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     assert resumed.released.clip == whole.released.clip
     with Ledger.open(state_dir.ledger) as ledger:
         run = ledger.run(resumed.account.id)
-        facts = {fact.name: fact.value for fact in guarantee(run, ledger.population("people")).facts}
-        statement = privacy_statement(ledger, run.id).to_markdown()
+        applied = plan_facts(run, state_dir.root)
+        people = ledger.population("people")
+        facts = {fact.name: fact.value for fact in guarantee(run, people, applied).facts}
+        statement = privacy_statement(ledger, run.id, state_dir.root).to_markdown()
         assert verify(ledger, state_dir.root, recompute=recharge, held=ledger.head()).ok
     assert facts["Rounding"] == ROUNDING[rounding]  # type: ignore[index]
-    assert FLOATING_POINT[rounding][:20] in statement  # type: ignore[index]
+    assert TOGETHER in statement
+    assert (FLOATING_POINT["none"] in statement) == (rounding == "none")
+    assert FLOATING_POINT["grid"] not in statement  # it is charged
+    older = guarantee(run.model_copy(update={"format": 0}), people, applied).not_covered
+    assert (FLOATING_POINT["grid"] in older) == (rounding == "grid")
     assert float(facts["Noise multiplier"]) == 2.0
     assert run.spent.gaussian
     assert run.spent.rho == pytest.approx(run.planned.rho)

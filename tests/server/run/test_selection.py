@@ -13,7 +13,8 @@ from scipy import stats
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.run.selection import NotEnoughUsers, Selector, Standing, require_possible
+from fieldfare_server.planning.feasibility import is_feasible
+from fieldfare_server.run.selection import NotEnoughUsers, Selector, Standing
 
 FALSE_ALARM = 1e-6
 """Rate at which a chi-square test here would fail a right sampler with fresh randomness (the seeds are fixed)."""
@@ -76,7 +77,7 @@ def test_a_cohort_is_uniform_among_the_eligible(users: int) -> None:
     taken = ParticipationRecord(users)
     tired = np.arange(0, users, 3)
     taken.add(4, tired)
-    chooser, rng = Selector(MinSeparation(5), 20, 4), np.random.default_rng(11)
+    chooser, rng = Selector(MinSeparation(5), 7, 4), np.random.default_rng(11)
     counts, trials = np.zeros(users), 20_000
     for _ in range(trials):
         counts[chooser.select(6, np.arange(users), taken.last_and_count, rng, rng.random)] += 1
@@ -255,42 +256,72 @@ def test_refuses_a_round_beyond_the_horizon() -> None:
         )
 
 
-@settings(deadline=None)
+def sizes_of_a_run(chooser: Selector, users: int, seed: int = 0) -> list[int]:
+    """The cohort sizes of a run in which all users stay and answer, until a round cannot be filled."""
+    rng, taken = np.random.default_rng(seed), ParticipationRecord(users)
+    sizes = []
+    for t in range(chooser.rounds):
+        try:
+            chosen = chooser.select(t, np.arange(users), taken.last_and_count, rng, rng.random)
+        except NotEnoughUsers:
+            break
+        taken.add(t, chosen)
+        sizes.append(chosen.size)
+    return sizes
+
+
+def test_a_run_without_a_visit_to_spare_lasts_to_the_end() -> None:
+    """F4: 30 x 100 = 3 000 = 500 x 6. Uniform cohorts end at round 28 with all of the budget spent."""
+    for seed in range(3):
+        assert sizes_of_a_run(selector(MinSeparation(4, 6), 30, 100, fewest=75), 500, seed) == [100] * 30
+
+
+def test_cohorts_shrink_evenly_where_visits_are_short() -> None:
+    """F4: 200 users x 4 = 800 visits, where 30 cohorts of 30 would be 900."""
+    sizes = sizes_of_a_run(selector(MinSeparation(1, 4), 30, 30, fewest=22), 200)
+    assert len(sizes) == 30
+    assert min(sizes) == 26
+    assert sum(sizes) <= 800
+
+
+@settings(max_examples=150, deadline=None)
 @given(
-    users=st.integers(1, 120),
-    rounds=st.integers(1, 12),
-    cohort=st.integers(1, 20),
-    separation=st.integers(1, 9),
-    most=st.none() | st.integers(1, 4),
+    scheme=st.one_of(
+        st.just(Single()),
+        st.builds(MinSeparation, st.integers(1, 6), st.none() | st.integers(1, 4)),
+        st.builds(FixedOrder, st.integers(1, 6), st.none() | st.integers(1, 4)),
+    ),
+    users=st.integers(1, 80),
+    rounds=st.integers(1, 16),
+    cohort=st.integers(1, 12),
+    share=st.floats(0.1, 1),
+    seed=st.integers(0, 2**32 - 1),
 )
-def test_a_plan_is_possible_exactly_when_every_round_can_be_filled(
-    users: int, rounds: int, cohort: int, separation: int, most: int | None
+def test_a_run_that_can_last_does_last(
+    scheme: Participation, users: int, rounds: int, cohort: int, share: float, seed: int
 ) -> None:
-    scheme = MinSeparation(separation, most)
-    _, k = scheme.separation_and_count(rounds)
-    # In rotation, whoever rested longest: no order of such interchangeable users does better.
-    last, count, possible = np.full(users, -100), np.zeros(users, dtype=int), True
+    fewest = max(1, round(share * cohort))
+    chooser = selector(scheme, rounds, cohort, seed=seed, fewest=fewest)
+    taken = ParticipationRecord(users)
+    possible = is_feasible(scheme, rounds, fewest, users)
+    # For fixed order `is_feasible` assumes the least favourable deal; the selector knows the deal.
+    lasting = chooser.can_last(0, np.arange(users), taken.last_and_count)
+    assert lasting == possible or (lasting and isinstance(scheme, FixedOrder))
+    sizes = sizes_of_a_run(chooser, users, seed)
+    assert (len(sizes) == rounds) == lasting
+    assert not sizes or min(sizes) >= fewest
+    # An even run: once the size that all rounds can have is known, no later round is smaller.
+    if lasting and not isinstance(scheme, FixedOrder):
+        assert min(sizes) == min(cohort, max(m for m in range(1, cohort + 1) if is_feasible(scheme, rounds, m, users)))
+
+
+def test_users_who_are_away_count_for_later_rounds() -> None:
+    """Half of the users is online at a time: cohorts are not cut as if the others never came back."""
+    users, rounds = 40, 8
+    chooser, rng = selector(MinSeparation(1, 3), rounds, 10, fewest=5), np.random.default_rng(3)
+    taken = ParticipationRecord(users)
     for t in range(rounds):
-        fit = np.flatnonzero((t - last >= separation) & (count < k))
-        possible &= fit.size >= cohort
-        chosen = fit[np.argsort(last[fit], kind="stable")][:cohort]
-        last[chosen], count[chosen] = t, count[chosen] + 1
-    if possible:
-        require_possible(scheme, rounds, cohort, users)
-    else:
-        with pytest.raises(BadInput, match="the population has"):
-            require_possible(scheme, rounds, cohort, users)
-
-
-def test_the_cohort_that_is_named_as_possible_is_possible() -> None:
-    with pytest.raises(BadInput, match="Nearest allowed: cohort 31") as refusal:
-        require_possible(MinSeparation(16, 4), 64, 202, 500)
-    assert refusal.value.nearest == "cohort 31"
-    require_possible(MinSeparation(16, 4), 64, 31, 500)
-    with pytest.raises(BadInput):
-        require_possible(MinSeparation(16, 4), 64, 32, 500)
-
-
-def test_poisson_plans_always_run() -> None:
-    require_possible(Poisson(0.1), 100, 50, 1)
-    require_possible(CyclicPoisson(3, 0.1), 100, 50, 1)
+        online = np.arange(t % 2, users, 2)
+        chosen = chooser.select(t, online, taken.last_and_count, rng, rng.random, np.arange(users))
+        assert chosen.size == 10
+        taken.add(t, chosen)

@@ -13,11 +13,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from safetensors.torch import load_file
 
-from fieldfare.errors import BadInput, BudgetRefused, Interrupted
+from fieldfare.errors import BadInput, BudgetRefused, Interrupted, Refused
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.task import seeded
 from fieldfare_flower.messages import REPORT, UPDATE
+from fieldfare_server.cli.output import exit_code
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -189,22 +190,42 @@ def test_a_duplicate_reply_is_not_summed_twice(tmp_path: Path) -> None:
 
 
 def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F1: with no committed round the run ends, and keeps no reservation."""
     monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
     state_dir = home(tmp_path)
     # Errors that pass: the nodes are not there. A fault of the app would end the run at once.
     grid = LyingGrid(2, {2: lie_away, 3: lie_away})
     session = Session.begin(state_dir, plan(), identity_is_stable=True)
     initial = session.params.clone()
-    with pytest.raises(Interrupted, match=r"3 rounds in a row.*First cause: .*error code 5"), session:
+    with pytest.raises(Refused, match=r"3 rounds in a row.*all that it reserved is free again"), session:
         FieldfareStrategy(session).start(grid)
     torch.testing.assert_close(session.params, initial, rtol=0, atol=0)
     with Ledger.open(state_dir.ledger) as ledger:
         row = ledger.run(session.account.id)
         states = [row.state for row in ledger.rounds(session.account.id).items]
         assert ledger.participation_histogram(session.account.id) == {}
+        population = ledger.population("people")
     assert states == ["void"] * 3
-    assert (row.state, row.next_round, row.spent.mu_squared) == ("interrupted", 0, 0.0)
-    # The nodes come back: the same noise row is used for the first sum that is released.
+    assert (row.state, row.next_round, row.spent.mu_squared) == ("failed", 0, 0.0)
+    assert (population.committed_epsilon, population.spent_epsilon) == (0.0, 0.0)
+    assert (state_dir.root / session.account.id / "model.safetensors").exists()
+    whole(state_dir)
+
+
+def test_nodes_that_leave_later_leave_a_run_that_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
+    state_dir = home(tmp_path)
+    session = Session.begin(state_dir, plan(), identity_is_stable=True)
+    with session:
+        strategy = FieldfareStrategy(session)
+        strategy.run_round(LyingGrid(2))
+        with pytest.raises(Interrupted, match=f"3 rounds in a row.*--resume {session.account.id}"):
+            strategy.start(LyingGrid(2, {2: lie_error, 3: lie_error}))
+    with Ledger.open(state_dir.ledger) as ledger:
+        states = [row.state for row in ledger.rounds(session.account.id).items]
+        assert ledger.run(session.account.id).state == "interrupted"
+    assert states == ["committed", *["void"] * 3]
+    # The nodes come back: the same noise row is used for the next sum that is released.
     resumed = Session.resume(state_dir, session.account.id, identity_is_stable=True)
     with resumed:
         FieldfareStrategy(resumed).start(LyingGrid(2))
@@ -212,11 +233,43 @@ def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeyp
     whole(state_dir)
 
 
+def test_a_run_that_its_users_cannot_fill_ends_before_its_first_round(tmp_path: Path) -> None:
+    """I5, also where users were not counted before: 24 users x 1 for 6 rounds of 6."""
+    state_dir = home(tmp_path)
+    once = plan(participation={"scheme": "single"}, run__min_reports=5)
+    session = Session.begin(state_dir, once, identity_is_stable=True)
+    with pytest.raises(Refused, match="the 24 users who are there cannot fill them"), session:
+        FieldfareStrategy(session).start(LyingGrid(2))
+    with Ledger.open(state_dir.ledger) as ledger:
+        assert ledger.run(session.account.id).state == "failed"
+        assert ledger.rounds(session.account.id).items == ()
+    with session.__class__.begin(state_dir, plan(participation={"scheme": "single"}, run__min_reports=4), True) as fits:
+        FieldfareStrategy(fits).start(LyingGrid(2))
+    assert fits.next_round == 6
+
+
+def test_a_run_out_of_users_can_be_resumed_or_ended(tmp_path: Path) -> None:
+    """F11: exit code 4. Half of the users leave after the first round."""
+    state_dir = home(tmp_path)
+    once = plan(participation={"scheme": "single"}, run__min_reports=4)
+    session = Session.begin(state_dir, once, identity_is_stable=True)
+    half = LyingGrid(2)
+    with session:
+        strategy = FieldfareStrategy(session)
+        strategy.run_round(half)
+        half._contexts.popitem()
+        with pytest.raises(Interrupted, match=r"ran out of users after .*--resume.*fieldfare abandon") as stopped:
+            strategy.start(half)
+    assert exit_code(stopped.value) == 4
+    with Ledger.open(state_dir.ledger) as ledger:
+        assert ledger.run(session.account.id).state == "interrupted"
+
+
 def test_a_round_without_enough_available_users_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategy_module, "MOST_VOIDS", 2)
     state_dir = home(tmp_path)
     few = plan(run__min_available=25, run__round_timeout=0.2)  # there are 24
-    with pytest.raises(Interrupted, match="2 rounds in a row"):
+    with pytest.raises(Refused, match="2 rounds in a row"):
         run(state_dir, few, LyingGrid(2))
     whole(state_dir)
 
@@ -332,8 +385,8 @@ def test_the_charge_does_not_depend_on_clipping_or_optimizer(kind: str, tmp_path
     state_dir = home(tmp_path)
     session, _ = run(state_dir, plan(clipping={"kind": kind, "norm": 0.5}), LyingGrid(2))
     reference, _ = run(state_dir, plan(server_optimizer={"kind": "fedadam", "learning_rate": 0.01}), LyingGrid(2))
-    # Only the resolution of floats depends on how many numbers a round releases: 12 digits agree.
-    assert session.released.spent.mu_squared == pytest.approx(reference.released.spent.mu_squared, rel=1e-12)
+    # Only the resolution of floats depends on how many numbers a round releases: 7 digits agree.
+    assert session.released.spent.mu_squared == pytest.approx(reference.released.spent.mu_squared, rel=1e-7)
     assert bool(torch.isfinite(session.params).all())
 
 

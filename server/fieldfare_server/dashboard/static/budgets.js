@@ -44,6 +44,7 @@ function card(population, index) {
     h("div", { class: "budget-head" }, h("span", { class: "budget-name" }, populationLink(population.name)), levelTags(population)),
     h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the guaranteed ${number(population.epsilon)} at δ ${number(population.delta)}`)),
     gauge(population, index),
+    population.warnings.map((text) => h("p", { class: "small error" }, text)),
     h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
     facts([["One more run like the last", fitsAgain(population)], ["Largest run that fits", `ε ${epsilonLeft(population.remaining_epsilon)}`],

@@ -6,7 +6,7 @@ import pytest
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.planning.population_size import check_population_size
+from fieldfare_server.evidence.population_size import check_population_size
 
 
 def plan(delta: float, rate: float | None = None, groups: int | None = None) -> Plan:

@@ -1,0 +1,506 @@
+"""Try a task before a run pays for its mistakes: data, model, loss, training, score and reply, in this order.
+
+Every step that fails names what is wrong in the words of the task's author. The text may quote users' data, so it stays
+on the machine that holds them. `Faulty.kind`, one word of a fixed list, is all that a node sends.
+
+On a node, what one user's data do decides nothing: a fault of users' data counts there only where each of at least
+`NODE_USERS` users has it, because a node that refuses for one user's data would tell the server something of that user.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput, Refused
+from fieldfare.plan import ClientSpec
+from fieldfare.schema import Schema
+from fieldfare.task import Task, load_task
+from fieldfare_client.training import Trainer
+from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
+from fieldfare_client.training.rows import describe_conversion, standard_dtypes
+from fieldfare_client.users import UserTable
+from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_flower.npy import BadReply
+
+log = logging.getLogger("fieldfare.client")
+
+Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What a fault can be in: all that the server learns of it."""
+
+TRIED = 8
+"""Users who are trained."""
+NODE_USERS = 8
+"""On a node, faults of fewer users than these are the users' and not the task's."""
+SECONDS = 1.0
+"""Spent on looking for wrong rows; the result says how many rows were looked at."""
+BLOCK = 1 << 16
+"""Values of a column that are looked at together."""
+
+T = TypeVar("T")
+
+
+class Faulty(BadInput):
+    """A task that cannot be trained."""
+
+    def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
+        """cause: what the task's code raised."""
+        self.kind, self.cause = kind, cause
+        super().__init__(f"run.task = {name!r} ({kind})", why, nearest)
+
+    def trace(self) -> str:
+        """The traceback of `cause`; empty where there is none. It may quote users' data."""
+        return "" if self.cause is None else "".join(traceback.format_exception(self.cause)).rstrip()
+
+
+@dataclass
+class Report:
+    """What was found right, and what is worth a warning."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> Report:
+    """Check the task called `name` from its data to a reply.
+
+    Args:
+        name: as `load_task` takes it.
+        client: the plan's local training; None: its defaults.
+        on_node: this is a node: faults of single users do not count, and no score is computed, which servers do.
+
+    Raises:
+        Faulty: the first fault.
+    """
+    began = time.perf_counter()
+    with _step("task", name, "it cannot be loaded"):
+        task = load_task(name)
+    report = check(task, name, client=client or ClientSpec(), on_node=on_node)
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> Report:
+    """As `check_task`, for a task that is loaded."""
+    looked = _Check(task, name, client, on_node)
+    looked.named()
+    looked.users()
+    looked.model()
+    looked.rows()
+    looked.loss()
+    looked.training()
+    looked.reply()
+    if not on_node:
+        looked.score()
+    return looked.report
+
+
+@contextmanager
+def _step(kind: Kind, name: str, what: str, nearest: str = "") -> Iterator[None]:
+    """Turn whatever the task's code raises inside the block into a `Faulty`."""
+    try:
+        yield
+    except Faulty:
+        raise
+    except Refused as error:
+        # Many refusals name the task already.
+        subject = "" if error.what.startswith("run.task") else f"{error.what}: "
+        raise Faulty(kind, name, subject + error.why, error.nearest) from error
+    except Exception as error:  # any: it is the task's code
+        text, remedy = _explain(error)
+        raise Faulty(kind, name, f"{what}: {text}", nearest or remedy, error) from error
+
+
+class _Check:
+    """The steps of one check, with what earlier steps found."""
+
+    def __init__(self, task: Task, name: str, client: ClientSpec, on_node: bool) -> None:
+        self.task, self.name, self.client, self.on_node = task, name, client, on_node
+        self.report = Report(name)
+
+    def _say(self, text: str) -> None:
+        self.report.lines.append(text)
+
+    def _warn(self, text: str) -> None:
+        self.report.warnings.append(text)
+
+    def _fault(self, kind: Kind, why: str, nearest: str = "") -> Faulty:
+        return Faulty(kind, self.name, why, nearest)
+
+    def named(self) -> None:
+        """The three words that every task has."""
+        for attribute, example in (("name", '"clinic"'), ("score_name", '"auc"'), ("held_out", '"Patients of 2024."')):
+            value = getattr(self.task, attribute, None)
+            if not isinstance(value, str) or not value:
+                raise self._fault("task", f"the class has no {attribute}.", f"{attribute} = {example}")
+
+    def users(self) -> None:
+        """Read the table."""
+        with _step("users", self.name, "users() failed"):
+            users = self.task.users()
+        if not isinstance(users, UserTable):
+            kind = type(users).__name__
+            why = f"its users() gives a {kind}, not a fieldfare_client.users.UserTable."
+            raise self._fault("users", why, "UserTable.grouped(user_of_row, columns)")
+        self.table, sizes = users, users.sizes
+        self.filled: NDArray[np.int64] = np.flatnonzero(sizes)
+        if not len(users) and not self.on_node:
+            raise self._fault("users", "users() gives no user.")
+        if not self.filled.size and not self.on_node:
+            raise self._fault("users", f"none of the {len(users)} users has a row.")
+        columns = ", ".join(f"{name} {column.dtype}" for name, column in users.columns.items())
+        empty = len(users) - self.filled.size
+        self._say(
+            f"{len(users)} users with {int(sizes.sum())} rows"
+            + (f", {int(np.median(sizes))} a user in the middle" if len(users) else "")
+            + (f"; {empty} users have no row and always contribute zero" if empty else "")
+            + f"; columns {columns}"
+        )
+
+    def model(self) -> None:
+        """Build the model twice: every machine must build the same one."""
+        with _step("model", self.name, "build_model() failed"):
+            model, again = self.task.build_model(), self.task.build_model()
+        if not isinstance(model, torch.nn.Module):
+            raise self._fault("model", f"build_model() gives a {type(model).__name__}, not a torch.nn.Module.")
+        with _step("model", self.name, "the model cannot be trained privately"):
+            # The trainer knows which models would leave something un-noised behind.
+            self.trainer = Trainer(self.task, self.client, lambda updates: None)
+            self.schema = Schema.of(model)
+        if self.schema.numel == 0:
+            raise self._fault("model", "the model has no parameters to train.")
+        for key, value in model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                raise self._fault("model", f"parameter {key} is not finite from the start.")
+        for (key, value), other in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
+            if not torch.equal(value, other):
+                why = f"build_model() does not give the same {key} twice; server and nodes would start apart."
+                raise self._fault("model", why, "with fieldfare.task.seeded(self.seed): ...")
+        frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+        self.initial = self.schema.flatten(dict(model.named_parameters()))
+        self.module, self.dtype = model, one_dtype(model)
+        self._say(
+            f"model of {self.schema.numel:,} trained parameters in {len(self.schema.names)} tensors"
+            + (f" and {frozen:,} frozen ones" if frozen else "")
+            + ("" if self.dtype in (torch.float32, None) else f", trained in {_dtype(self.dtype)}, noised in float32")
+        )
+        if alone := why_alone(make_ready(again)):
+            self._warn(f"users train one after another, not in batches: {alone}")
+
+    def rows(self) -> None:
+        """Prepare some users' rows, and look for numbers that are none in all of them."""
+        self.tried = self.filled[: TRIED * max(1, len(self.filled) // TRIED) : max(1, len(self.filled) // TRIED)]
+        for user in self.tried[:1]:
+            with _step("data", self.name, "the rows of one user cannot be read"):
+                columns = self.table.rows(np.array([user])).columns
+            with _step("data", self.name, "prepare() failed"):
+                try:
+                    raw = self.task.prepare(columns)
+                except KeyError as error:
+                    known = ", ".join(columns)
+                    why = f"prepare() looks for a column {error}, and users() gives {known}."
+                    raise Faulty(
+                        "data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error
+                    ) from None
+                self._require_rows(raw, len(next(iter(columns.values()))))
+                self.inputs, self.targets = standard_dtypes(raw)
+            for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
+                if line := describe_conversion(word, before.dtype, after.dtype):
+                    self._say(line)
+        self._count_bad_rows()
+
+    def _require_rows(self, prepared: Any, rows: int) -> None:
+        if not (
+            isinstance(prepared, tuple) and len(prepared) == 2 and all(isinstance(v, torch.Tensor) for v in prepared)
+        ):
+            raise self._fault("data", "prepare() does not give two tensors, (inputs, targets).")
+        for word, values in zip(("inputs", "targets"), prepared, strict=True):
+            if values.ndim == 0 or len(values) != rows:
+                got = "a scalar" if values.ndim == 0 else f"{len(values)} rows"
+                raise self._fault("data", f"prepare() gives {got} of {word} for {rows} rows.", "one entry a row")
+
+    def _count_bad_rows(self) -> None:
+        """Rows with NaN or infinity, by column."""
+        deadline, rows = time.perf_counter() + SECONDS, int(self.table.offsets[-1])
+        bad, looked = np.zeros(rows, bool), rows
+        names = []
+        for name, column in self.table.columns.items():
+            if column.dtype.kind != "f":
+                continue
+            width = max(1, int(np.prod(column[np.arange(min(1, rows))].shape[1:])))
+            found, step = 0, max(1, BLOCK // width)
+            for first in range(0, rows, step):
+                values = column[np.arange(first, min(rows, first + step))]
+                wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+                bad[first : first + len(values)] |= wrong
+                found += int(wrong.sum())
+                if time.perf_counter() > deadline:
+                    looked = min(looked, first + len(values))
+                    break
+            if found:
+                names.append(f"{found} rows of column {name!r}")
+        if not names:
+            return
+        starts, ends = self.table.offsets[:-1], self.table.offsets[1:]
+        total = np.concatenate(([0], np.cumsum(bad)))
+        hit = (total[ends] - total[starts]) > 0
+        hit = hit[self.table.positions(np.arange(len(self.table)))]
+        text = f"{' and '.join(names)} hold NaN or infinity" + (
+            f" (of the first {looked} rows)" if looked < rows else ""
+        )
+        if hit[self.filled].all() and (not self.on_node or self.filled.size >= NODE_USERS):
+            why = f"{text}: every user would contribute zero, and the whole budget would buy noise."
+            raise self._fault("data", why, "fill or drop these values in users()")
+        self._warn(f"{text}; {int(hit.sum())} of {len(self.table)} users contribute zero")
+
+    def _model_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.dtype is not None and inputs.is_floating_point():
+            inputs = inputs.to(self.dtype)
+        outputs: torch.Tensor = self.module(inputs)
+        return outputs
+
+    def loss(self) -> None:
+        """Run model and loss on the rows of one user, and on each row by itself."""
+        if not self.tried.size:
+            return
+        self.module.train()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            with _step("model", self.name, f"the model does not take inputs of {_shape(self.inputs)}"):
+                outputs = self._model_of(self.inputs)
+            self._require_labels(outputs)
+            with _step(
+                "loss",
+                self.name,
+                f"loss() failed on outputs of {_shape(outputs)} and targets of {_shape(self.targets)}",
+            ):
+                losses = self.task.loss(outputs, self.targets)
+            if not isinstance(losses, torch.Tensor):
+                raise self._fault("loss", f"loss() gives a {type(losses).__name__}, not a tensor.")
+            rows = len(self.targets)
+            if losses.ndim == 0:
+                self._require_mean(outputs, losses)
+            elif tuple(losses.shape) != (rows,):
+                why = f"loss() gives shape {tuple(losses.shape)} for {rows} rows."
+                raise self._fault("loss", why, 'one number a row: reduction="none", and a mean over the rest')
+            if not bool(torch.isfinite(losses).all()):
+                clean = bool(torch.isfinite(self.targets.float()).all() and torch.isfinite(self.inputs.float()).all())
+                if clean:
+                    raise self._fault("loss", "loss() is not finite on finite rows of one user.")
+                self._warn("the loss of the first user is not finite, and neither are that user's rows")
+        if losses.ndim:
+            self._say(f"loss of one number a row, {float(losses.nanmean()):.4g} on average at the start")
+
+    def _require_mean(self, outputs: torch.Tensor, whole: torch.Tensor) -> None:
+        """Accept a scalar that is the mean over rows, which is what is minimised; refuse any other."""
+        rows = len(self.targets)
+        if rows < 2:
+            self._warn('loss() gives one number for all rows, not one a row: say reduction="none"')
+            return
+        single = torch.stack(
+            [self.task.loss(outputs[i : i + 1], self.targets[i : i + 1]).reshape(()) for i in range(rows)]
+        )
+        if torch.allclose(single.mean(), whole, rtol=1e-4, atol=1e-6):
+            self._say(f"loss takes the mean over a user's rows by itself, {float(whole):.4g} at the start")
+            return
+        word = (
+            "sum"
+            if torch.allclose(single.sum(), whole, rtol=1e-4, atol=1e-6)
+            else "number that is neither mean nor sum"
+        )
+        raise self._fault(
+            "loss", f"loss() gives one {word} for all rows of a batch.", 'one number a row: reduction="none"'
+        )
+
+    def _require_labels(self, outputs: torch.Tensor) -> None:
+        """Integer targets of a classifier: inside of its classes, for all rows."""
+        whole = self.targets.dtype in (torch.int64, torch.uint8)
+        if not (outputs.ndim >= 2 and outputs.shape[1] > 1 and self.targets.ndim == outputs.ndim - 1):
+            return
+        if not whole:
+            try:
+                self.task.loss(outputs, self.targets)
+            except Exception as error:
+                found = _dtype(self.targets.dtype)
+                why = f"the labels are {found}, and the loss wants whole numbers: {_explain(error)[0]}"
+                raise Faulty(
+                    "data", self.name, why, "labels.astype(np.int64), or .to(torch.int64) in prepare()", error
+                ) from error
+            return
+        classes, wrong, users, least, most = int(outputs.shape[1]), 0, 0, 0, 0
+        deadline = time.perf_counter() + SECONDS
+        example = outputs[:1]
+        known: dict[int, bool] = {}
+
+        def refused(label: int) -> bool:
+            if label not in known:
+                target = torch.full_like(self.targets[:1], label)
+                try:
+                    self.task.loss(example, target)
+                    known[label] = False
+                except Exception:
+                    known[label] = True
+            return known[label]
+
+        looked = 0
+        for user in self.filled.tolist():
+            if time.perf_counter() > deadline:
+                break
+            try:
+                rows = standard_dtypes(self.task.prepare(self.table.rows(np.array([user])).columns))[1]
+            except Exception:  # noqa: S112  (this user trains to zero, which the training step counts)
+                continue
+            looked += 1
+            outside = (rows < 0) | (rows >= classes)
+            if not bool(outside.any()):
+                continue
+            labels = [label for label in torch.unique(rows[outside]).tolist() if refused(int(label))]
+            count = int(torch.isin(rows, torch.tensor(labels, dtype=rows.dtype)).sum()) if labels else 0
+            if count:
+                wrong, users = wrong + count, users + 1
+                least, most = min(least, *map(int, labels)), max(most, *map(int, labels))
+        if not wrong:
+            return
+        text = (
+            f"{wrong} rows of {users} users have labels out of range ({least} to {most}); the model has {classes} "
+            f"outputs, so labels are 0 to {classes - 1}"
+        )
+        if self.on_node:
+            if users == looked and users >= NODE_USERS:
+                raise self._fault("data", f"{text}.")
+            return
+        nearest = "labels - 1" if least == 0 and most == classes else f"{most + 1} outputs, or other labels"
+        raise self._fault("data", f"{text}.", nearest)
+
+    def training(self) -> None:
+        """Train some users as a round does, each from the initial model."""
+        if not self.tried.size:
+            return
+        with _step("training", self.name, "training failed"):
+            # One user at a time: what fails for whom is known, and so is the user without an update.
+            results = [
+                self.trainer.train([self.initial], [1.0], self.table, np.array([user]), at_round=0)
+                for user in self.tried
+            ]
+        failing = [result.failures for result in results if result.failures]
+        if len(failing) == len(results) and (not self.on_node or len(results) >= NODE_USERS):
+            raise self._training_fault(next(iter(failing[0])))
+        if failing:
+            kinds = ", ".join(sorted({kind for failures in failing for kind in failures}))
+            self._warn(f"{len(failing)} of {len(results)} users that were tried contribute zero: {kinds}")
+        moved = torch.stack([result.update.reshape(-1) for result in results]).abs().sum(0).float()
+        if self.on_node:
+            return
+        still = [name for name, value in self.schema.split(moved).items() if not bool(value.any())]
+        if len(still) == len(self.schema.names):
+            why = f"{len(results)} users were trained, and no parameter moved: no gradient reaches the model."
+            raise self._fault("training", why, "a loss that depends on the outputs, without detach() or argmax()")
+        if still:
+            self._warn(f"no gradient reached {', '.join(still)} for the {len(results)} users that were tried")
+        norms = sorted(float(result.update.norm()) for result in results)
+        self._say(
+            f"{len(results)} users were trained; their updates have norms {norms[0]:.3g} to {norms[-1]:.3g}, "
+            f"{norms[len(norms) // 2]:.3g} in the middle (compare clipping.norm)"
+        )
+
+    def _training_fault(self, kind: str) -> Faulty:
+        """Train once more without the trainer's guard, for the text."""
+        why = f"every user that was tried contributes zero: {kind}."
+        if kind.startswith("update"):
+            return self._fault("training", why, "a smaller client.learning_rate, or scaled inputs")
+        try:
+            with torch.enable_grad():
+                loss = self.task.loss(self._model_of(self.inputs), self.targets).mean()
+                torch.autograd.grad(loss, [p for p in self.module.parameters() if p.requires_grad])
+        except Exception as error:
+            text, remedy = _explain(error)
+            return Faulty("training", self.name, f"every user that was tried contributes zero: {text}", remedy, error)
+        return self._fault("training", why)
+
+    def reply(self) -> None:
+        """Write what a node would send, and read it as the server does."""
+        occasion = Occasion("check", 0, 0)
+        with _step("reply", self.name, "the model does not fit a reply"):
+            written = TrainReply(occasion, self.schema.arrays(self.initial), 1).write()
+            try:
+                TrainReply.read(written, self.schema, occasion, sent=1)
+            except BadReply as error:
+                raise self._fault("reply", f"the server would refuse the node's reply: {error}.") from error
+        self._say(f"a node's reply is {4 * self.schema.numel / 1e6:.3g} MB")
+
+    def score(self) -> None:
+        """Evaluate the initial model twice."""
+        self.module.eval()
+        before = {key: value.clone() for key, value in self.module.state_dict().items()}
+        scores = []
+        for _ in range(2):
+            with _step("score", self.name, "evaluate() failed"):
+                scores.append(self.task.evaluate(self.module))
+        for found in scores:
+            value = self._score_of(found)
+        first, second = (float(found[self.task.score_name]) for found in scores)
+        if first != second:
+            why = f"evaluate() gives {first:.6g} and then {second:.6g} for the same model."
+            raise self._fault("score", why, "a seed, and no dropout: model.eval()")
+        after = self.module.state_dict()
+        if changed := [key for key in before if not torch.equal(before[key], after[key])]:
+            raise self._fault("score", f"evaluate() changes {changed[0]} of the model.", "work on a copy")
+        self._say(f"score {self.task.score_name} {value:.4g} at the start, twice the same")
+
+    def _score_of(self, found: object) -> float:
+        name = self.task.score_name
+        if not isinstance(found, dict):
+            why = f"evaluate() gives {'None' if found is None else 'a ' + type(found).__name__}, not a dict."
+            raise self._fault("score", why, f'return {{"{name}": score}}')
+        if name not in found:
+            known = ", ".join(map(str, found)) or "nothing"
+            raise self._fault(
+                "score", f"evaluate() gives {known}, and not score_name = {name!r}.", f'{{"{name}": score}}'
+            )
+        try:
+            value = float(found[name])
+        except (TypeError, ValueError) as error:
+            why = f"evaluate()[{name!r}] is a {type(found[name]).__name__}, not a number."
+            raise Faulty("score", self.name, why, "float(...)", error) from error
+        if not math.isfinite(value):
+            raise self._fault("score", f"evaluate()[{name!r}] is {value}.", "a finite number for the initial model")
+        return value
+
+
+def _shape(values: torch.Tensor) -> str:
+    return f"shape {tuple(values.shape)}, {_dtype(values.dtype)}"
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    ("shapes cannot be multiplied", "a first layer as wide as the inputs"),
+    ("expected scalar type Long", "labels of int64: .to(torch.int64) in prepare()"),
+    ("not implemented for 'Int'", "labels of int64: .to(torch.int64) in prepare()"),
+    ("must have the same dtype", "float32 on both sides: .to(torch.float32)"),
+    ("Found dtype", "float32 on both sides: .to(torch.float32)"),
+    ("expected m1 and m2 to have the same dtype", "float32 on both sides: .to(torch.float32)"),
+    ("out of bounds", "labels from 0 to the number of outputs less 1"),
+    ("Can't instantiate abstract class", "define the methods that are named"),
+)
+
+
+def _explain(error: BaseException) -> tuple[str, str]:
+    """The error's text, with its type, and what usually helps."""
+    text = f"{type(error).__name__}: {str(error).strip()}".rstrip(": ")
+    remedy = next((advice for part, advice in _REMEDIES if part in text), "")
+    return text + ("" if text.endswith(".") else "."), remedy

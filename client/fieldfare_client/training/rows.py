@@ -1,0 +1,22 @@
+"""The dtypes in which prepared rows are trained."""
+
+from __future__ import annotations
+
+import torch
+
+_WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
+
+
+def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(inputs, targets) as models and losses of torch take them: float64 as float32, short signed integers as int64.
+
+    numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels and masks.
+    """
+    inputs, targets = (values.to(_WIDER.get(values.dtype, values.dtype)) for values in rows)
+    return inputs, targets
+
+
+def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> str:
+    """One line for a person; empty where nothing is converted."""
+    short = [str(dtype).removeprefix("torch.") for dtype in (before, after)]
+    return "" if before == after else f"{name} are {short[0]} and are trained as {short[1]}"

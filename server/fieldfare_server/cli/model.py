@@ -1,0 +1,57 @@
+"""`fieldfare model`: the released model of a run, as a file for plain PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.ending import SHAREABLE
+from fieldfare_server.run.export_model import released_model, write_onnx, write_safetensors
+
+
+def model(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    to: Annotated[Path, typer.Option("--out", help="the file to write; never one that exists")],
+    round_: Annotated[
+        int | None, typer.Option("--round", min=0, help="after so many committed rounds; default all of them")
+    ] = None,
+    format_: Annotated[
+        Literal["safetensors", "onnx"],
+        typer.Option("--format", help="safetensors: the full state dict, which load_state_dict takes"),
+    ] = "safetensors",
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write the model of a run with all its parameters and buffers. It is released and charged: it may be shared.
+
+    A file of torch.save is a pickle, which runs code when it is opened, so there is no such format.
+    """
+    with refusals(json_):
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger) as opened:
+            view = opened.run(run)
+        released = released_model(directory, view, round_)
+        write = {"safetensors": write_safetensors, "onnx": write_onnx}[format_]
+        write(released, to)
+        if json_:
+            print_json(
+                {
+                    "run": run,
+                    "rounds": released.rounds,
+                    "format": format_,
+                    "file": str(to),
+                    "tensors": {name: list(value.shape) for name, value in released.tensors.items()},
+                }
+            )
+            return
+    out.print(f"{to}: the model of run {run} after {released.rounds} of {view.rounds} rounds.", markup=False)
+    if format_ == "safetensors":
+        out.print(f'Load it: model.load_state_dict(safetensors.torch.load_file("{to}"))', markup=False)
+    out.print(SHAREABLE, markup=False)

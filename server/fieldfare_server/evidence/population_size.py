@@ -1,0 +1,75 @@
+"""Whether a plan's delta and sampling rate fit the number of its users.
+
+delta is the probability with which the guarantee may fail altogether. A mechanism that publishes one of n users at
+random is (0, 1/n)-DP, so delta must be far below 1 / n. And a Poisson rate, which is what is charged, should bring
+about as many users as the planned cohort, by which every sum is divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+
+WIDEST = 2.0
+"""Refused: expected users a round above this many cohorts, or below one cohort over this."""
+NOTICED = 1.2
+"""The same, warned of."""
+
+
+def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> list[str]:
+    """Warnings about `plan` on a population of `users` users.
+
+    Args:
+        users: at least 1.
+        accepted: a person said `--accept-delta`: what would be refused is a warning.
+
+    Raises:
+        BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the cohort.
+    """
+    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users)]
+    for each in found:
+        if each.refused and not accepted:
+            raise BadInput(each.what, each.why, f"{each.near}, or --accept-delta")
+    return [str(each) for each in found]
+
+
+def population_size_warnings(delta: float, users: int | None, plan: Plan | None = None) -> list[str]:
+    """The same for a page or a statement, where nothing is refused any more.
+
+    users: None where their number is not known or secret. plan: None for what is said of a population alone.
+    """
+    if not users:
+        return []
+    return [str(each) for each in [*_judge_delta(delta, users), *(_judge_rate(plan, users) if plan else [])]]
+
+
+@dataclass(frozen=True)
+class _Finding:
+    what: str
+    why: str
+    near: str
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why} Better: {self.near}."
+
+
+def _judge_delta(delta: float, users: int) -> list[_Finding]:
+    if delta * users <= 0.1:
+        return []
+    why = f"publishing one user at random of {users} has delta {1 / users:.3g}."
+    return [_Finding(f"privacy.delta = {delta:g}", why, f"at most {0.1 / users:.2g}", delta * users >= 1)]
+
+
+def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
+    rate = plan.participation.rate
+    if not plan.samples or rate is None:
+        return []
+    expected = rate * users / (plan.participation.groups or 1)
+    factor = max(expected / plan.run.cohort, plan.run.cohort / expected)
+    if factor <= NOTICED:
+        return []
+    why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
+    return [_Finding(f"participation.rate = {rate:g}", why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]

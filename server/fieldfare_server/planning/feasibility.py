@@ -1,0 +1,185 @@
+"""Whether a plan can reach its end with the users that there are: asked before anything is reserved or spent.
+
+Every round needs `run.min_reports` users; each user takes part at most `max_participations` times, `separation` rounds
+apart. Where all users stay, the answer is exact (`fieldfare.capacity`), and the selector reaches the end whenever it is
+yes. Where users come and go (`[availability]`), the run's own selector is tried on the run's own users: who can be
+asked and who answers follow from the plan's seed, and only the cohorts differ from trial to trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.capacity import fills
+from fieldfare.errors import BadInput
+from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Poisson
+from fieldfare.participation_record import ParticipationRecord
+from fieldfare.plan import Plan
+from fieldfare_server.run.availability import SimulatedAvailability
+from fieldfare_server.run.selection import NotEnoughUsers, Selector, Users
+
+TRIALS = 20
+"""Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would."""
+VISITS = 2e8
+"""Users x rounds that all trials together may look at; larger plans get fewer trials."""
+MOST_MADE_UP = 1_000_000
+"""Made-up users; more of them could only fill more rounds."""
+RETRIES = 20
+"""Attempts at one round before a run gives up (`run.strategy.MOST_VOIDS`)."""
+
+
+def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
+    """Whether `users` users can give each of `rounds` rounds `cohort` reports, if all of them stay and answer.
+
+    Exact for single, min-separation and, for the least favourable deal of users to places, fixed order. Poisson schemes
+    run with any number of users.
+    """
+    if isinstance(participation, Poisson | CyclicPoisson):
+        return True
+    separation, most = participation.separation_and_count(rounds)
+    if isinstance(participation, FixedOrder):
+        # A place has at least floor(users / period) users, who may take part in each of its rounds.
+        return fills(users // separation, -(-rounds // separation), cohort, 1, most)
+    return fills(users, rounds, cohort, separation, most)
+
+
+def require_feasible(plan: Plan, users: int) -> None:
+    """Refuse a plan whose rounds `users` users cannot fill.
+
+    Raises:
+        BadInput: with the nearest cohort, number of rounds and cap that would be possible.
+    """
+    participation, rounds, needed = plan.participation.build(), plan.run.rounds, max(1, plan.report_goal)
+    if is_feasible(participation, rounds, needed, users):
+        return
+    separation, most = participation.separation_and_count(rounds)
+    visits = rounds * needed
+    if users * most < visits:
+        why = f"need {visits} participations; the population has {users} users, who give at most {users * most}."
+    else:
+        why = f"need {needed * min(separation, rounds)} users, and the population has {users}."
+    raise BadInput(
+        f"{rounds} rounds of {needed} reports (run.min_reports) with at most {most} participations at least "
+        f"{separation} rounds apart",
+        why,
+        ", or ".join(nearest_feasible(plan, users)),
+    )
+
+
+def nearest_feasible(plan: Plan, users: int) -> list[str]:
+    """What would be possible with `users` users if one number of the plan changes: cohort, rounds, cap, separation."""
+    spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
+    participation = spec.build()
+    options = []
+    cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
+    if cohort:
+        options.append(f"cohort = {cohort}" + (f" with min_reports = {cohort}" if plan.run.min_reports else ""))
+    shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
+    if shorter:
+        options.append(f"rounds = {shorter}")
+    if spec.max_participations is not None:
+        apart = spec.separation or spec.period or 1
+        changed = spec.model_copy(update={"max_participations": -(-rounds // apart)}).build()
+        if is_feasible(changed, rounds, needed, users):
+            cap = next(
+                most
+                for most in range(spec.max_participations, -(-rounds // apart) + 1)
+                if is_feasible(spec.model_copy(update={"max_participations": most}).build(), rounds, needed, users)
+            )
+            options.append(f"max_participations = {cap}, which costs more noise")
+    return options or [f"{needed} users or more"]
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number in [1, most] for which `holds`, which is true up to some number and false above; else 0."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far trial timetables of a run came."""
+
+    trials: int
+    finished: int
+    least: int
+    """Rounds that every trial filled."""
+    middle: int
+    """Rounds that half of the trials filled."""
+
+
+def reach_under_availability(plan: Plan, names: NDArray[np.uint64], *, trials: int = TRIALS) -> Reach:
+    """Draw timetables of `plan` among its simulated users, as a run does, without training.
+
+    Args:
+        plan: has an `[availability]`.
+        names: the users' pseudonyms, shape (n,).
+        trials: how many; fewer where users x rounds are many, at least one.
+    """
+    trials = max(1, min(trials, int(VISITS / max(1, names.size * plan.run.rounds))))
+    reached = sorted(_reach_once(plan, np.sort(names), np.random.default_rng((3, trial))) for trial in range(trials))
+    finished = sum(rounds == plan.run.rounds for rounds in reached)
+    return Reach(trials, finished, reached[0], reached[len(reached) // 2])
+
+
+def _reach_once(plan: Plan, names: NDArray[np.uint64], generator: np.random.Generator) -> int:
+    model = SimulatedAvailability.of(plan, lambda users: names[users])
+    assert model is not None
+    needed = max(1, plan.report_goal)
+    order = np.random.default_rng(generator.integers(2**63))
+    run = plan.run
+    selector = Selector(
+        plan.participation.build(), run.rounds, run.cohort, run.over_selection, order=order, fewest=needed
+    )
+    taken, everyone = ParticipationRecord(names.size), np.arange(names.size, dtype=np.int64)
+    for round in range(run.rounds):
+
+        def select(available: Users, round: int = round) -> Users:
+            return selector.select(
+                round, available, taken.last_and_count, generator, generator.random, None if plan.samples else everyone
+            )
+
+        for _ in range(RETRIES):
+            try:
+                reported = model.answering(round, model.wait(round, everyone, select))
+            except NotEnoughUsers:
+                return round
+            if reported.size >= plan.report_goal:
+                taken.add(round, reported)
+                break
+        else:
+            return round
+    return run.rounds
+
+
+def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
+    """Warnings about `plan` with these users.
+
+    Args:
+        users: their pseudonyms, shape (n,), or how many there are: then made-up ones come and go.
+
+    Raises:
+        BadInput: it cannot reach its end, or, under `[availability]`, no trial did.
+    """
+    require_feasible(plan, users if isinstance(users, int) else int(users.size))
+    if plan.availability is None:
+        return []
+    names = np.arange(min(users, MOST_MADE_UP), dtype=np.uint64) if isinstance(users, int) else users
+    reach = reach_under_availability(plan, names)
+    if reach.finished == reach.trials:
+        return []
+    why = (
+        f"{reach.finished} of {reach.trials} trial timetables of these {names.size} users reach the end; the one in "
+        f"the middle fills {reach.middle} of {plan.run.rounds} rounds."
+    )
+    if not reach.finished:
+        nearest = f"rounds = {reach.least}" if reach.least else "a higher reachable, or a smaller min_reports"
+        raise BadInput("availability with this participation", why, nearest)
+    return [f"availability: {why} A run that stops before its end has spent what its rounds cost."]

@@ -1,0 +1,142 @@
+"""The released model of a run as one file that plain PyTorch loads."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from fieldfare.errors import BadInput, CheckpointError, FieldfareError
+from fieldfare.plan import Plan
+from fieldfare.task import Task, load_task
+from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.task_model import model_of
+
+FLAT = "params"
+"""The name of the one tensor of a model whose task could not be loaded."""
+
+
+@dataclass(frozen=True)
+class ReleasedModel:
+    """A committed model of one run."""
+
+    run: RunView
+    rounds: int
+    """Committed rounds that it has been through."""
+    tensors: dict[str, torch.Tensor]
+    """The full state dict: trained, frozen and tied parameters and buffers."""
+
+
+def released_model(home: StateDirectory, run: RunView, rounds: int | None = None) -> ReleasedModel:
+    """The model of `run` after `rounds` committed rounds; None: after all that are committed.
+
+    An ended run has its last model; a run under way has those of its newest checkpoints.
+
+    Raises:
+        BadInput: that model is not kept, or the run is not of this home.
+        CheckpointError: its file is damaged.
+    """
+    files, last = RunFiles(home.root, run.id), run.next_round
+    wanted = last if rounds is None else rounds
+    path = files.directory / "model.safetensors"
+    if path.exists() and wanted == last:
+        try:
+            tensors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"model {path}", f"it cannot be read ({error}).", "its backup") from None
+        return ReleasedModel(run, last, _complete(run, files, tensors))
+    if wanted == 0:
+        model = model_of(Plan.stored(run.plan), files.directory)
+        return ReleasedModel(run, 0, model.tensors(model.initial))
+    kept = {} if run.ended_at is not None else files.committed_rounds()
+    if run.ended_at is None and run.checkpoint is not None and files.holds(run.checkpoint):
+        kept[last] = run.checkpoint
+    if wanted not in kept:
+        held = sorted({*kept, *([last] if path.exists() or not kept else []), 0})
+        raise BadInput(
+            f"--round {wanted} of run {run.id}",
+            f"that model is not kept: an ended run keeps its last one, a run under way its newest two ({home.root}).",
+            ", ".join(map(str, held)),
+        )
+    tensors, _ = files.latest_committed(kept[wanted])
+    return ReleasedModel(run, wanted, _complete(run, files, {FLAT: tensors[FLAT]}))
+
+
+def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The full state dict, also from a file that holds less: parameters alone, or one flat vector.
+
+    Where the run's task cannot be loaded here, the tensors as they are.
+    """
+    try:
+        model = model_of(Plan.stored(run.plan), files.directory)
+    except (FieldfareError, ImportError):
+        return tensors
+    if set(tensors) == {FLAT} and FLAT not in model.schema.names:
+        return model.tensors(tensors[FLAT])
+    if set(tensors) == set(model.schema.names):
+        return model.tensors(model.schema.flatten(tensors))
+    return tensors
+
+
+def write_safetensors(model: ReleasedModel, path: Path) -> None:
+    """Write the state dict: `module.load_state_dict(safetensors.torch.load_file(path))` loads it. Nothing is pickled.
+
+    The header's metadata name the run, its rounds and what they cost.
+    """
+    run = model.run
+    note = {
+        "fieldfare.run": run.id,
+        "fieldfare.task": str(run.plan.get("run", {}).get("task", "")),
+        "fieldfare.rounds": str(model.rounds),
+        "fieldfare.epsilon-of-run": f"{run.spent_epsilon:.6g}",
+        "fieldfare.plan": run.plan_digest,
+    }
+    _require_new(path)
+    replace_file(path, save(model.tensors, metadata=note), mode=0o644)
+
+
+def write_onnx(model: ReleasedModel, path: Path) -> None:
+    """Write the model as ONNX, with a free number of rows.
+
+    Raises:
+        BadInput: the packages are missing, the task cannot be loaded, or torch cannot export this model.
+    """
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput("--format onnx", f"needs the package {missing[0]}.", "pip install 'fieldfare[onnx]'")
+    _require_new(path)
+    task = load_task(Plan.stored(model.run.plan).task_reference)
+    module = task.build_model()
+    module.load_state_dict(model.tensors)
+    inputs = _example(task)
+    try:
+        exported = torch.onnx.export(
+            module.eval(), (inputs,), dynamo=True, dynamic_shapes=({0: torch.export.Dim("rows")},), verbose=False
+        )
+        assert exported is not None
+        content = exported.model_proto.SerializeToString()
+    except Exception as error:  # whatever torch cannot export: it names the part of the model
+        raise BadInput("--format onnx", f"torch cannot export this model: {error}.", "--format safetensors") from error
+    replace_file(path, content, mode=0o644)
+
+
+def _example(task: Task) -> torch.Tensor:
+    """Zeros in the shape and dtype of two prepared rows; no user's values."""
+    table: Any = task.users()
+    inputs = task.prepare(table.rows(table.sizes.argmax().reshape(1)).columns)[0]
+    return torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype)
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        raise BadInput(f"--out {path}", "there is a file already.", "another name")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"--out {path}", "its directory does not exist.", str(path.absolute().parent))

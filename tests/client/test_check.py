@@ -1,0 +1,151 @@
+"""Every mistake in a task is named before a run pays for it: where it is, what it is, what would help."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message, RecordDict
+from torch import nn
+
+from fieldfare.plan import ClientSpec
+from fieldfare.task import load_task
+from fieldfare_client.app import app
+from fieldfare_client.check import KINDS, Faulty, check, check_task
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_flower.messages import QUERY_USERS, write_users_query
+from support import faulty_tasks
+from support.faulty_tasks import FAULTY, Right, cross, data, loss, model, network, score, some_nan
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name under which a test puts its task."""
+    return "support.faulty_tasks:HERE"
+
+
+@pytest.mark.parametrize("mistake", FAULTY)
+def test_a_mistake_is_named(mistake: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, kind, words = FAULTY[mistake]
+    monkeypatch.setattr(faulty_tasks, "HERE", task, raising=False)
+    with pytest.raises(Faulty) as fault:
+        check_task(named)
+    assert words in str(fault.value)
+    assert fault.value.kind == kind
+    assert kind in KINDS
+
+
+RIGHT = {
+    "plain": (Right, "67 trained parameters in 4 tensors"),
+    "dropout": (model(lambda: network(nn.ReLU(), nn.Dropout(0.5))), "67 trained parameters"),
+    "double": (model(lambda: network(nn.ReLU()).double()), "trained in float64, noised in float32"),
+    "bfloat16": (model(lambda: network(nn.ReLU()).bfloat16()), "trained in bfloat16, noised in float32"),
+    "BatchNorm": (
+        model(lambda: nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))),
+        "75 trained parameters",
+    ),
+    "float64 features": (data(x=lambda x: x.astype(np.float64)), "inputs are float64 and are trained as float32"),
+    "int32 labels": (data(y=lambda y: y.astype(np.int32)), "targets are int32 and are trained as int64"),
+    "mean loss": (loss(lambda o, t: cross(o, t, "mean")), "takes the mean over a user's rows by itself"),
+    "frozen": (model(lambda: nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.Linear(8, 3))), "40 frozen ones"),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_what_is_right_passes_and_says_so(what: str) -> None:
+    task, words = RIGHT[what]
+    report = check(task(), what, client=ClientSpec())
+    assert any(words in line for line in report.lines), report.lines
+    alone = [line for line in report.warnings if "one after another" in line]
+    assert bool(alone) == (what in ("double", "bfloat16", "BatchNorm"))
+    assert report.warnings == alone
+
+
+def test_some_bad_rows_are_counted_and_cost_their_users_only() -> None:
+    report = check(data(x=some_nan(slice(3, 12)))(), "nan", client=ClientSpec())
+    assert "9 rows of column 'x' hold NaN or infinity; 3 of 12 users contribute zero" in report.warnings
+
+
+def test_a_part_that_no_gradient_reaches_is_a_warning() -> None:
+    class Forked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return self.used(values)
+
+    report = check(model(Forked)(), "forked", client=ClientSpec())
+    assert any("no gradient reached unused.weight, unused.bias" in line for line in report.warnings)
+
+
+def test_a_diverging_rate_is_found() -> None:
+    with pytest.raises(Faulty, match="not finite"):
+        check(model(lambda: network(nn.ReLU()))(), "hot", client=ClientSpec(learning_rate=1e38, epochs=4, batch_size=1))
+
+
+def test_the_cause_can_be_traced_to_its_line_in_the_task() -> None:
+    with pytest.raises(Faulty) as fault:
+        check(score(faulty_tasks.failing(RuntimeError("no test file")))(), "t", client=ClientSpec())
+    assert "faulty_tasks.py" in fault.value.trace()
+    assert "RuntimeError: no test file" in fault.value.trace()
+
+
+@pytest.mark.parametrize(("users", "refused"), [(7, False), (8, True)])
+def test_on_a_node_a_few_users_data_decide_nothing(users: int, refused: bool) -> None:
+    """Whether a node answers would otherwise be an un-noised function of one user's data."""
+
+    class Few(Right):
+        def users(self):  # type: ignore[no-untyped-def]
+            return data(x=some_nan(slice(None)))().users().select(np.arange(users))
+
+    if refused:
+        with pytest.raises(Faulty, match="NaN"):
+            check(Few(), "few", client=ClientSpec(), on_node=True)
+    else:
+        check(Few(), "few", client=ClientSpec(), on_node=True)
+
+
+def test_on_a_node_no_score_is_computed() -> None:
+    check(
+        score(faulty_tasks.failing(RuntimeError("the test file is on the server")))(),
+        "t",
+        client=ClientSpec(),
+        on_node=True,
+    )
+
+
+@pytest.mark.parametrize("name", ["digits", "flights", "regression", "mnist"])
+def test_bundled_tasks_pass_within_three_seconds(name: str) -> None:
+    load_task(name).users()  # a first read may have to unpack data
+    report = check_task(name)
+    assert report.warnings == []
+    assert report.seconds < 3.0
+
+
+class Secret(Right):
+    """Its training quotes a user's data in its error."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError("patient 4711 has y = 3")
+
+
+def answer_of(task: str, content: RecordDict, kind: str) -> Message:
+    grid = LocalGrid(app, 1, {"task": task})
+    (node,) = grid.get_node_ids()
+    (reply,) = grid.send_and_receive([grid.create_message(content, kind, node, "g")])
+    return reply
+
+
+def test_a_node_with_a_faulty_task_answers_with_the_kind_of_fault_alone(caplog: pytest.LogCaptureFixture) -> None:
+    reply = answer_of(f"{__name__}:Secret", write_users_query("run"), QUERY_USERS)
+    assert reply.error.reason == "<class 'TaskFault_loss'>"
+    assert "patient 4711" in caplog.text  # the node's operator reads it
+
+
+def test_an_error_of_a_task_never_travels_with_its_text() -> None:
+    """Flower sends the text of an exception to the server; it may quote users' data (I1)."""
+    reply = answer_of("support.federation:TinyTask", RecordDict(), "train")
+    assert reply.error.reason == "<class 'BadReply'>"
+    right = answer_of("support.federation:TinyTask", write_users_query("run"), QUERY_USERS)
+    assert not right.has_error()

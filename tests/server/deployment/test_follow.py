@@ -1,0 +1,82 @@
+"""A submitted run is followed in the ledger to its end, whatever becomes of its coordinator."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fieldfare.errors import Interrupted
+from fieldfare_server.deployment import submit as submit_module
+from fieldfare_server.deployment.submit import FlowerError, follow
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy
+from support.federation import LyingGrid, home, plan
+
+
+def begin_and_die(where: StateDirectory, rounds: int = 2) -> str:
+    """A run whose coordinator is gone without a word after `rounds` rounds; returns its id."""
+    session = Session.begin(where, plan(), identity_is_stable=True)
+    strategy, grid = FieldfareStrategy(session), LyingGrid(2)
+    while session.next_round < rounds:
+        strategy.run_round(grid)
+    assert session._lease_keeper is not None
+    session._lease_keeper.stop()
+    session.account.hand_back()  # as it looks when the lease of a dead coordinator has run out
+    assert session._ledger is not None
+    session._ledger.close()
+    return session.account.id
+
+
+def test_a_run_that_another_coordinator_finishes_is_followed_to_its_end(tmp_path: Path) -> None:
+    """R15."""
+    where = home(tmp_path)
+    run = begin_and_die(where)
+    lines: list[str] = []
+
+    def finish() -> None:
+        with Session.resume(where, run, identity_is_stable=True) as session:
+            FieldfareStrategy(session).start(LyingGrid(2))
+
+    supervisor = threading.Timer(0.5, finish)
+    supervisor.start()
+    follow(where, run, "Flower's stream ended", lines.append, pause=0.05)
+    supervisor.join()
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.run(run).state == "done"
+    assert any("its coordinator is gone; waiting for the supervisor" in line for line in lines)
+
+
+def test_a_run_that_stays_alone_is_resumable(tmp_path: Path) -> None:
+    where = home(tmp_path)
+    run = begin_and_die(where)
+    with pytest.raises(Interrupted, match=f"after 2 rounds.*--resume {run}.*the stream's end"):
+        follow(where, run, "the stream's end", lambda line: None, patience=0.2, pause=0.05)
+
+
+def test_a_run_that_was_handed_back_is_given_up_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit_module, "HANDED_BACK", 0.1)
+    where = home(tmp_path)
+    session = Session.begin(where, plan(), identity_is_stable=True)
+    FieldfareStrategy(session).run_round(LyingGrid(2))
+    error = RuntimeError("the disk is full")
+    session.__exit__(RuntimeError, error, None)
+    with pytest.raises(Interrupted, match="the disk is full"):
+        follow(where, session.account.id, "", lambda line: None, pause=0.05)
+
+
+def test_a_run_that_never_began_says_what_flower_said(tmp_path: Path) -> None:
+    with pytest.raises(FlowerError, match="never started: no such app"):
+        follow(home(tmp_path), "0" * 12, "no such app", lambda line: None)
+
+
+def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
+    where = home(tmp_path)
+    session = Session.begin(where, plan(), identity_is_stable=True)
+    with session:
+        session.finish("failed", "the model was not finite")
+    with pytest.raises(FlowerError, match="failed: the model was not finite"):
+        follow(where, session.account.id, "", lambda line: None)

@@ -1,0 +1,139 @@
+"""A run that cannot reach its end is refused, with what would be possible instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.errors import BadInput
+from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Poisson
+from fieldfare.plan import Plan
+from fieldfare.schema import pseudonyms
+from fieldfare_server.planning.feasibility import (
+    check_feasible,
+    is_feasible,
+    nearest_feasible,
+    reach_under_availability,
+    require_feasible,
+)
+
+
+def plan(rounds: int, cohort: int, participation: dict[str, object], **run: object) -> Plan:
+    availability = run.pop("availability", None)
+    tables = {
+        "privacy": {"population": "people", "epsilon": 4.0, "delta": 1e-5},
+        "run": {"task": "digits", "rounds": rounds, "cohort": cohort, **run},
+        "participation": participation,
+        "mechanism": {"kind": "independent"},
+    }
+    return Plan.parse(tables | ({"availability": availability} if availability else {}))
+
+
+def apart(separation: int, most: int | None = None) -> dict[str, object]:
+    cap = {} if most is None else {"max_participations": most}
+    return {"scheme": "min-separation", "separation": separation, **cap}
+
+
+@settings(deadline=None)
+@given(
+    users=st.integers(1, 120),
+    rounds=st.integers(1, 12),
+    cohort=st.integers(1, 20),
+    separation=st.integers(1, 9),
+    most=st.none() | st.integers(1, 4),
+)
+def test_a_plan_is_feasible_exactly_when_a_rotation_fills_every_round(
+    users: int, rounds: int, cohort: int, separation: int, most: int | None
+) -> None:
+    scheme = MinSeparation(separation, most)
+    _, k = scheme.separation_and_count(rounds)
+    # In rotation, whoever rested longest: no order of such interchangeable users does better.
+    last, count, possible = np.full(users, -100), np.zeros(users, dtype=int), True
+    for t in range(rounds):
+        fit = np.flatnonzero((t - last >= separation) & (count < k))
+        possible &= fit.size >= cohort
+        chosen = fit[np.argsort(last[fit], kind="stable")][:cohort]
+        last[chosen], count[chosen] = t, count[chosen] + 1
+    assert is_feasible(scheme, rounds, cohort, users) == possible
+
+
+def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_refused() -> None:
+    """F4. Both fit at min_reports = 3/4 cohort; with min_reports = cohort the second one does not."""
+    require_feasible(plan(30, 100, apart(4, 6)), 500)
+    require_feasible(plan(30, 30, apart(1, 4)), 200)
+    with pytest.raises(
+        BadInput, match="need 900 participations; the population has 200 users, who give at most 800"
+    ) as refusal:
+        require_feasible(plan(30, 30, apart(1, 4), min_reports=30), 200)
+    assert refusal.value.nearest == (
+        "cohort = 26 with min_reports = 26, or rounds = 26, or max_participations = 5, which costs more noise"
+    )
+    with pytest.raises(BadInput, match="need 400 users, and the population has 399") as refusal:
+        require_feasible(plan(30, 100, apart(4), min_reports=100), 399)
+    assert refusal.value.nearest == "cohort = 99 with min_reports = 99, or rounds = 3"
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    users=st.integers(1, 60),
+    rounds=st.integers(1, 12),
+    cohort=st.integers(1, 20),
+    separation=st.integers(1, 6),
+    most=st.integers(1, 4),
+)
+def test_what_is_named_as_nearest_is_possible(users: int, rounds: int, cohort: int, separation: int, most: int) -> None:
+    most = min(most, -(-rounds // separation))
+    base = plan(rounds, cohort, apart(separation, most), min_reports=cohort)
+    if is_feasible(base.participation.build(), rounds, cohort, users):
+        return
+    for option in nearest_feasible(base, users):
+        key, _, value = option.partition(" = ")
+        if key == "cohort":
+            size = int(value.split()[0])
+            require_feasible(plan(rounds, size, apart(separation, most), min_reports=size), users)
+        elif key == "rounds":
+            scheme = MinSeparation(separation, most)
+            assert is_feasible(scheme, int(value), cohort, users)
+            assert not is_feasible(scheme, int(value) + 1, cohort, users)
+        elif key == "max_participations":
+            cap = int(value.split(",")[0])
+            assert is_feasible(MinSeparation(separation, cap), rounds, cohort, users)
+        else:
+            assert option == f"{cohort} users or more"
+
+
+def test_fixed_order_is_judged_by_its_smallest_place() -> None:
+    assert is_feasible(FixedOrder(3), 9, 10, 30)
+    assert not is_feasible(FixedOrder(3), 9, 10, 29)
+    # Three places of 10 users, 4 rounds each: 2 participations a user fill 5 reports a round and not 6.
+    assert is_feasible(FixedOrder(3, 2), 12, 5, 30)
+    assert not is_feasible(FixedOrder(3, 2), 12, 6, 30)
+
+
+def test_poisson_plans_always_run() -> None:
+    assert is_feasible(Poisson(0.1), 100, 50, 1)
+    assert is_feasible(CyclicPoisson(3, 0.1), 100, 50, 1)
+
+
+NAMES = pseudonyms([f"user-{i}" for i in range(60)])
+
+
+def test_users_who_come_and_go_are_tried_and_not_assumed() -> None:
+    always = plan(20, 10, apart(1, 4), availability={"reachable": 1.0})
+    assert reach_under_availability(always, NAMES, trials=3).finished == 3
+    assert check_feasible(always, NAMES) == []
+    # 60 x 4 = 240 participations, and 20 x 9 = 180 are needed; but late in the run those who have rounds left are away.
+    rare = plan(20, 12, apart(1, 4), min_reports=9, availability={"reachable": 0.6, "rounds_per_day": 1})
+    require_feasible(rare, 60)
+    with pytest.raises(BadInput, match="0 of 20 trial timetables") as refusal:
+        check_feasible(rare, NAMES)
+    shorter = int(refusal.value.nearest.removeprefix("rounds = "))
+    assert 10 <= shorter < 20
+    availability = {"reachable": 0.6, "rounds_per_day": 1}
+    check_feasible(plan(shorter - 1, 12, apart(1, 4), min_reports=9, availability=availability), NAMES)
+    # In between some trials reach the end and some do not: a warning says how many.
+    between = plan(20, 12, apart(1, 4), min_reports=7, availability={"reachable": 0.6, "rounds_per_day": 1})
+    (warning,) = check_feasible(between, NAMES)
+    assert "of 20 trial timetables of these 60 users reach the end" in warning
