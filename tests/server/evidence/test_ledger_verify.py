@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Boolean, Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
@@ -319,7 +319,8 @@ def test_no_column_can_be_changed_unnoticed(filled: Path, tmp_path: Path, table:
         elif isinstance(old, str):
             new = old[:-1] + ("0" if old[-1:] != "0" else "1")
         else:
-            new = 77 if old is None else 0 if old == 1 else old + 1  # a truth value of 2 would still be true
+            truth = isinstance(models.metadata.tables[table].c[column].type, Boolean)
+            new = 77 if old is None else 1 - old if truth else old + 1
         link.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (new, rowid))
         for _, made in guards:
             link.execute(made)
