@@ -13,7 +13,7 @@ from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
-from fieldfare.noise import NONCE_BYTES
+from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER

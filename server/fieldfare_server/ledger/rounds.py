@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import blobs, budget, chain, models
 from fieldfare_server.ledger.chain import sha256
@@ -71,9 +72,6 @@ def prepare(
     nonce: bytes | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
-    # Only a run needs noise, which needs torch.
-    from fieldfare.noise import NONCE_BYTES
-
     users = np.sort(users)
     blob = blobs.encode(users)
     if not np.isin(users, round.cohort, assume_unique=True).all():
