@@ -1,4 +1,4 @@
-# install · demo · test · mutants · check · docs; everything runs in .venv, which `install` makes.
+# install · demo · test · mutants · check · docs · flower-matrix; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
 ENGINE ?= docker
@@ -9,7 +9,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long mutants containers-test docs
+.PHONY: install demo test check test-long mutants containers-test docs flower-matrix
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
@@ -37,6 +37,10 @@ test-long: install
 # Broken builds, one line each, that named tests must notice; NAMES="grid ledger" for some of them.
 mutants: install
 	$(BIN)/python tests/mutants/run.py --jobs 2 $(NAMES)
+
+# The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
+flower-matrix: install
+	$(BIN)/python tests/flower/matrix.py $(ARGS)
 
 # The documentation site, into site/; any broken link or reference fails.
 docs: install
@@ -77,4 +81,4 @@ bench-rounds: install
 	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-pfl site dist runs demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-pfl site dist runs demo-output .flower-matrix .pytest_cache .mypy_cache .ruff_cache .hypothesis

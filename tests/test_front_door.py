@@ -62,7 +62,7 @@ def test_editors_and_type_checkers_see_the_same_names() -> None:
     assert (STUB.parent / "py.typed").exists()
 
 
-@pytest.mark.parametrize("name", sorted(set(_PUBLIC) - {"PrivateStrategy", "private"}))
+@pytest.mark.parametrize("name", sorted(_PUBLIC))
 def test_each_name_is_what_its_path_says(name: str) -> None:
     module, _, attribute = _PUBLIC[name][0].partition(":")
     loaded = import_module(module)
@@ -91,9 +91,11 @@ except ImportError as error:
 @pytest.mark.parametrize(
     ("name", "missing", "install"),
     [
+        ("PrivateStrategy", "flwr", "'fieldfare[server]'"),
         ("Ledger", "sqlalchemy", "'fieldfare[server]'"),
         ("simulate", "sqlalchemy", "'fieldfare[server,client]'"),
         ("LocalGrid", "flwr", "'fieldfare[client]'"),
+        ("private", "flwr", "'fieldfare[client]'"),
     ],
 )
 def test_a_missing_package_names_the_extra_that_brings_it(name: str, missing: str, install: str) -> None:

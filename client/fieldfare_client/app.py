@@ -31,13 +31,14 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import OBJECT, Task, load_task
+from fieldfare_client import witness
 from fieldfare_client.check import Faulty, check_task
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
-from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users
+from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
 log = logging.getLogger("fieldfare.client")
 
@@ -243,7 +244,9 @@ def users(message: Message, context: Context) -> Message:
     if kind := _checked(task_name(context)):
         return _refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
-    return Message(write_users(node.table.pseudonyms, node.schema), reply_to=message)
+    content = write_users(node.table.pseudonyms, node.schema)
+    content.update(write_witness(witness.remembered(context)))
+    return Message(content, reply_to=message)
 
 
 @app.train()
@@ -252,6 +255,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
     node = hosted(context)
+    witness.watch(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
         return _answer(node, instruction, message)

@@ -9,6 +9,10 @@ Layout, version 1:
 An Arrow IPC file (`.arrow`) without compression is memory-mapped: opening a million users reads their names and list
 offsets, and a user's examples are read when that user trains. Write it in blocks (`write`), a record batch each.
 A Parquet file (`.parquet`) has to be decoded, so all of it is read into memory.
+
+Without a file: columns of a `UserTable` may be anything with a dtype, a length and `[row numbers]`, such as
+`np.memmap` or `np.load(..., mmap_mode="r")`. Rows are read when their user trains. With several training workers such a
+table is first copied to shared memory; an `.arrow` file is not.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
@@ -135,6 +140,8 @@ def _batch(table: UserTable) -> Any:
     offsets = np.concatenate(([0], np.cumsum(rows.sizes))).astype(np.int64)
     columns = {"user": pa.array(rows.users)}
     for name, tensor in rows.columns.items():
+        if tensor.dtype == torch.bool:
+            raise BadInput(f"column {name!r}", "holds booleans, which Arrow packs into bits.", "uint8")
         values = pa.array(tensor.numpy().reshape(-1))
         for width in reversed(tensor.shape[1:]):
             values = pa.FixedSizeListArray.from_arrays(values, width)
@@ -151,27 +158,113 @@ class Partitioner(Protocol):
     def load_partition(self, partition_id: int) -> Mapping[str, Any]: ...
 
 
-def from_partitions(partitioner: Partitioner, columns: Mapping[str, str], *, block: int = 1000) -> Iterator[UserTable]:
-    """Make each partition of a `flwr-datasets` partitioner one user, for `write`.
+def from_partitions(
+    partitions: Partitioner | Mapping[str, Mapping[str, Any]], columns: Mapping[str, str], *, block: int = 1000
+) -> Iterator[UserTable]:
+    """Make each partition one user, for `write`.
 
     A user's id is the partition's natural id where the partitioner has them (`partition_id_to_natural_id`), else its
-    number.
+    number; of a dict, the key.
+
+    dtypes are kept: those of arrays and tensors, and those that a `datasets` dataset declares in its `features`. Only
+    plain Python lists without either become int64 or float64.
 
     Args:
-        partitioner: the partitioner, which knows its dataset.
-        columns: our name of each column by the dataset's name, such as {"img": "x", "label": "y"}.
+        partitions: a `flwr-datasets` partitioner, which knows its dataset; or a dict of users, each a dict of columns
+            such as {"anna": {"img": images, "label": labels}}. A column is an array, a tensor, or a sequence of rows of
+            one shape; all columns of a user are equally long. A user may have no rows.
+        columns: our name of each column by the partitions' name, such as {"img": "x", "label": "y"}.
         block: users a table.
+
+    Raises:
+        BadInput: a column is missing, holds text, nulls or rows of several shapes, differs in dtype or shape between
+            partitions, or in length from the columns next to it; a whole block has no row.
     """
-    natural: Mapping[int, Any] = getattr(partitioner, "partition_id_to_natural_id", None) or {}
-    for first in range(0, partitioner.num_partitions, block):
-        ids: list[str] = []
-        owner, parts = [], []
-        for number in range(first, min(first + block, partitioner.num_partitions)):
-            partition = partitioner.load_partition(number)
-            parts.append(
-                {ours: np.stack([np.asarray(v) for v in partition[theirs]]) for theirs, ours in columns.items()}
-            )
-            owner.append(np.full(len(next(iter(parts[-1].values()))), len(ids), np.int64))
-            ids.append(str(natural.get(number, number)))
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        yield UserTable.owned(ids, np.concatenate(owner), joined)
+    for ids, parts in _blocks(partitions, block):
+        rows = [{ours: _rows(part, theirs) for theirs, ours in columns.items()} for part in parts]
+        sizes = [_size(part) for part in rows]
+        filled = [part for part, size in zip(rows, sizes, strict=True) if size]
+        if not filled:
+            raise BadInput("partitions", f"{len(ids)} of them, one after another, have no rows.", "a larger block")
+        joined = {ours: _join(theirs, [part[ours] for part in filled]) for theirs, ours in columns.items()}
+        yield UserTable.owned(ids, np.repeat(np.arange(len(ids)), sizes), joined)
+
+
+def _blocks(
+    partitions: Partitioner | Mapping[str, Mapping[str, Any]], block: int
+) -> Iterator[tuple[list[str], Iterator[Mapping[str, Any]]]]:
+    """Ids and partitions, `block` users at a time."""
+    if isinstance(partitions, Mapping):
+        names = list(partitions)
+        for first in range(0, len(names), block):
+            chosen = names[first : first + block]
+            yield [str(name) for name in chosen], (partitions[name] for name in chosen)
+        return
+    natural: Mapping[int, Any] = getattr(partitions, "partition_id_to_natural_id", None) or {}
+    for first in range(0, partitions.num_partitions, block):
+        numbers = range(first, min(first + block, partitions.num_partitions))
+        yield [str(natural.get(number, number)) for number in numbers], map(partitions.load_partition, numbers)
+
+
+def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """One column of a partition: (rows, ...), in its own dtype."""
+    what = f"column {name!r}"
+    known = getattr(partition, "column_names", None) or list(partition)
+    if name not in known:
+        raise BadInput(what, "is not in the partition.", ", ".join(map(str, known)))
+    column = partition[name]
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()  # pandas, Arrow
+    if isinstance(column, np.ndarray) and not column.dtype.hasobject:
+        values = column
+    else:
+        declared = _declared((getattr(partition, "features", None) or {}).get(name))
+        try:
+            rows = [_row(value, declared) for value in column]
+        except (ValueError, TypeError) as error:
+            raise BadInput(what, f"holds rows that are no arrays of numbers ({error}).", "rows of one shape") from None
+        shapes = {row.shape for row in rows}
+        if len(shapes) > 1:
+            raise BadInput(what, f"is ragged: its rows have {len(shapes)} shapes.", "rows padded to one shape")
+        values = np.stack(rows) if rows else np.empty(0)
+    if values.size and values.dtype.kind in "USO":
+        text = values.dtype.kind != "O" or isinstance(values.flat[0], str | bytes)
+        nulls = values.dtype.kind == "O" and any(value is None for value in values.flat)
+        held = "text" if text else "nulls" if nulls else f"Python objects ({type(values.flat[0]).__name__})"
+        raise BadInput(what, f"holds {held}.", "codes or token ids, as integers" if text else "numbers")
+    return values
+
+
+def _row(value: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+    row = np.asarray(value)
+    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a list.
+    return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
+
+
+def _declared(feature: Any) -> np.dtype[Any] | None:
+    """The dtype of the numbers inside of a feature of `datasets`; None where it declares none (images, text)."""
+    while feature is not None:
+        inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
+        if inner is None:
+            break
+        feature = inner
+    try:
+        return np.dtype(getattr(feature, "dtype", None) or "O") if feature is not None else None
+    except TypeError:
+        return None
+
+
+def _size(part: Mapping[str, NDArray[Any]]) -> int:
+    sizes = {name: len(values) for name, values in part.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise BadInput("a partition", f"has columns of different lengths: {listed}.", "one row an example")
+    return next(iter(sizes.values()), 0)
+
+
+def _join(name: str, parts: list[NDArray[Any]]) -> NDArray[Any]:
+    kinds = {(part.dtype, part.shape[1:]) for part in parts}
+    if len(kinds) > 1:
+        listed = " and ".join(sorted(f"{dtype} {shape}" for dtype, shape in kinds)[:2])
+        raise BadInput(f"column {name!r}", f"differs between partitions: {listed}.", "one dtype and one shape of rows")
+    return np.concatenate(parts)

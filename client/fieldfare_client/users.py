@@ -41,16 +41,22 @@ class Rows:
     """Pseudonyms, shape (users,)."""
 
 
+def _kind(dtype: np.dtype[Any]) -> str:
+    named = {"U": "text", "S": "text", "M": "dates", "m": "durations"}
+    return named.get(dtype.kind, f"values of dtype {dtype.str}")
+
+
 class UserTable:
     """Users and their data. Immutable; columns may be memory maps.
 
     Args:
         ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
         offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the number of rows.
-        columns: values of all rows, (rows, ...) each.
+        columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
+            `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
     Raises:
-        BadInput: these do not fit together, or a column holds Python objects.
+        BadInput: these do not fit together, or a column holds something other than numbers.
     """
 
     def __init__(
@@ -73,7 +79,13 @@ class UserTable:
             raise BadInput("offsets", "must go from 0 to the number of rows, one more than there are users.")
         for name, column in self.columns.items():
             if column.dtype.hasobject:
-                raise BadInput(f"column {name!r}", "holds Python objects.", "a numeric or fixed-size dtype")
+                raise BadInput(
+                    f"column {name!r}",
+                    "holds Python objects, as arrays of text or of rows of several lengths do.",
+                    "numbers, in rows of one shape: codes or token ids for text, padding for sequences",
+                )
+            if column.dtype.kind not in "biufc" or not column.dtype.isnative:
+                raise BadInput(f"column {name!r}", f"holds {_kind(column.dtype)}.", "numbers in native byte order")
             if len(column) != rows:
                 raise BadInput(f"column {name!r}", f"has {len(column)} rows, the offsets end at {rows}.")
 

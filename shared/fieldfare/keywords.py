@@ -33,6 +33,7 @@ _DEFAULTS: dict[str, Any] = {
     "clip": 1.0,
     "participation": "single",
     "server_optimizer": "sgd",
+    "parameters": {},
     "client": {},
     "availability": None,
 }
@@ -70,7 +71,8 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
 
     Args:
         keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation` and `server_optimizer`
-            (a kind or number, or a table), `client`, `availability` (tables), and any key of `[privacy]` and `[run]`.
+            (a kind or number, or a table), `parameters` (of the task, its `[task]`
+            table), `client`, `availability` (tables), and any key of `[privacy]` and `[run]`.
         tables: the plan's fields by name.
 
     Raises:
@@ -92,10 +94,12 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
             rest[name] = {"kind": value} if isinstance(value, str) else value
         elif name == "participation":
             rest[name] = {"scheme": value} if isinstance(value, str) else value
+        elif name == "parameters":
+            rest["task"] = value
         elif name in tables:
             rest[name] = value
         else:
-            known = ["task", "clip", *rest, *places, *tables]
+            known = ["task", "clip", "parameters", *rest, *places, *tables]
             near = difflib.get_close_matches(name, known, n=1) or [", ".join(dict.fromkeys(known))]
             raise BadInput(f"{name} = {value!r}", "a plan has no such keyword.", near[0])
     return {**flat, **rest}

@@ -320,6 +320,7 @@ class Plan(Table, metaclass=PlanType):
         population: whose budget is charged.
         mechanism: a kind of noise, or a table such as {"kind": "nu", "nu": 0.01}.
         clip: the L2 norm of one user's update, or a `[clipping]` table.
+        parameters: of the task, where it is named: its `[task]` table.
         participation: a scheme, or a table such as {"scheme": "min-separation", "separation": 16}.
 
     Raises:
@@ -344,6 +345,7 @@ class Plan(Table, metaclass=PlanType):
             clip: float | Mapping[str, Any] | ClippingSpec = ...,
             participation: str | Mapping[str, Any] | ParticipationSpec = ...,
             server_optimizer: str | Mapping[str, Any] | ServerOptimizerSpec = ...,
+            parameters: Mapping[str, Any] = ...,
             client: Mapping[str, Any] | ClientSpec = ...,
             availability: Mapping[str, Any] | AvailabilitySpec | None = ...,
             **keys_and_tables: Any,

@@ -167,14 +167,6 @@ def load_task(reference: str) -> Task:
     (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
     `UnknownTask` where there is no task of that name.
     """
-    if not reference:
-        raise BadInput(
-            "run.task",
-            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
-            ", ".join((*task_names(), "package.module:attribute")),
-        )
-    if reference.startswith(OBJECT):
-        return _object(reference)
     try:
         name, parameters = split_task_reference(reference)
     except ValueError:
@@ -184,6 +176,14 @@ def load_task(reference: str) -> Task:
 
 def find_task(name: str) -> Any:
     """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
+    if not name:
+        raise BadInput(
+            "run.task",
+            "is required: this plan names no task. A Flower app that starts the run itself needs none.",
+            ", ".join((*task_names(), "package.module:attribute")),
+        )
+    if name.startswith(OBJECT):
+        return _object(name)
     if ":" in name:
         return _resolve(name)
     bundled = _bundled().get(name)
@@ -253,7 +253,7 @@ def _object(name: str) -> Task:
     task = _held.get(name)
     if task is None:
         made = name.removeprefix(OBJECT).rpartition(".")[2]
-        raise BadInput(
+        raise UnknownTask(
             f"run.task = {name!r}",
             "the run's task was an object of a script or notebook, and this process has no such object.",
             f"in that script, make it before: task = {made}(...); plan = ff.Plan(task=task, ...). Or put the class "

@@ -22,6 +22,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Metri
 from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
+from fieldfare.signed_head import SignedHead
 from fieldfare_flower.npy import BadReply, read_array
 
 VERSION = 2
@@ -35,6 +36,10 @@ CONFIG = "config"
 UPDATE = "update"
 REPORT = "report"
 USERS = "users"
+HEAD = "journal.head"
+"""The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it."""
+WITNESS = "journal.witness"
+"""Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
 
 
 _Record = TypeVar("_Record")
@@ -100,8 +105,11 @@ class TrainInstruction:
     batches: int = 0
     config: ConfigRecord | None = None
 
-    def write(self, points: Mapping[str, ArrayRecord] | None = None) -> RecordDict:
-        """The message's content. `points`: what `write_points` made of the same points, which messages then share."""
+    def write(self, points: Mapping[str, ArrayRecord | ConfigRecord] | None = None) -> RecordDict:
+        """The message's content. `points`: what `write_points` made of the same points, which messages then share.
+
+        More records that all messages share may be among them: the journal's head.
+        """
         work: dict[str, ConfigRecordValues] = {
             "weights": list(self.weights),
             "queries": self.queries,
@@ -214,6 +222,39 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     if users.ndim != 1 or users.size > most or np.unique(users).size != users.size:
         raise BadReply("users", "too many users, or a user twice")
     return users
+
+
+def write_head(head: SignedHead, rows: Mapping[int, str]) -> ConfigRecord:
+    """The record of a signed head, with hashes of earlier journal rows by number, by which a node sees a fork."""
+    ordered = sorted(rows)
+    return ConfigRecord({"head": str(head), "rows": ordered, "hashes": [rows[number] for number in ordered]})
+
+
+def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
+    """(the head that an instruction shows, hashes of earlier rows); (None, {}) from a server that shows none.
+
+    Raises `HeadRefused` on a head that its key did not sign, `BadReply` on a record of another form.
+    """
+    record = content.config_records.get(HEAD)
+    if record is None:
+        return None, {}
+    text, numbers, hashes = record.get("head"), record.get("rows"), record.get("hashes")
+    if not isinstance(text, str) or not isinstance(numbers, list) or not isinstance(hashes, list):
+        raise BadReply("schema", "ill-typed head")
+    rows = {n: h for n, h in zip(numbers, hashes, strict=False) if type(n) is int and isinstance(h, str)}
+    return SignedHead.parse(text), rows
+
+
+def write_witness(head: SignedHead | None) -> dict[str, ConfigRecord]:
+    """The record, by its name, of the newest head that a node remembers; {} for none."""
+    return {} if head is None else {WITNESS: ConfigRecord({"ledger": head.ledger, "count": head.count})}
+
+
+def read_witness(content: RecordDict) -> int | None:
+    """The number of the journal row that a node remembers; None where it names none, or nonsense."""
+    record = content.config_records.get(WITNESS)
+    count = None if record is None else record.get("count")
+    return count if type(count) is int and 0 < count < 2**62 else None
 
 
 def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:

@@ -19,7 +19,7 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     ledger.create_population("people", 4.0, 1e-6, actor="officer")
     ledger.raise_population("people", epsilon=5.0, reason="agreed on 3 May", actor="officer")
     ledger.create_population("others", 1.0, 1e-6, adjacency="add_remove", actor="officer")
-    ledger.close_population("others", actor="officer")
+    ledger.close_population("others", reason="the study is over", actor="officer")
     _, token = ledger.create_token("page", ("read",), actor="officer")
     ledger.create_token("office", ("read", "admin"), actor="officer")
     ledger.revoke_token(token.id, actor="officer")

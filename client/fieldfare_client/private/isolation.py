@@ -40,7 +40,10 @@ def own_randomness(key: int) -> Iterator[None]:
     settings = [read() for read, _ in _SETTINGS]
     random.seed(key)
     np.random.seed(key % 2**32)
-    torch.manual_seed(key)
+    if torch.accelerator.is_available():
+        torch.manual_seed(key)
+    else:
+        torch.default_generator.manual_seed(key)  # the same, without a look at every kind of device
     try:
         with torch.enable_grad():
             yield

@@ -216,21 +216,26 @@ class Node:
         """
         points, weights = instruction.points, instruction.weights
         queries = len(weights) // len(points)
-        combined = torch.zeros(queries, self.model.schema.numel)
+        numel = self.model.schema.numel
         try:
+            combined = torch.zeros(queries, numel)
             for place, point in enumerate(points):
-                shares = torch.tensor(weights[place :: len(points)])
-                if not bool(shares.any()):
+                shares = weights[place :: len(points)]
+                if not any(shares):
                     continue
                 update = self.train_once(instruction, point, name, user, context)
-                for query, share in zip(combined, shares.tolist(), strict=True):
+                if len(weights) == 1:
+                    combined = update.mul_(shares[0])[None]
+                    break
+                for query, share in zip(combined, shares, strict=True):
                     query.add_(update, alpha=share)
-            if not bool(combined.isfinite().all()):
+            # One sum first: it is not finite if any element is not, and costs a fraction of looking at each.
+            if not bool(combined.sum().isfinite()) and not bool(combined.isfinite().all()):
                 failures["update that is not finite"] += 1
-                combined.zero_()
+                combined = torch.zeros(queries, numel)
         except Exception as error:  # any: it is the app's code and the user's data
             _require_device(error)
-            combined.zero_()
+            combined = torch.zeros(queries, numel)
             # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
             log.debug("a user's training failed", exc_info=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,12 +29,14 @@ from fieldfare_server.api.schemas import (
     Page,
     Point,
     Population,
+    Proposal,
     Request,
     ResidualTestResult,
     Round,
     Run,
     RunDetail,
     Series,
+    SignedHead,
     Verification,
     WhatIf,
     WhatIfAnswer,
@@ -45,6 +47,7 @@ from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
 from fieldfare_server.ledger.history import history
@@ -81,9 +84,9 @@ class Answers:
     """
 
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
+        """root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
         self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
-        self._chain = watch.ChainWatch(ledger.database)
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
@@ -93,10 +96,11 @@ class Answers:
         """The id of the newest audit row; 0 for an empty ledger."""
         return self._ledger.head().count
 
-    def populations(self, cursor: str | None, limit: int) -> Page[Population]:
-        """Populations by name; the cursor is the last name of the previous page."""
+    def populations(self, cursor: str | None, limit: int, only: Container[str] | None = None) -> Page[Population]:
+        """Populations by name, or those among `only`; the cursor is the last name of the previous page."""
         with self._ledger.snapshot() as snapshot:
             views_ = [view for view in snapshot.populations() if cursor is None or view.name > cursor]
+            views_ = [view for view in views_ if only is None or view.name in only]
             items = tuple(_population(snapshot, view) for view in views_[:limit])
         return Page[Population](items=items, next=items[-1].name if len(views_) > limit else None)
 
@@ -247,6 +251,37 @@ class Answers:
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
 
+    def population_of(self, run_id: str) -> str:
+        """The population that a run is charged to."""
+        with self._ledger.snapshot() as snapshot:
+            return _run_view(snapshot, run_id).population
+
+    def change(self, name: str, change: Callable[[Ledger], views.PopulationView]) -> Population:
+        """Change a population's budget. Raises `ProblemError` 409 where the ledger refuses it."""
+        with self._ledger.snapshot() as snapshot:
+            _population_view(snapshot, name)
+        try:
+            change(self._ledger)
+        except BadInput as error:
+            raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
+        return self.population(name)
+
+    def proposal_population(self, proposal: str) -> str:
+        """The population that a raise is proposed for."""
+        try:
+            return self._ledger.proposal_population(proposal)
+        except BadInput as error:
+            raise _not_found(error) from None
+
+    def signed_head(self, since: int | None) -> SignedHead:
+        """The newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the first."""
+        with self._ledger.snapshot() as snapshot:
+            head = snapshot.signed_head()
+            row = None if since is None else snapshot.row_hash(since)
+        if head is None:
+            raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
+        return SignedHead(ledger=head.ledger, count=head.count, hash=head.hash, key=head.key, text=str(head), since=row)
+
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""
         page = self._ledger.journal_rows(_parse_cursor(cursor), limit, run=run)
@@ -256,11 +291,9 @@ class Answers:
         """Audit rows after row `after`, oldest first."""
         return [_audit_row(view) for view in self._ledger.events(after, limit)]
 
-    def verify(self, restart: bool = False) -> Verification:
-        """Check the next rows of the chain, a bounded number. restart: begin with the first row again."""
-        if restart:
-            self._chain.restart()
-        checked = self._chain.advance(_ROWS_A_CHECK)
+    def prove(self) -> Verification:
+        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
+        checked = self._ledger.proof.advance(_ROWS_A_CHECK)
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
         return Verification(
             ok=checked.whole,
@@ -268,6 +301,25 @@ class Answers:
             rows=checked.rows,
             head=checked.hash if checked.rows else None,
             message=checked.fault or progress,
+            table=checked.table or None,
+            row=checked.row or None,
+            at=datetime.now(UTC),
+        )
+
+    def verify(self) -> Verification:
+        """What `fieldfare verify` says: everything checked again, from the first row."""
+        self._ledger.proof.restart()
+        root = self._root if self._root is not None and self._root.is_dir() else None
+        report = verify(self._ledger, root, recompute=None if root is None else recharge)
+        fault = report.fault
+        return Verification(
+            ok=report.ok,
+            complete=True,
+            rows=report.checked.get("audit", 0),
+            head=report.head.hash if report.head and report.head.count else None,
+            message=None if fault is None else str(fault),
+            table=None if fault is None else fault.table,
+            row=None if fault is None else fault.row,
             at=datetime.now(UTC),
         )
 
@@ -340,6 +392,23 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         adjacency=view.adjacency,
         epsilon=view.epsilon,
         delta=view.delta,
+        bound_epsilon=view.bound_epsilon,
+        bound_delta=view.bound_delta,
+        ceiling_epsilon=view.ceiling_epsilon,
+        ceiling_delta=view.ceiling_delta,
+        two_persons=view.two_persons,
+        reservation_seconds=view.reservation_seconds,
+        proposals=tuple(
+            Proposal(
+                id=each.id,
+                epsilon=each.epsilon,
+                delta=each.delta,
+                reason=each.reason,
+                proposed_by=each.proposed_by,
+                proposed_at=utc(each.proposed_at),
+            )
+            for each in view.proposals
+        ),
         leak=view.leak,
         overdrawn=view.overdrawn,
         spent=_gauge(view.spent, view.spent_epsilon, view.delta),

@@ -34,8 +34,9 @@ def version() -> str:
 def create_app(ledger_url: str, settings: Settings | None = None, root: Path | None = None) -> FastAPI:
     """The service over the ledger at `ledger_url`, which it closes when it shuts down.
 
-    root: the state directory, if it is on this machine. Only the strategies of runs are read there, which are public;
-        without them the sensitivity of a strategy that an optimiser decided is not shown.
+    root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
+        checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that
+        an optimiser decided is not shown.
 
     Raises `LedgerError` if there is no ledger, or one of another version.
     """
@@ -71,10 +72,11 @@ def create_app(ledger_url: str, settings: Settings | None = None, root: Path | N
     app.state.broker = broker
     app.state.authenticator = Authenticator(opened, settings)
     app.state.readiness = readiness
-    app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.whole)
+    app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.finished)
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)
+    app.include_router(populations.proposals)
     app.add_middleware(Measure, metrics=app.state.metrics)
     app.add_middleware(Guard, settings=settings, token_of=app.state.authenticator.token_of)
     describe(app)

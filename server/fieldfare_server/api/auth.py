@@ -39,6 +39,15 @@ class Caller:
     scopes: frozenset[Scope]
     token_id: str | None = None
     expires_at: datetime | None = None
+    populations: tuple[str, ...] | None = None
+    """Those that its token is for; None: all."""
+
+    def require(self, population: str | None) -> None:
+        """Raise `ProblemError` 403 unless the caller may see this population; None: all of them."""
+        if self.populations is not None and population not in self.populations:
+            raise ProblemError(
+                403, "forbidden", "the token is for some populations only.", nearest=", ".join(self.populations)
+            )
 
     @property
     def anonymous(self) -> bool:
@@ -80,7 +89,7 @@ class Authenticator:
             raise _unauthorised("the token is unknown, expired or revoked.")
         self._record_use(token)
         expires_at = None if token.expires_at is None else utc(token.expires_at)
-        return Caller(token.name, frozenset(token.scopes), token.id, expires_at)
+        return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations)
 
     def token_of(self, header: str) -> str | None:
         """The id of the valid token in an Authorization header, for the rate limit alone; None if there is none.
@@ -155,5 +164,19 @@ def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
     return caller
 
 
+def overseer(caller: Annotated[Caller, Depends(reader)]) -> Caller:
+    """Dependency: a caller with scope read for all populations, for what shows the whole ledger."""
+    caller.require(None)
+    return caller
+
+
+def chief(caller: Annotated[Caller, Depends(admin)]) -> Caller:
+    """Dependency: a caller with scope admin for all populations."""
+    caller.require(None)
+    return caller
+
+
 Reader = Annotated[Caller, Depends(reader)]
 Admin = Annotated[Caller, Depends(admin)]
+Overseer = Annotated[Caller, Depends(overseer)]
+Chief = Annotated[Caller, Depends(chief)]

@@ -1,4 +1,4 @@
-"""Readiness: the ledger answers, has this version's schema, and its audit chain was verified."""
+"""Readiness: the ledger answers, has this version's schema, and its tables say what its journal proves."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fieldfare_server.api.schemas import Health, Verification
 
 
 class Readiness:
-    """Verifies the chain in a thread, at most every `seconds`. The service is ready once a check came to its end.
+    """Checks the journal and the tables in a thread, at most every `seconds`. Ready once a check came to its end.
 
-    The first check follows the whole chain, which takes minutes for millions of rows; a caller waits at most
-    `patience` seconds for it. A chain once found broken stays broken until an administrator starts a full check, or
-    the service restarts.
+    The first check follows the whole journal, which takes minutes for millions of rows; a caller waits at most
+    `patience` seconds for it. A ledger once found not to fit stays so until an administrator has every row checked
+    again (`verification(restart=True)`, which is `fieldfare verify`), or the service restarts.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Readiness:
                 return Verification(ok=False, complete=False, rows=0, message="not checked yet", at=datetime.now(UTC))
             return self._now
 
-    def whole(self) -> bool | None:
-        """Whether the last finished check found the chain whole; None without one, or if the chain cannot be read."""
+    def finished(self) -> Verification | None:
+        """The last check that came to its end; None without one, or if the ledger cannot be read."""
         self.begin()
         self._idle.wait(self._patience)
         with self._lock:
-            return None if self._last is None or self._error is not None else self._last.ok
+            return None if self._error is not None else self._last
 
     def stop(self) -> None:
         """Stop a check that is under way."""
@@ -107,7 +107,7 @@ class Readiness:
                 restart, self._restart = self._restart, False
             seen, error = None, None
             try:
-                seen = self._answers.verify(restart)
+                seen = self._answers.verify() if restart else self._answers.prove()
             except Exception as problem:
                 error = type(problem).__name__
             with self._lock:

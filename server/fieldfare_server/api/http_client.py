@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from fieldfare import signed_head
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.api.problems import Problem
 from fieldfare_server.api.schemas import (
@@ -27,9 +29,11 @@ from fieldfare_server.api.schemas import (
     Run,
     RunDetail,
     Series,
+    SignedHead,
     Verification,
 )
 from fieldfare_server.api.settings import LOOPBACK_HOSTS
+from fieldfare_server.files.atomic import replace_file
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -142,6 +146,22 @@ class Client:
     def verification(self) -> Verification:
         """Whether the audit chain is whole."""
         return self._get("/v1/audit/verification", Verification)
+
+    def signed_head(self, since: int | None = None) -> SignedHead:
+        """The newest head that the coordinator signed, and the hash of row `since`. Needs read for all populations."""
+        return self._get("/v1/audit/head" + (f"?since={since}" if since is not None else ""), SignedHead)
+
+    def watch_head(self, kept: Path) -> None:
+        """Compare the journal's head with the one in the file `kept`, then keep the newest there.
+
+        Raises `HeadRefused` if the journal went back, forked, or changed its key.
+        """
+        held = signed_head.SignedHead.parse(kept.read_text(encoding="ascii")) if kept.exists() else None
+        answer = self.signed_head(None if held is None else held.count)
+        shown = signed_head.SignedHead.parse(answer.text)
+        rows = {} if held is None or answer.since is None else {held.count: answer.since}
+        newest = signed_head.follow(held, shown, rows)
+        replace_file(kept, f"{newest}\n".encode())
 
     def stop(self, run_id: str) -> Accepted:
         """Ask a run to stop at the next round boundary. Needs scope admin."""

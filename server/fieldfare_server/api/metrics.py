@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare_server.api.answers import Answers, Figures
-from fieldfare_server.api.schemas import Population
+from fieldfare_server.api.schemas import Population, Verification
 
 log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,11 +30,11 @@ class LedgerCollector(Collector):
         self,
         answers: Answers,
         seconds: float,
-        whole: Callable[[], bool | None],
+        last_check: Callable[[], Verification | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """whole: whether the last check found the audit chain whole; None while that is not known. Cheap to call."""
-        self._answers, self._seconds, self._whole, self._clock = answers, seconds, whole, clock
+        """last_check: the last check of journal and tables; None while there is none. Cheap to call."""
+        self._answers, self._seconds, self._last_check, self._clock = answers, seconds, last_check, clock
         self._lock = threading.Lock()
         self._cached: tuple[float, Figures] | None = None
 
@@ -42,17 +42,23 @@ class LedgerCollector(Collector):
         """All ledger metrics, or `fieldfare_ledger_up` alone, at 0, if the ledger cannot be read."""
         up = GaugeMetricFamily("fieldfare_ledger_up", "1 if the ledger could be read for this scrape")
         try:
-            figures, whole = self._read(), self._whole()
+            figures, check = self._read(), self._last_check()
         except Exception:
             up.add_metric([], 0)
             yield up
             return
         up.add_metric([], 1)
         yield up
-        chain = GaugeMetricFamily("fieldfare_ledger_chain_ok", "1 if the audit chain is whole, as far as checked")
-        if whole is not None:
-            chain.add_metric([], whole)
+        chain = GaugeMetricFamily("fieldfare_ledger_chain_ok", "1 if the journal is whole and the tables say the same")
+        fault = GaugeMetricFamily(
+            "fieldfare_ledger_fault", "1 for the first row that does not fit", labels=["table", "row"]
+        )
+        if check is not None:
+            chain.add_metric([], check.ok)
+            if not check.ok:
+                fault.add_metric([check.table or "", check.row or ""], 1)
         yield chain
+        yield fault
         yield from _budgets(figures.populations)
         yield from _counts(figures)
 
@@ -113,10 +119,14 @@ class Metrics:
     """The service's metrics. Each application has its own registry, so that two in one process share no counter."""
 
     def __init__(
-        self, answers: Answers, seconds: float, clients: Callable[[], int], whole: Callable[[], bool | None]
+        self,
+        answers: Answers,
+        seconds: float,
+        clients: Callable[[], int],
+        last_check: Callable[[], Verification | None],
     ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(LedgerCollector(answers, seconds, whole))
+        self.registry.register(LedgerCollector(answers, seconds, last_check))
         self.requests = Counter(
             "fieldfare_http_requests", "Requests", ["method", "route", "status"], registry=self.registry
         )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, LedgerError, Refused
+from fieldfare_server.ledger.proof import Disproved
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -127,6 +128,8 @@ def install(app: FastAPI) -> None:
             status, kind = 422, "invalid-request"
         elif isinstance(error, BudgetRefused):
             status, kind = 409, "budget-refused"
+        elif isinstance(error, Disproved):
+            status, kind = 409, "ledger-disproved"
         elif isinstance(error, LedgerError):
             status, kind = 503, "ledger-unavailable"
         nearest = error.nearest if isinstance(error, Refused) else ""

@@ -100,8 +100,17 @@ class Population(_Answer):
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str
     adjacency: str
-    epsilon: float = Field(description="the limit, and with delta the guarantee, however runs are chosen")
+    epsilon: float = Field(description="the limit of what comes, however runs are chosen")
     delta: float
+    bound_epsilon: float = Field(default=0.0, description="with bound_delta the guarantee: the largest limit so far")
+    bound_delta: float = 0.0
+    ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
+    ceiling_delta: float | None = None
+    two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
+    reservation_seconds: float | None = Field(
+        default=None, description="a run that nobody holds ends after this time; null: never"
+    )
+    proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
     overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
     spent: Loss = Field(description="a gauge of what committed rounds used of the budget; the limit is the guarantee")
@@ -395,16 +404,71 @@ class AuditRow(_Answer):
 
 
 class Verification(_Answer):
-    """Whether the audit chain is whole."""
+    """Whether the audit chain is whole, and every table says what it proves."""
 
     model_config = _like(ok=True, complete=True, rows=51, head=_DIGEST, message=None, at="2026-01-01T12:25:00Z")
 
-    ok: bool = Field(description="every row was checked and follows the one before; false while that is not known")
+    ok: bool = Field(description="every row follows the one before and the tables agree; false while that is unknown")
     complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
     head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
     message: str | None = None
+    table: str | None = Field(default=None, description="where the first row is that does not fit", examples=["runs"])
+    row: str | None = Field(default=None, description="that row's name", examples=["7f3a90c1d2e4"])
     at: datetime
+
+
+class SignedHead(_Answer):
+    """The newest head of the journal that the coordinator signed. docs/head.md has the format."""
+
+    model_config = _like(
+        ledger="0f" * 16, count=51, hash=_DIGEST, key=_DIGEST, text=f"fieldfare-head-v1 {'0f' * 16} 51 ...", since=None
+    )
+
+    ledger: str
+    count: int = Field(description="rows that it stands for")
+    hash: str = Field(description="hash of the last of them")
+    key: str = Field(description="the coordinator's Ed25519 public key")
+    text: str = Field(description="the line to keep: `fieldfare verify --head` takes it")
+    since: str | None = Field(default=None, description="hash of the row that was asked for; null: there is none")
+
+
+class Change(BaseModel):
+    """A change of a budget: the values that change, and why."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    epsilon: float | None = Field(default=None, gt=0, description="the new limit; null: unchanged")
+    delta: float | None = Field(default=None, gt=0, lt=1, description="the new delta; null: unchanged")
+    reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
+
+
+class Reason(BaseModel):
+    """Why something is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
+
+
+class Proposal(_Answer):
+    """A raise that waits for a second person."""
+
+    model_config = _like(
+        id="5f0c1a2b3c4d",
+        epsilon=3.0,
+        delta=1e-5,
+        reason="the board agreed",
+        proposed_by="token officer",
+        proposed_at="2026-01-01T12:00:00Z",
+    )
+
+    id: str
+    epsilon: float
+    delta: float
+    reason: str
+    proposed_by: str
+    proposed_at: datetime
 
 
 class Accepted(_Answer):
@@ -426,6 +490,7 @@ class Me(_Answer):
     scopes: tuple[states.Scope, ...]
     anonymous: bool
     expires_at: datetime | None = None
+    populations: tuple[str, ...] | None = Field(default=None, description="those that the token is for; null: all")
 
 
 class Health(_Answer):

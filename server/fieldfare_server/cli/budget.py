@@ -10,7 +10,14 @@ import typer
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.population import OVERDRAWN, summary
-from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.cli.remote import (
+    CaFileOption,
+    TokenFileOption,
+    UrlOption,
+    WitnessOption,
+    refuse_without_url,
+    remote,
+)
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
@@ -35,6 +42,7 @@ def budget(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
+    witness: WitnessOption = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
@@ -42,10 +50,12 @@ def budget(
     """What each population has spent, reserved and left."""
     with refusals(json_):
         if url is None:
-            refuse_without_url(token_file, ca_file)
+            refuse_without_url(token_file, ca_file, witness)
             populations = _from_ledger(StateDirectory.of(home, ledger), population)
         else:
-            populations = _from_service(url, token_file, ca_file, population, local=bool(home or ledger))
+            populations = _from_service(
+                url, token_file, ca_file, population, local=bool(home or ledger), witness=witness
+            )
         if json_:
             print_json(populations)
             return
@@ -74,9 +84,15 @@ def _from_ledger(home: StateDirectory, name: str | None) -> list[dict[str, Any]]
 
 
 def _from_service(
-    url: str, token_file: Path | None, ca_file: Path | None, name: str | None, *, local: bool
+    url: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    name: str | None,
+    *,
+    local: bool,
+    witness: Path | None,
 ) -> list[dict[str, Any]]:
-    with remote(url, token_file, ca_file, local=local) as client:
+    with remote(url, token_file, ca_file, local=local, witness=witness) as client:
         return [_as_summary(row) for row in ((client.population(name),) if name else client.populations())]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare.signed_head import SignedHead
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
@@ -19,7 +21,7 @@ from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger import Head, HeadFile, Ledger
 from fieldfare_server.run.ending import destroy, destroy_left_behind
 
 
@@ -29,6 +31,13 @@ def verify(
     against: Annotated[
         str | None, typer.Option(help="URL of another copy of this ledger: name the round in which the two part")
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(help="a signed head that was kept elsewhere, or a file of them; this home holds it afterwards"),
+    ] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="no head was kept: accept the ledger as it is, and hold its head from now on")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match.
@@ -36,14 +45,24 @@ def verify(
     Destroys first what a crash left of the keys and checkpoints of ended runs.
     """
     with refusals(json_):
+        if head is not None and hold:
+            raise BadInput("--head, --hold", "a head was kept, or none was.", "one of the two")
         directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            destroy_left_behind(directory, opened, actor())
-            held = HeadFile(directory.head_file).read()
+        file = HeadFile(directory.head_file)
+        given = head is not None or hold
+        with Ledger.open(directory.ledger, head_file=None if given else directory.head_file) as opened:
+            if head is None:
+                held = None if hold else file.read()
+            else:
+                held = kept_head(head, opened.head().ledger)
+            if not given:
+                destroy_left_behind(directory, opened, actor())
             result = check(opened, directory.root, recompute=recharge, held=held)
             if result.ok and against is not None:
                 with Ledger.open(against) as other:
                     result = replace(result, fault=find_fork(opened, other))
+        if given and result.ok and result.head is not None:
+            file.write(result.head, again=True)
         if json_:
             print_json(
                 {
@@ -64,6 +83,22 @@ def verify(
             raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
         for run, why in result.missing.items():
             raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
+
+
+def kept_head(value: str, ledger: str) -> Head:
+    """The newest head of `ledger` in the file `value`, or the one that `value` itself is.
+
+    Raises `HeadRefused` for a line that is none or that its key did not sign, `BadInput` where none is of this ledger.
+    """
+    path = Path(value)
+    lines = path.read_text(encoding="utf-8").splitlines() if len(value) < 200 and path.is_file() else [value]
+    heads = [SignedHead.parse(line) for line in lines if line.strip()]
+    of_this = [each for each in heads if each.ledger == ledger]
+    if not of_this:
+        named = ", ".join(sorted({each.ledger for each in heads})) or "none at all"
+        raise BadInput("--head", f"it is no head of ledger {ledger}.", f"the ledger that it names: {named}")
+    newest = max(of_this, key=lambda each: each.count)
+    return Head(newest.ledger, newest.count, newest.hash)
 
 
 def abandon(

@@ -125,7 +125,10 @@ def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
     sections = tuple(reference.sections())
     if path is None and not HERE.is_file():
         return sections
-    task = reference.section_of_task(parameters_of(read_plan(plan_path(path)).run.task))
+    name = read_plan(plan_path(path)).run.task
+    if not name:
+        return sections  # of a Flower app
+    task = reference.section_of_task(parameters_of(name))
     return tuple(task if section.table == "task" else section for section in sections)
 
 

@@ -1,23 +1,28 @@
-"""`fieldfare population`: create a budget, raise it (audited), close it."""
+"""`fieldfare population`: create, list and show budgets; raise, tighten, close and reopen them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fieldfare.accounting.filter import PLAIN_SHARE
+from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
-from fieldfare_server.cli.output import out
+from fieldfare_server.cli.output import out, print_table
+from fieldfare_server.cli.remote import read_token
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.views import PopulationView
 
-population = typer.Typer(
-    help="Create, raise or close the budget that a population of users shares.", no_args_is_help=True
-)
+population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the population's name")]
+Reason = Annotated[str, typer.Option(help="why; the audit log keeps it for ever")]
+Proposal = Annotated[str, typer.Argument(help="the proposal's id, as `population show` lists it")]
 
 
 @population.command()
@@ -34,12 +39,77 @@ def create(
         float | None,
         typer.Option(help="D: the part of delta that sampled runs share, for good [delta/10 under add_remove, else 0]"),
     ] = None,
+    ceiling_epsilon: Annotated[float | None, typer.Option(help="no raise goes above; for good")] = None,
+    ceiling_delta: Annotated[float | None, typer.Option(help="no raise goes above; for good")] = None,
+    two_persons: Annotated[
+        bool, typer.Option("--two-persons", help="a raise waits until another person's admin token approves it")
+    ] = False,
+    reservation_hours: Annotated[
+        float | None, typer.Option(help="a run that nobody holds ends after this time [default: never]")
+    ] = None,
 ) -> Answer:
     """Give a population of users a budget. Creates the ledger if it does not exist."""
+    seconds = None if reservation_hours is None else 3600 * reservation_hours
     made = opened.create_population(
-        name, epsilon, delta, adjacency=adjacency, unit=unit, simulated=simulated, leak=leak, actor=actor()
+        name,
+        epsilon,
+        delta,
+        adjacency=adjacency,
+        unit=unit,
+        simulated=simulated,
+        leak=leak,
+        rules=Rules(ceiling_epsilon, ceiling_delta, two_persons, seconds),
+        actor=actor(),
     )
     return _answer(made, "created")
+
+
+@population.command(name="list")
+@on_ledger()
+def list_(opened: Ledger) -> Answer:
+    """List all populations."""
+    views = opened.populations()
+    rows = [
+        (v.name, v.state, v.epsilon, f"{v.delta:g}", v.spent_epsilon, v.adjacency, v.unit, len(v.proposals))
+        for v in views
+    ]
+    columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
+    return Answer([summary(view) for view in views], lambda: print_table("Populations", columns, rows))
+
+
+@population.command()
+@on_ledger()
+def show(opened: Ledger, name: Name) -> Answer:
+    """One population: its budget, its rules, the raises that wait."""
+    view = opened.population(name)
+    return Answer(summary(view), _table(view))
+
+
+def _table(view: PopulationView) -> Callable[[], None]:
+    seconds = view.reservation_seconds
+    rows = [
+        ("state", view.state),
+        ("limit", f"epsilon {view.epsilon:g} at delta {view.delta:g}"),
+        ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {view.bound_delta:g}: the largest limit so far"),
+        ("spent", f"epsilon {view.spent_epsilon:.4g}"),
+        ("reserved", f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs_total} runs"),
+        ("adjacency", f"{view.adjacency}, one {view.unit}"),
+        ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
+        ("ceiling of delta", "none" if view.ceiling_delta is None else f"{view.ceiling_delta:g}"),
+        ("a raise needs", "two persons" if view.two_persons else "one person"),
+        (
+            "a reservation lasts",
+            "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator",
+        ),
+    ]
+    rows += [
+        (
+            f"raise {each.id} waits",
+            f"to epsilon {each.epsilon:g} at delta {each.delta:g}, by {each.proposed_by}: {each.reason}",
+        )
+        for each in view.proposals
+    ]
+    return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
 
 @population.command(name="raise")
@@ -47,20 +117,68 @@ def create(
 def raise_(
     opened: Ledger,
     name: Name,
-    reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
+    reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
 ) -> Answer:
-    """Raise a budget: the only way to get more of it."""
+    """Raise a budget: the only way to get more of it. Where two persons are needed, this proposes the raise."""
     made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
+    if made.two_persons and made.proposals:
+        return _answer(made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})")
     return _answer(made, "raised")
 
 
 @population.command()
 @on_ledger()
-def close(opened: Ledger, name: Name) -> Answer:
+def approve(
+    opened: Ledger,
+    proposal: Proposal,
+    token_file: Annotated[Path, typer.Option(help="a file that holds your admin token: it says who you are")],
+) -> Answer:
+    """Approve a raise that another person proposed, and apply it."""
+    token = opened.check_token(read_token(token_file))
+    if token is None or "admin" not in token.scopes:
+        raise BadInput(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
+    name = opened.proposal_population(proposal)
+    if not token.allows(name):
+        raise BadInput(f"--token-file {token_file}", "the token is for other populations.", f"a token for {name}")
+    made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
+    return _answer(made, "raised")
+
+
+@population.command()
+@on_ledger()
+def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> Answer:
+    """Take back, or refuse, a raise that waits."""
+    return _answer(opened.withdraw_raise(proposal, reason=reason, actor=actor()), "keeps its budget")
+
+
+@population.command()
+@on_ledger()
+def tighten(
+    opened: Ledger,
+    name: Name,
+    reason: Reason,
+    epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
+    delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
+) -> Answer:
+    """Lower a budget, never below what is spent and reserved."""
+    made = opened.tighten_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
+    return _answer(made, "tightened")
+
+
+@population.command()
+@on_ledger()
+def close(opened: Ledger, name: Name, reason: Reason) -> Answer:
     """Refuse new runs; runs under way continue."""
-    return _answer(opened.close_population(name, actor=actor()), "closed")
+    return _answer(opened.close_population(name, reason=reason, actor=actor()), "closed")
+
+
+@population.command()
+@on_ledger()
+def reopen(opened: Ledger, name: Name, reason: Reason) -> Answer:
+    """Accept new runs again, on the budget as it stands."""
+    return _answer(opened.reopen_population(name, reason=reason, actor=actor()), "reopened")
 
 
 OVERDRAWN = (

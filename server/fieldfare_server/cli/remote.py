@@ -19,14 +19,21 @@ TokenFileOption = Annotated[
 CaFileOption = Annotated[
     Path | None, typer.Option("--ca-file", help="with --url: certificates (PEM) to trust instead of the system's")
 ]
+WitnessOption = Annotated[
+    Path | None,
+    typer.Option(help="with --url: keep the newest signed head in this file; refuse a journal that went back"),
+]
 
 _LONGEST_TOKEN = 4096
 
 
-def remote(url: str, token_file: Path | None, ca_file: Path | None, *, local: bool) -> Client:
+def remote(
+    url: str, token_file: Path | None, ca_file: Path | None, *, local: bool, witness: Path | None = None
+) -> Client:
     """A client of the service at `url`. The token comes from a file: options show in shell histories and process lists.
 
-    Raises `BadInput` if `local` is true (the caller named a ledger too), and for a file that cannot be used.
+    Raises `BadInput` if `local` is true (the caller named a ledger too), and for a file that cannot be used;
+    `HeadRefused` if the journal does not go on from the head in the file `witness`.
     """
     from fieldfare_server.api.http_client import Client
 
@@ -34,18 +41,23 @@ def remote(url: str, token_file: Path | None, ca_file: Path | None, *, local: bo
         raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
     if ca_file is not None and not ca_file.is_file():
         raise BadInput(f"--ca-file {ca_file}", "there is no such file.", "a PEM file")
-    return Client(url, _token(token_file), verify=True if ca_file is None else str(ca_file))
+    token = None if token_file is None else read_token(token_file)
+    client = Client(url, token, verify=True if ca_file is None else str(ca_file))
+    if witness is not None:
+        client.watch_head(witness)
+    return client
 
 
-def refuse_without_url(token_file: Path | None, ca_file: Path | None) -> None:
+def refuse_without_url(token_file: Path | None, ca_file: Path | None, witness: Path | None = None) -> None:
     """Raise `BadInput` if an option that goes with --url was given without it: it would be ignored silently."""
-    if token_file is not None or ca_file is not None:
-        raise BadInput("--token-file, --ca-file", "they say how to ask a service, and none was named.", "--url URL")
+    if token_file is not None or ca_file is not None or witness is not None:
+        raise BadInput(
+            "--token-file, --ca-file, --witness", "they say how to ask a service, and none was named.", "--url URL"
+        )
 
 
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def read_token(path: Path) -> str:
+    """The one token in a file. Raises `BadInput` for a file that cannot be read or holds something else."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

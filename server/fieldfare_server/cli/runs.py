@@ -9,7 +9,14 @@ import typer
 
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_table, refusals
-from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.cli.remote import (
+    CaFileOption,
+    TokenFileOption,
+    UrlOption,
+    WitnessOption,
+    refuse_without_url,
+    remote,
+)
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
@@ -24,6 +31,7 @@ def runs(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
+    witness: WitnessOption = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
@@ -31,11 +39,11 @@ def runs(
     """List the newest runs."""
     with refusals(json_):
         if url is None:
-            refuse_without_url(token_file, ca_file)
+            refuse_without_url(token_file, ca_file, witness)
             with Ledger.open(StateDirectory.of(home, ledger).ledger) as opened:
                 rows = [summary(run) for run in opened.runs(limit=limit, population=population).items]
         else:
-            with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
+            with remote(url, token_file, ca_file, local=bool(home or ledger), witness=witness) as client:
                 rows = [_from_service(run) for run in islice(client.runs(population), limit)]
         if json_:
             print_json(rows)

@@ -20,6 +20,7 @@ from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.ending import destroy
 
 log = logging.getLogger("fieldfare.supervisor")
 
@@ -59,6 +60,9 @@ def supervise(
             with retry(lambda: Ledger.open(directory.ledger), patience=float("inf")) as opened:
                 try:
                     while True:
+                        for run in opened.expire_reservations():
+                            log.warning("run %s: nobody held it, and its reservation expired", run)
+                            destroy(directory, opened, run, "supervisor")
                         # A run of someone's own Flower app is resumed by that app.
                         supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])
                         time.sleep(every)

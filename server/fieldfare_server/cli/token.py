@@ -23,10 +23,19 @@ def create(
     name: Annotated[str, typer.Argument(help="its owner or its purpose")],
     scope: Annotated[list[str] | None, typer.Option(help="read (default) or admin; repeatable")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="until it expires; default: never")] = None,
+    population: Annotated[
+        list[str] | None, typer.Option(help="a population that it is for; repeatable; default: all")
+    ] = None,
 ) -> Answer:
     """Create a token. Its secret is shown once, now, and stored nowhere."""
     expires = None if days is None else time.time() + days * 86_400
-    secret, view = opened.create_token(name, _scopes(scope or ["read"]), actor=actor(), expires_at=expires)
+    secret, view = opened.create_token(
+        name,
+        _scopes(scope or ["read"]),
+        actor=actor(),
+        expires_at=expires,
+        populations=tuple(population) if population else None,
+    )
 
     def tell() -> None:
         out.print(f"Token {view.id} ({', '.join(view.scopes)}). Keep the secret; it is not shown again:")
@@ -55,18 +64,22 @@ def list_(opened: Ledger) -> Answer:
             return "revoked"
         return "expired" if expires_at is not None and expires_at <= now else "valid"
 
-    rows = [(v.id, v.name, ", ".join(v.scopes), state(v.expires_at, v.revoked_at)) for v in views]
+    rows = [
+        (v.id, v.name, ", ".join(v.scopes), ", ".join(v.populations or ("all",)), state(v.expires_at, v.revoked_at))
+        for v in views
+    ]
     return Answer(
         [view.model_dump(mode="json") for view in views],
-        lambda: print_table("API tokens", ("id", "name", "scopes", "state"), rows),
+        lambda: print_table("API tokens", ("id", "name", "scopes", "populations", "state"), rows),
     )
 
 
 @token.command()
 @on_ledger()
 def revoke(
-    opened: Ledger, token_id: Annotated[str, typer.Argument(help="the token's id, as `token list` shows it")]
+    opened: Ledger,
+    token: Annotated[str, typer.Argument(help="the token's id, or its name where only one valid token has it")],
 ) -> Answer:
     """Revoke a token, from now on and for good."""
-    view = opened.revoke_token(token_id, actor=actor())
+    view = opened.revoke_token(token, actor=actor())
     return Answer(view.model_dump(mode="json"), lambda: out.print(f"Token {view.id} revoked."))

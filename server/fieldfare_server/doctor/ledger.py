@@ -75,7 +75,7 @@ def _check_chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
             yield fault(
                 "held head",
                 f"{home.head_file} is gone: a ledger restored from an old copy would go unnoticed.",
-                "check with `fieldfare verify` against a backup; the next write of a coordinator makes it again",
+                "`fieldfare verify --head` with a head that a node or a witness kept; else `fieldfare verify --hold`",
             )
         else:
             yield fine("held head", "none yet: no run was started from here.")

@@ -116,8 +116,8 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
     rounding = own.cost.resolution if n else 0.0
     if own.cost.loss.sampled:  # part of the multiplier of its events
         rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
-    rectangle = Rectangle.of(population.epsilon, population.delta, leak)
-    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.delta, leak) for sign in (-1, 1)]
+    rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
+    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
     mine = Price(mu_squared, own.price.leak)
     total = sum((other.price for other in priced if other is not own), mine)
     content = {
@@ -132,8 +132,8 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         "nonces": _nonces(nonces, run_rows, run_id),
         "population": {
             "adjacency": run.adjacency,
-            "delta": population.delta,
-            "epsilon": population.epsilon,
+            "delta": population.bound_delta,
+            "epsilon": population.bound_epsilon,
             "factor": factor,
             "leak": leak,
             "mu_squared": rectangle.mu_squared,

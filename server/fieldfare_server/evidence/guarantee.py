@@ -171,8 +171,9 @@ def _together(population: PopulationView) -> str:
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     return (
-        f"All runs charged to {population.name} together stay ({population.epsilon:g}, {decimal(population.delta)})-"
-        f"differentially private, however each is chosen: {committed}"
+        f"All runs charged to {population.name} together stay "
+        f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "
+        f"however each is chosen: {committed}"
     )
 
 

@@ -70,7 +70,7 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
     rows = [
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
-        ("Guarantee for all runs of the population", _epsilon(population.epsilon, population.delta)),
+        ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),
         ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
         ("Set aside of delta for sampled runs", f"{population.leak:.3g}"),

@@ -7,10 +7,9 @@ the held head with it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +22,22 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import FieldfareError
-from fieldfare_server.evidence.replay import Attempt, Replay, Run, Unfit
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
 from fieldfare_server.ledger.journal import read_head
+from fieldfare_server.ledger.proof import (
+    compare_chunks,
+    compare_populations,
+    compare_proposals,
+    compare_round,
+    compare_run,
+    compare_tokens,
+    hash_row,
+    require_all,
+    sha256,
+)
+from fieldfare_server.ledger.replay import Attempt, Replay, Run, Unfit
 
 T = TypeVar("T")
 
@@ -162,6 +172,7 @@ class _Verification:
                 raise Unfit(str(table), str(row), f"it refers to a missing row of {parent}")
         replay = self._chain(connection)
         names = self._populations(connection, replay)
+        compare_proposals(connection, names, replay)
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
         for name in migrate.damage(connection):
@@ -177,7 +188,7 @@ class _Verification:
                 raise Unfit("audit", str(number), f"it is missing; row {row['id']} follows")
             if row["previous"] != previous:
                 raise Unfit("audit", str(number), "it does not continue the row before")
-            if row["hash"] != _hash(row):
+            if row["hash"] != hash_row(row):
                 raise Unfit("audit", str(number), "its content is not what its hash was made of")
             previous = row["hash"]
             if self._held is not None and self._held.count == number and self._held.hash != previous:
@@ -191,48 +202,35 @@ class _Verification:
         return replay
 
     def _populations(self, connection: Connection, replay: Replay) -> dict[int, str]:
-        names: dict[int, str] = {}
-        rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
-        for row in rows:
-            expected = _expected("populations", row["name"], replay.populations)
-            _compare("populations", row["name"], {**row, "salt": _sha256(row["salt"])}, expected.values)
-            names[row["id"]] = row["name"]
-            count = self._users(connection, row["id"], row["name"], expected.chunks)
-            if row["adjacency"] != "add_remove":  # there a count of users is secret
+        names = compare_populations(connection, replay)
+        for number, name in names.items():
+            population = replay.populations[name]
+            count = self._users(connection, number, name, population.chunks)
+            if population.values["adjacency"] != "add_remove":  # there a count of users is secret
                 self.checked["users"] = self.checked.get("users", 0) + count
-        self._require_all("populations", replay.populations, names.values())
+        self.checked["populations"] = len(names)
         return names
 
     def _users(self, connection: Connection, number: int, name: str, chunks: list[dict[str, Any]]) -> int:
         where = models.users.c.population_id == number
         rows = connection.execute(select(models.users).where(where).order_by(models.users.c.first)).mappings()
         stored = {row["first"]: (row["count"], row["hashes"]) for row in rows}
-        for chunk in chunks:
-            count, hashes = stored.pop(chunk["first"], (0, b""))
-            if count != chunk["count"] or len(hashes) != 8 * count or _sha256(hashes) != chunk["hashes"]:
-                raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
-        if stored:
-            raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
+        compare_chunks(name, chunks, stored)
         return sum(chunk["count"] for chunk in chunks)
 
     def _tokens(self, connection: Connection, replay: Replay) -> None:
-        rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
-        for row in rows:
-            expected = _expected("tokens", row["id"], replay.tokens)
-            _compare("tokens", row["id"], dict(row), expected)
-        self._require_all("tokens", replay.tokens, [row["id"] for row in rows])
+        compare_tokens(connection, replay)
+        self.checked["tokens"] = len(replay.tokens)
 
     def _runs(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
         for row in rows:
-            expected = _expected("runs", row["id"], replay.runs)
-            _compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, expected.values)
-            if _sha256(row["plan"].encode()) != expected.plan:
-                raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
-            self._rounds(connection, row["seq"], row["id"], expected)
-            self._charges(connection, row, expected)
-            self._checkpoints(row["id"], expected)
-        self._require_all("runs", replay.runs, [row["id"] for row in rows])
+            run = compare_run(row, names, replay)
+            self._rounds(connection, row["seq"], row["id"], run)
+            self._charges(connection, row, run)
+            self._checkpoints(row["id"], run)
+        require_all("runs", replay.runs, [row["id"] for row in rows])
+        self.checked["runs"] = len(rows)
 
     def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
         query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
@@ -243,13 +241,7 @@ class _Verification:
             expected: Attempt | None = left.pop(key, None)
             if expected is None:
                 raise Unfit("rounds", label, "the journal does not name it")
-            shown = {
-                **row,
-                "statistics": _sha256(row["statistics"].encode()),
-                "rejects": _json("rounds", label, row["rejects"]),
-                "cohort": None if row["cohort"] is None else _sha256(row["cohort"]),
-            }
-            _compare("rounds", label, shown, expected.values)
+            compare_round(label, dict(row), expected)
             self.checked["rounds"] = self.checked.get("rounds", 0) + 1
         for index, attempt in sorted(left):
             raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
@@ -304,7 +296,7 @@ class _Verification:
             if round_id is None:
                 raise Unfit("participations", label, "it refers to another round")
             attempt = committed[index]
-            if _sha256(blob) != attempt.users or count != attempt.values["participants"]:
+            if sha256(blob) != attempt.users or count != attempt.values["participants"]:
                 raise Unfit("participations", label, "these are not the users that took part")
             try:
                 yield index, blobs.decode(blob, count)
@@ -335,24 +327,6 @@ class _Verification:
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
-    def _require_all(self, table: str, expected: Mapping[str, Any], stored: Iterable[str]) -> None:
-        missing = sorted(expected.keys() - set(stored))
-        if missing:
-            raise Unfit(table, missing[0], "it is missing")
-        self.checked[table] = len(expected)
-
-
-def _expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
-    if label not in replayed:
-        raise Unfit(table, label, "the journal does not name it")
-    return replayed[label]
-
-
-def _compare(table: str, label: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    for column, value in expected.items():
-        if row[column] != value:
-            raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
-
 
 def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
     """Raise `Unfit` unless what the run reserved is what its plan costs."""
@@ -375,22 +349,3 @@ def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
 def _alike(one: SampledGaussian, other: SampledGaussian) -> bool:
     same = (one.rate, one.count) == (other.rate, other.count)
     return same and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=1e-9)
-
-
-def _hash(row: Mapping[str, Any]) -> str:
-    try:
-        return chain.row_hash(row)
-    except (TypeError, ValueError):
-        return ""
-
-
-def _json(table: str, label: str, value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise Unfit(table, label, "it is not JSON") from None
-
-
-def _sha256(data: object) -> str:
-    # SQLite returns whatever type an edit left in a column.
-    return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()

@@ -285,6 +285,14 @@ def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | No
     return with_noise(math.exp(high))
 
 
+def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> tuple[float, float]:
+    """The larger of two budgets (epsilon, delta): what a population with both in its past guarantees."""
+    if new[0] >= old[0] and new[1] >= old[1]:
+        return new
+    before, after = (Rectangle.of(*each, leak).mu_squared for each in (old, new))
+    return new if after > before else old
+
+
 def require_leak(leak: float, delta: float) -> float:
     """`leak` as D of a population. Raises `BadInput` unless 0 <= leak < delta."""
     if not 0 <= leak < delta:

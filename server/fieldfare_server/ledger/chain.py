@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import LedgerError
+from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
 from fieldfare_server.files.atomic import replace_file
 
 
@@ -60,34 +62,76 @@ _HASHED = ("id", "at", "actor", "action", "population", "run", "round", "event",
 
 
 class HeadFile:
-    """The end of the chain as this coordinator last saw it, in a file outside the database."""
+    """The end of the chain as this machine last saw it, signed, in a file outside the database; and the key beside it.
+
+    `fieldfare.signed_head` has the format. Before version 0003 the file was JSON without a signature, which is read
+    until a key is made.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._key_path = path.with_suffix(".key")
+        self._key: bytes | None = None
 
     def read(self) -> Head | None:
-        """The held head, or None if there is no file yet. Raises `LedgerError` on a file that cannot be read."""
-        try:
-            data = json.loads(self.path.read_bytes())
-            return Head(str(data["ledger"]), int(data["count"]), str(data["hash"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LedgerError(
-                f"ledger head {self.path}",
-                f"cannot be read ({error}), so that a ledger put back from an old copy would go unnoticed.",
-                "check the ledger with `fieldfare verify`, then remove the file",
-            ) from None
+        """The held head, or None if there is no file yet.
 
-    def write(self, head: Head) -> None:
-        """Hold `head`, atomically, unless a later one is held. A power cut may leave an older one, which is safe."""
-        held = self.read()
-        if held is not None and held.ledger == head.ledger and held.count > head.count:
-            return
-        content = canonical({"ledger": head.ledger, "count": head.count, "hash": head.hash}) + os.linesep
+        Raises `LedgerError` on a file that cannot be read, or that this machine's key did not sign.
+        """
+        try:
+            content = self.path.read_text(encoding="utf-8")
+            if content.startswith("{") and not self._key_path.exists():
+                data = json.loads(content)
+                return Head(str(data["ledger"]), int(data["count"]), str(data["hash"]))
+            signed = SignedHead.parse(content)
+            if signed.key != public_key(self._key_path.read_bytes()):
+                raise ValueError("it is signed with another key than the one beside it")
+            return Head(signed.ledger, signed.count, signed.hash)
+        except FileNotFoundError as error:
+            if error.filename == str(self.path):
+                return None
+            why = f"{self._key_path.name} is missing"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            why = str(error)
+        raise LedgerError(
+            f"ledger head {self.path}",
+            f"cannot be read ({why}), so that a ledger put back from an old copy would go unnoticed.",
+            "`fieldfare verify --head` with a head that was kept elsewhere, which holds it here again",
+        )
+
+    def sign(self, head: Head) -> SignedHead:
+        """Sign `head` with this machine's key, which is made at the first call. Raises `LedgerError` on a full disk."""
+        if self._key is None:
+            self._key = self._load_key()
+        return SignedHead.of(head.ledger, head.count, head.hash, self._key)
+
+    def _load_key(self) -> bytes:
         try:
             # A command may reach a ledger on another machine before this one has a state directory.
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._key_path.exists():
+                replace_file(self._key_path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+            return self._key_path.read_bytes()
+        except OSError as error:
+            raise LedgerError(
+                f"key of the ledger's head {self._key_path}",
+                f"cannot be made or read ({error.strerror}).",
+                "a state directory of this user's own",
+            ) from error
+
+    def write(self, head: Head, *, again: bool = False) -> None:
+        """Hold `head`, atomically, unless a later one is held. A power cut may leave an older one, which is safe.
+
+        again: whatever is held, and even where that cannot be read.
+        """
+        if not again:
+            held = self.read()
+            if held is not None and held.ledger == head.ledger and held.count > head.count:
+                return
+        if head.count == 0:
+            return  # nothing to lose, and the format has no row 0
+        content = f"{self.sign(head)}{os.linesep}"
+        try:
             replace_file(self.path, content.encode(), at_once=False)
         except OSError as error:
             raise LedgerError(

@@ -75,7 +75,7 @@ def history(source: Source, name: str, points: int = 200) -> History:
     return History(tuple(_moments(steps, population, points)), tuple(changes))
 
 
-_TERMS = ("epsilon", "delta", "state", "ceiling")
+_TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta")
 
 
 def _changes(connection: Connection, name: str) -> list[Change]:
@@ -88,7 +88,9 @@ def _changes(connection: Connection, name: str) -> list[Change]:
         if not row.action.startswith("population."):
             continue
         body = json.loads(row.body)
-        after = {term: body[term] for term in _TERMS if term in body and body[term] != known.get(term)}
+        # What is only proposed changes nothing; the row of its approval has the terms again.
+        terms = () if row.action == "population.propose" else _TERMS
+        after = {term: body[term] for term in terms if term in body and body[term] != known.get(term)}
         before = {term: known[term] for term in after if term in known}
         known |= after
         changes.append(Change(row.id, row.at, row.actor, row.action, str(body.get("reason", "")), before, after))

@@ -12,6 +12,8 @@ from fieldfare.errors import LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain, models
 from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.proof import Proof
+from fieldfare_server.ledger.replay import Replay
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -20,8 +22,9 @@ Clock = Callable[[], float]
 class Entry:
     """The journal row of one transaction, to be appended once."""
 
-    def __init__(self, connection: Connection, event: str, now: float) -> None:
-        self._connection, self._event, self.now = connection, event, now
+    def __init__(self, connection: Connection, event: str, now: float, head_file: chain.HeadFile | None = None) -> None:
+        """head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed."""
+        self._connection, self._event, self.now, self._file = connection, event, now, head_file
         self.head: chain.Head | None = None
 
     def append(
@@ -50,20 +53,38 @@ class Entry:
         }
         row["hash"] = chain.row_hash(row)
         self._connection.execute(insert(models.journal).values(row))
-        self._connection.execute(update(models.head).values(count=row["id"], hash=row["hash"]))
         self.head = chain.Head(end.ledger, row["id"], row["hash"])
+        values = {"count": row["id"], "hash": row["hash"]}
+        if self._file is not None:
+            values["signed"] = str(self._file.sign(self.head))
+        self._connection.execute(update(models.head).values(values))
 
 
 class Journal:
     """Writes journaled transactions, and checks before each that the ledger is not an older copy of what was seen."""
 
-    def __init__(self, database: Database, head_file: chain.HeadFile | None = None, clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        database: Database,
+        head_file: chain.HeadFile | None = None,
+        clock: Clock = time.time,
+        *,
+        coordinator: bool = False,
+    ) -> None:
+        """coordinator: the ledger's readers are shown the heads that this machine signs."""
+        self._coordinator = coordinator
         self.database, self.clock = database, clock
+        self.proof = Proof(database)
         self._file = head_file
         self._seen = head_file.read() if head_file is not None else None
 
     def check(self) -> None:
-        """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit."""
+        """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
+
+        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator` says so,
+        or if files of one of the runs lie here. It held a head once, and whoever removed it may have put an old copy of
+        the ledger back. Another machine, such as one that submits plans, holds the head from now on.
+        """
         with self.database.read() as connection:
             end = self._not_behind(connection)
             row = _read_row(connection, end.count)
@@ -74,7 +95,24 @@ class Journal:
                 f"its journal does not end in the row {end.count} that it should end in.",
                 "a backup; `fieldfare verify` names what else does not fit",
             )
+        if self._file is not None and self._seen is None:
+            self._require_first_time()
         self._see(end)
+
+    def _require_first_time(self) -> None:
+        path = self._file.path if self._file is not None else None
+        runs = models.runs.c
+        with self.database.read() as connection:
+            known = set(connection.execute(select(runs.id)).scalars())
+        here = path is not None and any((path.parent / name).is_dir() for name in known)
+        if known and (self._coordinator or here):
+            raise LedgerError(
+                f"ledger head {path}",
+                f"it is missing, and the ledger has {len(known)} runs: a ledger put back from an old copy would go "
+                "unnoticed.",
+                "`fieldfare verify --head` with a head that a node, the page or a witness kept; if there is none, "
+                "`fieldfare verify --hold` accepts the ledger as it is",
+            )
 
     def write(self, work: Callable[[Connection, Entry], T]) -> T:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
@@ -83,13 +121,23 @@ class Journal:
         def attempt(connection: Connection, event: str) -> T:
             nonlocal entry
             self._not_behind(connection)
-            entry = Entry(connection, event, self.clock())
+            entry = Entry(connection, event, self.clock(), self._file if self._coordinator else None)
             return work(connection, entry)
 
         result = self.database.write(attempt)
         if entry is not None and entry.head is not None:
             self._see(entry.head)
         return result
+
+    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+        """`write` what charges a budget or changes one: the one door for both.
+
+        `work` is given the state that the journal proves, and decides by it. Raises `Disproved`, with nothing changed,
+        unless every table says the same.
+        """
+        # What is new in a long journal is read before the transaction, for which other writers wait.
+        self.proof.advance()
+        return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
 
     def _see(self, end: chain.Head) -> None:
         if self._seen is not None and self._seen.count > end.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from fieldfare_server.ledger import chain, leases, populations, rows, runs, toke
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
+from fieldfare_server.ledger.proof import Disproved
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.states import Request, Scope
@@ -24,6 +26,8 @@ from fieldfare_server.ledger.takeover import take_over
 OPENING = 3.0
 """Seconds to wait for a database that cannot be reached when a ledger is opened."""
 
+log = logging.getLogger(__name__)
+
 
 class Ledger(Reader):
     """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked."""
@@ -31,7 +35,10 @@ class Ledger(Reader):
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock)
         self.database = database
+        self.proof = journal.proof
+        """Whether the tables say what the journal proves."""
         self._journal, self._lease_seconds = journal, lease_seconds
+        self._check_token = tokens.TokenCheck(database, journal.clock)
 
     @classmethod
     def open(
@@ -41,6 +48,7 @@ class Ledger(Reader):
         create: bool = False,
         migrate: bool = False,
         head_file: Path | None = None,
+        coordinator: bool = False,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
         clock: Clock = time.time,
@@ -53,6 +61,7 @@ class Ledger(Reader):
             migrate: bring an older ledger to this program's version (back it up first).
             head_file: where this coordinator holds the end of the journal, so that it notices when an old copy of the
                 ledger was put back.
+            coordinator: this machine runs plans: a head file that is missing although there are runs is a fault.
             lease_seconds: how long a coordinator of a run may be silent before another may take over.
             patience: seconds to wait for a database that went away.
             clock: seconds since 1970.
@@ -73,7 +82,8 @@ class Ledger(Reader):
             elif migrate:
                 _upgrade(database)
             schema.check(database)
-            journal = Journal(database, None if head_file is None else chain.HeadFile(head_file), clock)
+            held = None if head_file is None else chain.HeadFile(head_file)
+            journal = Journal(database, held, clock, coordinator=coordinator)
             journal.check()
         except BaseException:
             database.close()
@@ -127,6 +137,7 @@ class Ledger(Reader):
         unit: str = "user",
         simulated: bool = False,
         leak: float | None = None,
+        rules: populations.Rules | None = None,
         actor: str,
     ) -> views.PopulationView:
         """Create a population with its budget.
@@ -139,6 +150,7 @@ class Ledger(Reader):
             simulated: the users are not people; only such a population accepts runs with a fixed noise seed.
             leak: D, the part of delta that sampled runs share, for good; at least 0, below delta. None:
                 `filter.default_leak`.
+            rules: ceilings, a second person for raises, how long reservations last; None: none of these.
             actor: who creates it, for the journal.
 
         Raises:
@@ -153,26 +165,68 @@ class Ledger(Reader):
             unit=unit,
             simulated=simulated,
             leak=leak,
+            rules=rules,
             actor=actor,
         )
         return self.population(name)
 
     def raise_population(
-        self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
+        self,
+        name: str,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        reason: str,
+        actor: str,
+        person: str | None = None,
     ) -> views.PopulationView:
-        """Raise a budget: the only way to get more of it, journaled with its reason. Lowering is refused."""
-        populations.raise_budget(self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor)
+        """Raise a budget, or propose it where two persons are needed: `PopulationView.proposals` shows what waits.
+
+        person: who asks, for the rule of two persons: a token's id; None: `actor`.
+        """
+        populations.raise_budget(
+            self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor, person=person or actor
+        )
         return self.population(name)
 
-    def close_population(self, name: str, *, actor: str) -> views.PopulationView:
+    def proposal_population(self, proposal_id: str) -> str:
+        """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+        with self.read() as connection:
+            return rows.population_name(connection, rows.proposal_row(connection, proposal_id).population_id)
+
+    def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
+        """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""
+        return self.population(populations.approve(self._journal, proposal_id, actor=actor, person=person))
+
+    def withdraw_raise(self, proposal_id: str, *, reason: str, actor: str) -> views.PopulationView:
+        """Take back, or refuse, a raise that waits."""
+        return self.population(populations.withdraw(self._journal, proposal_id, reason=reason, actor=actor))
+
+    def tighten_population(
+        self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
+    ) -> views.PopulationView:
+        """Lower a budget, never below what is spent and reserved: `populations.tighten` says what is refused."""
+        populations.tighten(self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor)
+        return self.population(name)
+
+    def close_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Refuse every new run on a population. Runs under way go on."""
-        populations.close(self._journal, name, actor=actor)
+        populations.close(self._journal, name, reason=reason, actor=actor)
+        return self.population(name)
+
+    def reopen_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
+        """Accept new runs on a closed population again."""
+        populations.reopen(self._journal, name, reason=reason, actor=actor)
         return self.population(name)
 
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
-        """Reserve what `run` plans to spend and start it; `runs.start` says what is refused."""
+        """Reserve what `run` plans to spend and start it; `runs.start` says what is refused.
+
+        Reservations of the population that have expired return to it first.
+        """
+        self.expire_reservations(run.population)
         token = runs.start(self._journal, run, holder, self._lease_seconds)
         return RunHandle(self._journal, run.id, token, self._lease_seconds)
 
@@ -202,6 +256,27 @@ class Ledger(Reader):
             handle.finish("stopped", reason)
         return self.run(run_id)
 
+    def expire_reservations(self, population: str | None = None) -> tuple[str, ...]:
+        """End the runs that nobody has held for as long as their population states; returns their ids.
+
+        population: only runs of this one; None: of all. What such a run reserved and did not spend is free again, and
+        its newest committed model stays. A run that is resumed meanwhile goes on. Raises `Disproved`.
+        """
+        with self.read() as connection:
+            due = rows.expired_runs(connection, self._clock(), population)
+        ended = []
+        for run_id, seconds in due:
+            try:
+                why = f"its reservation expired: nobody held it for {seconds:g} s"
+                self.abandon(run_id, reason=why, actor="expiry")
+            except Disproved:
+                raise
+            except LedgerError as error:
+                log.info("run %s keeps its reservation: %s", run_id, error)
+            else:
+                ended.append(run_id)
+        return tuple(ended)
+
     def record_residual_test(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         runs.record_residual_test(self._journal, run_id, result, actor)
@@ -213,18 +288,27 @@ class Ledger(Reader):
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def create_token(
-        self, name: str, scopes: tuple[Scope, ...], *, actor: str, expires_at: float | None = None
+        self,
+        name: str,
+        scopes: tuple[Scope, ...],
+        *,
+        actor: str,
+        expires_at: float | None = None,
+        populations: tuple[str, ...] | None = None,
     ) -> tuple[str, views.TokenView]:
-        """A new API token: (its secret, shown only now; its view). Raises `BadInput` on an unknown scope."""
-        return tokens.create(self._journal, name, scopes, actor, expires_at)
+        """A new API token: (its secret, shown only now; its view).
 
-    def revoke_token(self, token_id: str, *, actor: str) -> views.TokenView:
-        """Make a token useless from now on. Raises `BadInput` if there is none of that id."""
-        return tokens.revoke(self._journal, token_id, actor)
+        populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
+        """
+        return tokens.create(self._journal, name, scopes, actor, expires_at, populations)
+
+    def revoke_token(self, token: str, *, actor: str) -> views.TokenView:
+        """Make a token, named by its id or its name, useless from now on; `tokens.revoke` says what is refused."""
+        return tokens.revoke(self._journal, token, actor)
 
     def check_token(self, secret: str) -> views.TokenView | None:
-        """The token with this secret if it is valid now, else None."""
-        return tokens.check(self.database, self._clock, secret)
+        """The token with this secret if it is valid now and the journal proves it, else None."""
+        return self._check_token(secret)
 
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""

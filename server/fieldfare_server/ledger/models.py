@@ -22,8 +22,12 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
+
+CREDENTIAL_ROWS = "action IN ('token.create', 'token.revoke')"
+"""The journal rows that make and unmake tokens; literals, because a database uses a partial index only for those."""
 
 metadata = MetaData(
     naming_convention={
@@ -42,9 +46,11 @@ head = Table(
     Column("ledger", String(32), nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("signed", Text),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised."""
+"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised.
+`signed`: the newest head that a coordinator signed (`fieldfare.signed_head`), for readers to show."""
 
 journal = Table(
     "audit",
@@ -63,6 +69,7 @@ journal = Table(
     UniqueConstraint("event"),
     Index(None, "run"),
     Index(None, "population"),
+    Index("ix_audit_tokens", "id", sqlite_where=text(CREDENTIAL_ROWS), postgresql_where=text(CREDENTIAL_ROWS)),
 )
 """Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
 
@@ -83,11 +90,36 @@ populations = Table(
     Column("created_at", Double, nullable=False),
     Column("created_by", String(200), nullable=False),
     Column("leak", Double, nullable=False, server_default="0"),
+    Column("bound_epsilon", Double, nullable=False, server_default="0"),
+    Column("bound_delta", Double, nullable=False, server_default="0"),
+    Column("ceiling_epsilon", Double),
+    Column("ceiling_delta", Double),
+    Column("reservation_seconds", Double),
+    Column("two_persons", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
 """`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
-`leak`: D of the filter, fixed at creation."""
+`leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the guarantee.
+`ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second person.
+`reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end)."""
+
+proposals = Table(
+    "proposals",
+    metadata,
+    Column("id", String(20), primary_key=True),
+    Column("population_id", ForeignKey("populations.id"), nullable=False),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("proposed_at", Double, nullable=False),
+    Column("proposed_by", String(200), nullable=False),
+    Column("person", String(200), nullable=False),
+    Column("decided_at", Double),
+    Column("decided_by", String(200)),
+)
+"""Raises that wait for a second person, and what became of them. `person`: the token's id, or the system's user."""
 
 users = Table(
     "users",
@@ -215,6 +247,7 @@ tokens = Table(
     Column("created_by", String(200), nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
+    Column("populations", Text),
     UniqueConstraint("digest"),
 )
 

@@ -1,21 +1,54 @@
-"""Populations and their budgets: create, raise, close. A budget is only ever raised, and every change is journaled."""
+"""Populations and their budgets: create, raise, tighten, close, reopen. Each change is journaled, with old and new.
+
+The guarantee of a population is the largest budget that it ever had (`bound_*`): runs were chosen under it. A budget
+that is tightened limits what comes; it takes nothing back from what was promised before.
+"""
 
 from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting.filter import default_leak
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
 from fieldfare_server.ledger import budget, models
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.rows import population_row
+from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.rows import population_row, proposal_row
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a population states at its creation, for good.
+
+    Args:
+        ceiling_epsilon, ceiling_delta: what no raise goes above (None: no ceiling).
+        two_persons: a raise waits until a second person approves it, by an admin token.
+        reservation_seconds: how long a run that nobody holds keeps its reservation (None: without end).
+    """
+
+    ceiling_epsilon: float | None = None
+    ceiling_delta: float | None = None
+    two_persons: bool = False
+    reservation_seconds: float | None = None
+
+    def check(self, epsilon: float, delta: float) -> None:
+        """Raise `BadInput` unless the rules are possible and allow the budget (epsilon, delta)."""
+        if self.ceiling_epsilon is not None and not math.isfinite(self.ceiling_epsilon):
+            raise BadInput(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
+        if self.ceiling_delta is not None and not 0 < self.ceiling_delta < 1:
+            raise BadInput(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", f"{delta:g}")
+        _require_below(epsilon, delta, self.ceiling_epsilon, self.ceiling_delta)
+        seconds = self.reservation_seconds
+        if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+            raise BadInput(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
 
 
 def create(
@@ -29,13 +62,19 @@ def create(
     simulated: bool,
     actor: str,
     leak: float | None = None,
+    rules: Rules | None = None,
 ) -> None:
-    """Insert a population with a fresh salt. Raises `BadInput` on a bad or taken name, or on an impossible budget."""
+    """Insert a population with a fresh salt.
+
+    Raises `BadInput` on a bad or taken name, an impossible budget, or a budget above its own ceiling.
+    """
+    rules = rules or Rules()
     if not is_name(name):
         raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if adjacency not in ADJACENCIES:
         raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
+    rules.check(epsilon, delta)
     actor, salt = clean(actor, 200), secrets.token_bytes(16)
     described: dict[str, Any] = {
         "epsilon": float(epsilon),
@@ -44,14 +83,19 @@ def create(
         "simulated": simulated,
         "unit": clean(unit, 100),
         "leak": budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+        "ceiling_epsilon": None if rules.ceiling_epsilon is None else float(rules.ceiling_epsilon),
+        "ceiling_delta": rules.ceiling_delta,
+        "two_persons": rules.two_persons,
+        "reservation_seconds": None if rules.reservation_seconds is None else float(rules.reservation_seconds),
     }
 
     def work(connection: Connection, entry: Entry) -> None:
         if connection.execute(select(models.populations.c.id).where(models.populations.c.name == name)).first():
             raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
         start = {"name": name, "state": "open", "salt": salt, "users": 0, "settled": budget.NOTHING.to_json()}
+        bound = {"bound_epsilon": described["epsilon"], "bound_delta": delta}
         created = {"created_at": entry.now, "created_by": actor}
-        connection.execute(insert(models.populations).values({**described, **start, **created}))
+        connection.execute(insert(models.populations).values({**described, **start, **bound, **created}))
         # Readers of the API see the journal; with the salt itself they could test guesses at pseudonyms.
         entry.append("population.create", actor, {**described, "salt": sha256(salt)}, population=name)
 
@@ -59,47 +103,207 @@ def create(
 
 
 def raise_budget(
-    journal: Journal, name: str, *, epsilon: float | None, delta: float | None, reason: str, actor: str
-) -> None:
-    """Raise epsilon, delta or both (None: unchanged). Raises `BadInput` on a lower budget, or without a reason.
+    journal: Journal,
+    name: str,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    reason: str,
+    actor: str,
+    person: str,
+) -> str | None:
+    """Raise epsilon, delta or both (None: unchanged); where two persons are needed, propose it.
 
     The leak D stays: what runs have taken from the old rectangle is within the new one, whose guarantee holds.
+
+    Args:
+        person: who asks: a token's id, or the system's user. The one who approves is another.
+
+    Returns:
+        The proposal's id where the raise waits for a second person, else None.
+
+    Raises:
+        BadInput: a lower budget, one above the ceiling, a closed population, or no reason.
     """
+    reason = _require_reason(reason, "raising a budget")
+
+    def work(connection: Connection, entry: Entry, _: Replay) -> str | None:
+        row = population_row(connection, name)
+        new = _require_raise(row, epsilon, delta)
+        if not row.two_persons:
+            _raise(connection, entry, row, new, {"reason": reason}, actor)
+            return None
+        proposal = secrets.token_hex(6)
+        values = {"id": proposal, "epsilon": new[0], "delta": new[1], "reason": reason, "person": clean(person, 200)}
+        opened = {"state": "waiting", "proposed_at": entry.now, "proposed_by": clean(actor, 200)}
+        connection.execute(insert(models.proposals).values({**values, **opened, "population_id": row.id}))
+        entry.append("population.propose", actor, {**values, "old": _old(row)}, population=name)
+        return proposal
+
+    return journal.admit(work)
+
+
+def approve(journal: Journal, proposal_id: str, *, actor: str, person: str) -> str:
+    """Approve a raise that waits, and apply it; returns the population's name.
+
+    Raises `BadInput` if there is none of that id, if it does not wait any more, if `person` proposed it, or if the
+    budget has changed so that it is no raise any more.
+    """
+
+    def work(connection: Connection, entry: Entry, _: Replay) -> str:
+        proposal = _waiting(connection, proposal_id)
+        if proposal.person == person:
+            raise BadInput(
+                f"approving proposal {proposal_id}", "who proposed it cannot approve it.", "the token of another person"
+            )
+        row = connection.execute(
+            select(models.populations).where(models.populations.c.id == proposal.population_id)
+        ).one()
+        new = _require_raise(row, proposal.epsilon, proposal.delta)
+        _decide(connection, proposal_id, "approved", entry.now, actor)
+        about = {"proposal": proposal_id, "reason": proposal.reason, "person": clean(person, 200)}
+        _raise(connection, entry, row, new, about, actor)
+        return str(row.name)
+
+    return journal.admit(work)
+
+
+def withdraw(journal: Journal, proposal_id: str, *, reason: str, actor: str) -> str:
+    """Take a waiting raise back, or refuse it; returns the population's name. Raises `BadInput` if none waits."""
+    reason = _require_reason(reason, "withdrawing a proposal")
+
+    def work(connection: Connection, entry: Entry, _: Replay) -> str:
+        proposal = _waiting(connection, proposal_id)
+        name = str(
+            connection.execute(
+                select(models.populations.c.name).where(models.populations.c.id == proposal.population_id)
+            ).scalar_one()
+        )
+        _decide(connection, proposal_id, "withdrawn", entry.now, actor)
+        entry.append("population.withdraw", actor, {"proposal": proposal_id, "reason": reason}, population=name)
+        return name
+
+    return journal.admit(work)
+
+
+def tighten(
+    journal: Journal, name: str, *, epsilon: float | None, delta: float | None, reason: str, actor: str
+) -> None:
+    """Lower epsilon, delta or both (None: unchanged), never below what is spent and reserved.
+
+    Raises `BadInput` on a higher budget, a closed population or no reason; `BudgetRefused`, naming the least epsilon,
+    if what is committed would not fit.
+    """
+    reason = _require_reason(reason, "tightening a budget")
+
+    def work(connection: Connection, entry: Entry, replay: Replay) -> None:
+        row = population_row(connection, name)
+        _require_open(row)
+        old = (row.epsilon, row.delta)
+        new = (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
+        _require_budget(*new)
+        what = f"budget ({new[0]:.6g}, {new[1]:.3g}) of population {name!r}"
+        if new[0] > old[0] or new[1] > old[1] or new == old:
+            raise BadInput(what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {old[1]:.3g}), or a raise")
+        if row.leak >= new[1]:
+            raise BadInput(what, f"delta must stay above the population's leak, {row.leak:.3g}.")
+        terms, committed = budget.Terms(*new, row.leak), replay.populations[name].committed()
+        if not terms.hold(committed):
+            least = terms.gauge(committed)
+            raise BudgetRefused(
+                what,
+                f"epsilon {least:.6g} at that delta is spent and reserved already.",
+                f"epsilon {_up(least)} at delta {new[1]:.3g}",
+            )
+        _set(connection, row, {"epsilon": new[0], "delta": new[1]})
+        body = {"epsilon": new[0], "delta": new[1], "old": _old(row), "reason": reason}
+        entry.append("population.tighten", actor, body, population=name)
+
+    journal.admit(work)
+
+
+def close(journal: Journal, name: str, *, reason: str, actor: str) -> None:
+    """Accept no new run. Raises `BadInput` without a reason, or if the population is closed already."""
+    _set_state(journal, name, "closed", "population.close", _require_reason(reason, "closing a population"), actor)
+
+
+def reopen(journal: Journal, name: str, *, reason: str, actor: str) -> None:
+    """Accept new runs again, on the budget as it stands. Raises `BadInput` without a reason, or if it is open."""
+    _set_state(journal, name, "open", "population.reopen", _require_reason(reason, "reopening a population"), actor)
+
+
+def _set_state(journal: Journal, name: str, state: str, action: str, reason: str, actor: str) -> None:
+    def work(connection: Connection, entry: Entry, _: Replay) -> None:
+        row = population_row(connection, name)
+        if row.state == state:
+            raise BadInput(f"population {name!r}", f"it is {state} already.")
+        _set(connection, row, {"state": state})
+        entry.append(action, actor, {"state": state, "old": {"state": row.state}, "reason": reason}, population=name)
+
+    journal.admit(work)
+
+
+def _raise(
+    connection: Connection, entry: Entry, row: Row[Any], new: tuple[float, float], about: dict[str, Any], actor: str
+) -> None:
+    values = {"epsilon": new[0], "delta": new[1]}
+    bound = budget.larger((row.bound_epsilon, row.bound_delta), new, row.leak)
+    _set(connection, row, {**values, "bound_epsilon": bound[0], "bound_delta": bound[1]})
+    entry.append("population.raise", actor, {**values, "old": _old(row), **about}, population=row.name)
+
+
+def _set(connection: Connection, row: Row[Any], values: dict[str, Any]) -> None:
+    connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
+
+
+def _old(row: Row[Any]) -> dict[str, float]:
+    return {"epsilon": row.epsilon, "delta": row.delta}
+
+
+def _waiting(connection: Connection, proposal_id: str) -> Row[Any]:
+    proposal = proposal_row(connection, proposal_id)
+    if proposal.state != "waiting":
+        raise BadInput(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
+    return proposal
+
+
+def _decide(connection: Connection, proposal_id: str, state: str, now: float, actor: str) -> None:
+    values = {"state": state, "decided_at": now, "decided_by": clean(actor, 200)}
+    connection.execute(update(models.proposals).where(models.proposals.c.id == proposal_id).values(values))
+
+
+def _require_raise(row: Row[Any], epsilon: float | None, delta: float | None) -> tuple[float, float]:
+    old = (row.epsilon, row.delta)
+    new = (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
+    _require_budget(*new)
+    _require_open(row)
+    if new[0] < old[0] or new[1] < old[1] or new == old:
+        raise BadInput(
+            f"budget ({new[0]:.6g}, {new[1]:.3g}) of population {row.name!r}",
+            "raising a budget does not lower it.",
+            f"above ({old[0]:.6g}, {old[1]:.3g}), or `fieldfare population tighten`",
+        )
+    _require_below(*new, row.ceiling_epsilon, row.ceiling_delta)
+    return new
+
+
+def _require_open(row: Row[Any]) -> None:
+    if row.state != "open":
+        raise BadInput(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
+
+
+def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, ceiling_delta: float | None) -> None:
+    if ceiling_epsilon is not None and epsilon > ceiling_epsilon:
+        raise BadInput(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
+    if ceiling_delta is not None and delta > ceiling_delta:
+        raise BadInput(f"delta = {delta:g}", "is above the population's ceiling.", f"{ceiling_delta:g}")
+
+
+def _require_reason(reason: str, what: str) -> str:
     reason = clean(reason, 2000)
     if not reason.strip():
-        raise BadInput("raising a budget", "it needs a reason, for the journal.")
-
-    def work(connection: Connection, entry: Entry) -> None:
-        row = population_row(connection, name)
-        old = (row.epsilon, row.delta)
-        new = (row.epsilon if epsilon is None else epsilon, row.delta if delta is None else delta)
-        _require_budget(*new)
-        if row.state != "open":
-            raise BadInput(f"population {name!r}", "it is closed.", "a new population")
-        if new[0] < old[0] or new[1] < old[1] or new == old:
-            raise BadInput(
-                f"budget ({new[0]:.6g}, {new[1]:.3g}) of population {name!r}",
-                "a budget is only ever raised.",
-                f"above ({old[0]:.6g}, {old[1]:.3g})",
-            )
-        values = {"epsilon": new[0], "delta": new[1]}
-        connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
-        entry.append("population.raise", actor, {**values, "reason": reason}, population=name)
-
-    journal.write(work)
-
-
-def close(journal: Journal, name: str, *, actor: str) -> None:
-    """Accept no new run. Raises `BadInput` if the population is closed already."""
-
-    def work(connection: Connection, entry: Entry) -> None:
-        row = population_row(connection, name)
-        if row.state == "closed":
-            raise BadInput(f"population {name!r}", "it is closed already.")
-        connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(state="closed"))
-        entry.append("population.close", actor, {}, population=name)
-
-    journal.write(work)
+        raise BadInput(what, "it needs a reason, for the journal.")
+    return reason
 
 
 def _require_budget(epsilon: float, delta: float) -> None:
@@ -107,3 +311,11 @@ def _require_budget(epsilon: float, delta: float) -> None:
         raise BadInput(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
     if not 0 < delta < 1:
         raise BadInput(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
+
+
+def _up(value: float) -> str:
+    """`value` in six digits, rounded up, so that a limit that an error names is allowed."""
+    if value <= 0:
+        return "1e-06"
+    scale = 10.0 ** (5 - math.floor(math.log10(value)))
+    return f"{(math.floor(value * scale) + 1) / scale:.6g}"

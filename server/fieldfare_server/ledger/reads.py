@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy import Connection, or_, select
 
 from fieldfare.errors import BadInput
+from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import models, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
@@ -123,6 +124,17 @@ class Reader:
         return tuple(
             views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in series
         )
+
+    def signed_head(self) -> SignedHead | None:
+        """The newest head that a coordinator signed; None before the first. Raises `HeadRefused` on a forged one."""
+        with self.read() as connection:
+            signed = connection.execute(select(models.head.c.signed)).scalar_one()
+        return None if signed is None else SignedHead.parse(signed)
+
+    def row_hash(self, number: int) -> str | None:
+        """The hash of journal row `number`; None if there is none."""
+        with self.read() as connection:
+            return connection.execute(select(models.journal.c.hash).where(models.journal.c.id == number)).scalar()
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.JournalView, ...]:
         """Journal rows after row `after_id`, oldest first, with their hashes."""

@@ -31,6 +31,17 @@ def population_row(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
+def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
+    """The row of a proposed raise. Raises `BadInput` if there is none."""
+    query = select(models.proposals).where(models.proposals.c.id == proposal_id)
+    row = connection.execute(query).first() if is_name(proposal_id) else None
+    if row is None:
+        raise BadInput(
+            f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
+        )
+    return row
+
+
 def population_name(connection: Connection, population_id: int) -> str:
     """The name of the population with this id."""
     c = models.populations.c
@@ -45,6 +56,25 @@ def run_row(connection: Connection, run_id: str) -> Row[Any]:
     if row is None:
         raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
+
+
+def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
+    """(run, seconds after which its population lets a reservation go) of each run that was silent for longer."""
+    r, p, lease = models.runs.c, models.populations.c, models.leases.c
+    query = (
+        select(r.id, p.reservation_seconds, lease.renewed_at, lease.seconds)
+        .join_from(models.runs, models.populations, r.population_id == p.id)
+        .join(models.leases, lease.run_seq == r.seq)
+        .where(p.reservation_seconds.is_not(None), r.state.in_(ACTIVE))
+    )
+    if population is not None:
+        query = query.where(p.name == (population if is_name(population) else ""))
+    # A lease that still runs is not expired, however short a time the population states.
+    return [
+        (row.id, row.reservation_seconds)
+        for row in connection.execute(query)
+        if now >= row.renewed_at + max(row.reservation_seconds, row.seconds)
+    ]
 
 
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
@@ -110,8 +140,15 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
     terms = budget.Terms(row.epsilon, row.delta, row.leak)
     sums = budget.sums(charges(connection, row.id), row.leak)
     spent_epsilon, committed_epsilon = terms.gauge(sums.spent), terms.gauge(sums.committed)
+    p = models.proposals.c
+    waiting = connection.execute(
+        select(models.proposals)
+        .where(p.population_id == row.id, p.state == "waiting")
+        .order_by(p.proposed_at.desc(), p.id)
+    ).all()
     left = budget.room(sums.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
     values = {
+        "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
         "users": None if row.adjacency == "add_remove" else row.users,
         "spent": sums.spent,
         "spent_epsilon": spent_epsilon,
@@ -182,4 +219,6 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
 
 def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:
     """A token without its digest."""
-    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split())})
+    limited = row["populations"]
+    populations = None if limited is None else tuple(limited.split())
+    return views.TokenView(**{**row, "scopes": tuple(row["scopes"].split()), "populations": populations})

@@ -17,7 +17,8 @@ from fieldfare.names import is_name
 from fieldfare_server.ledger import budget, leases, models
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.rows import charges, population_name, population_row, run_row
+from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
@@ -90,9 +91,8 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
     while True:
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         with journal.database.read() as connection:
-            population = population_row(connection, run.population)
-            seen = _committed(connection, population)
-        terms = _terms(population)
+            population_row(connection, run.population)
+        seen, terms = journal.proof.ask(lambda replay: _position(replay, run.population))
         leak = budget.default_leak(run.planned, seen, terms) if run.leak is None else run.leak
         cost = budget.price_of(run.planned, leak)
         try:
@@ -125,12 +125,12 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         "strategy": run.strategy,
     }
 
-    def work(connection: Connection, entry: Entry) -> int:
+    def work(connection: Connection, entry: Entry, replay: Replay) -> int:
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
         _require_unused(connection, run)
-        committed, terms = _committed(connection, population), _terms(population)
+        committed, terms = _position(replay, run.population)
         if not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
         values = {
@@ -150,7 +150,7 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         entry.append("run.start", holder, body, population=run.population, run=run.id)
         return token
 
-    return journal.write(work)
+    return journal.admit(work)
 
 
 def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
@@ -259,13 +259,10 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         )
 
 
-def _committed(connection: Connection, population: Row[Any]) -> Price:
-    """What ended runs have spent and runs under way have reserved."""
-    return budget.sums(charges(connection, population.id), population.leak).committed
-
-
-def _terms(population: Row[Any]) -> budget.Terms:
-    return budget.Terms(population.epsilon, population.delta, population.leak)
+def _position(replay: Replay, name: str) -> tuple[Price, budget.Terms]:
+    """What of a population's budget is spent and reserved, and the budget, by the journal."""
+    population = replay.populations[name]
+    return population.committed(), population.terms
 
 
 def _adjacency(plan_json: str) -> object:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, update
 from fieldfare.errors import LedgerError
 from fieldfare_server.ledger import leases, models
 from fieldfare_server.ledger.journal import Entry, Journal, clean
+from fieldfare_server.ledger.replay import Replay
 from fieldfare_server.ledger.rows import population_name, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER
@@ -54,7 +55,7 @@ def _try_take(
 ) -> int | None:
     """Take the lease if it is still the one that was `seen`; None if its holder or another coordinator was faster."""
 
-    def work(connection: Connection, entry: Entry) -> int | None:
+    def work(connection: Connection, entry: Entry, _: Replay) -> int | None:
         run = run_row(connection, run_id)
         _require_resumable(run, key_commitment)
         lease = leases.read(connection, run.seq)
@@ -69,7 +70,7 @@ def _try_take(
         entry.append("run.resume", holder, body, population=population, run=run_id)
         return token
 
-    return journal.write(work)
+    return journal.admit(work)
 
 
 def _require_resumable(run: Row[Any], key_commitment: str) -> None:

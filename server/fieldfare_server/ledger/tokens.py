@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import logging
 import re
 import secrets
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
 
 from fieldfare.errors import BadInput
 from fieldfare_server.ledger import models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
-from fieldfare_server.ledger.rows import token_view
+from fieldfare_server.ledger.proof import compare, expected
+from fieldfare_server.ledger.replay import Replay, Unfit
+from fieldfare_server.ledger.rows import population_row, token_view
 from fieldfare_server.ledger.states import SCOPES, Scope
 
+log = logging.getLogger(__name__)
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
 def create(
-    journal: Journal, name: str, scopes: tuple[Scope, ...], actor: str, expires_at: float | None
+    journal: Journal,
+    name: str,
+    scopes: tuple[Scope, ...],
+    actor: str,
+    expires_at: float | None,
+    populations: tuple[str, ...] | None = None,
 ) -> tuple[str, views.TokenView]:
-    """(secret, view) of a new token. The secret is `ff_` + id + `_` + 64 hex digits."""
+    """(secret, view) of a new token for `populations` (None: all). The secret is `ff_` + id + `_` + 64 hex digits."""
     if not scopes or not set(scopes) <= set(SCOPES):
         raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
     if not name.strip() or len(name) > 200:
@@ -35,7 +46,12 @@ def create(
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         if expires_at is not None and not expires_at > entry.now:
             raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
-        values = {
+        limited = (
+            None if populations is None else sorted({population_row(connection, each).name for each in populations})
+        )
+        if limited == []:
+            raise BadInput(f"token {name!r}", "it would be for no population at all.", "a population's name")
+        values: dict[str, Any] = {
             "id": number,
             "name": name,
             "digest": _digest(secret),
@@ -44,30 +60,47 @@ def create(
             "created_by": actor,
             "expires_at": expires_at,
             "revoked_at": None,
+            "populations": None if limited is None else " ".join(limited),
         }
         connection.execute(insert(models.tokens).values(values))
-        body = {"id": number, "name": name, "scopes": ordered, "expires_at": expires_at, "digest": _digest(secret)}
+        body = {"id": number, "name": name, "scopes": ordered, "expires_at": expires_at, "populations": limited}
+        body["digest"] = values["digest"]
         entry.append("token.create", actor, body)
         return token_view(values)
 
     return secret, journal.write(work)
 
 
-def revoke(journal: Journal, token_id: str, actor: str) -> views.TokenView:
-    """Revoke a token; a revoked token stays revoked. Raises `BadInput` if there is none of that id."""
+def revoke(journal: Journal, token: str, actor: str) -> views.TokenView:
+    """Revoke the token with this id, or the one valid token with this name; a revoked token stays revoked.
+
+    Raises `BadInput` if there is none, or if several valid ones have the name.
+    """
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
-        where = models.tokens.c.id == clean(token_id, 20)
-        row = connection.execute(select(models.tokens).where(where)).mappings().first()
-        if row is None:
-            raise BadInput(f"token {token_id!r}", "the ledger has none of that id.", "one that is listed")
+        row = _find(connection, clean(token, 200))
         if row["revoked_at"] is not None:
             return token_view(row)
-        connection.execute(update(models.tokens).where(where).values(revoked_at=entry.now))
-        entry.append("token.revoke", actor, {"id": token_id})
+        connection.execute(update(models.tokens).where(models.tokens.c.id == row["id"]).values(revoked_at=entry.now))
+        entry.append("token.revoke", actor, {"id": row["id"]})
         return token_view({**row, "revoked_at": entry.now})
 
     return journal.write(work)
+
+
+def _find(connection: Connection, token: str) -> RowMapping:
+    c = models.tokens.c
+    row = connection.execute(select(models.tokens).where(c.id == token)).mappings().first()
+    if row is not None:
+        return row
+    named = connection.execute(select(models.tokens).where(c.name == token).order_by(c.created_at)).mappings().all()
+    valid = [each for each in named if each["revoked_at"] is None]
+    if len(valid) > 1:
+        ids = ", ".join(each["id"] for each in valid)
+        raise BadInput(f"token {token!r}", f"{len(valid)} valid tokens have this name.", f"one of the ids {ids}")
+    if not named:
+        raise BadInput(f"token {token!r}", "the ledger has none of that id or name.", "one that is listed")
+    return (valid or named)[-1]
 
 
 def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> None:
@@ -82,25 +115,55 @@ def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> Non
     journal.write(work)
 
 
-def check(database: Database, clock: Clock, secret: str) -> views.TokenView | None:
-    """The token of this secret if it is neither revoked nor expired, else None.
+class TokenCheck:
+    """Checks secrets against `tokens`, and each row against the journal. Thread-safe."""
 
-    The row is found by the token's public id and its digest is compared in constant time, so that neither the index
-    nor the comparison tells how much of a guess was right.
-    """
-    digest = _digest(secret)
-    shape = _SECRET.fullmatch(secret)
-    number = shape.group(1) if shape else ""
-    with database.read() as connection:
-        row = connection.execute(select(models.tokens).where(models.tokens.c.id == number)).mappings().first()
-        newest = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1)
-        # A clock that was set back must not make an expired token valid: time is at least that of the newest row.
-        now = max(clock(), connection.execute(newest).scalar_one_or_none() or 0.0)
-    right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
-    if row is None or not right:
-        return None
-    over = row["revoked_at"] is not None or (row["expires_at"] is not None and now >= row["expires_at"])
-    return None if over else token_view(row)
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self._proven: dict[str, tuple[int, RowMapping]] = {}
+        """Token -> (the newest journal row about any token, the token's row that was found to say the same)."""
+
+    def __call__(self, secret: str) -> views.TokenView | None:
+        """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None.
+
+        The row is found by the token's public id and its digest is compared in constant time, so that neither the
+        index nor the comparison tells how much of a guess was right.
+        """
+        digest = _digest(secret)
+        shape = _SECRET.fullmatch(secret)
+        number = shape.group(1) if shape else ""
+        newest = select(func.max(models.journal.c.id)).where(text(models.CREDENTIAL_ROWS)).scalar_subquery()
+        query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
+        with self._database.read() as connection:
+            row = connection.execute(query).mappings().first()
+            last = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1)
+            # A clock that was set back must not make an expired token valid: time is at least that of the newest row.
+            now = max(self._clock(), connection.execute(last).scalar_one_or_none() or 0.0)
+            right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
+            if row is None or not right or not self._is_proven(connection, row):
+                return None
+        over = row["revoked_at"] is not None or (row["expires_at"] is not None and now >= row["expires_at"])
+        return None if over else token_view(row)
+
+    def _is_proven(self, connection: Connection, row: RowMapping) -> bool:
+        number, newest = row["id"], row["newest"] or 0
+        if self._proven.get(number) == (newest, row):
+            return True
+        c = models.journal.c
+        about = (
+            select(models.journal).where(text(models.CREDENTIAL_ROWS), c.body.contains(f'"{number}"')).order_by(c.id)
+        )
+        replay = Replay(thorough=False)
+        try:
+            for entry in connection.execute(about.order_by(c.id)).mappings():
+                if json.loads(entry["body"])["id"] == number:
+                    replay.apply(dict(entry))
+            compare("tokens", number, dict(row), expected("tokens", number, replay.tokens))
+        except (Unfit, LookupError, TypeError, ValueError) as error:
+            log.error("token %s is refused: the journal does not prove it (%s)", number, error)
+            return False
+        self._proven[number] = (newest, row)
+        return True
 
 
 def _digest(secret: str) -> str:

@@ -6,7 +6,7 @@ there a user's presence is the secret, so the counts are None (or empty), here a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,10 +22,25 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
 
 
+class ProposalView(View):
+    """A raise that waits for a second person, or did."""
+
+    id: str
+    epsilon: float
+    delta: float
+    reason: str
+    state: Literal["waiting", "approved", "withdrawn"]
+    proposed_at: float
+    proposed_by: str
+    decided_at: float | None
+    decided_by: str | None
+
+
 class PopulationView(View):
     """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
 
-    (`epsilon`, `delta`) is the guarantee: it holds however each run is chosen. `spent_epsilon` and the other epsilons
+    (`bound_epsilon`, `bound_delta`), the largest budget so far, is the guarantee: it holds however each run is chosen.
+    (`epsilon`, `delta`) limits what comes. `spent_epsilon` and the other epsilons
     are a gauge, equation (1) of `fieldfare.accounting.filter` for the sums of prices so far: how much of the budget is
     used, and not a guarantee for whoever stops because of what was released.
     """
@@ -39,6 +54,17 @@ class PopulationView(View):
     """Not people: only such a population may be charged by a run with a fixed noise seed."""
     leak: float
     """D, the part of delta that sampled runs share; fixed when the population is made."""
+    bound_epsilon: float
+    bound_delta: float
+    ceiling_epsilon: float | None
+    """No raise goes above; None: no ceiling."""
+    ceiling_delta: float | None
+    two_persons: bool
+    """A raise waits until a second person approves it."""
+    reservation_seconds: float | None
+    """How long a run that nobody holds keeps its reservation; None: without end."""
+    proposals: tuple[ProposalView, ...]
+    """Raises that wait, newest first."""
     state: PopulationState
     users: int | None
     """Users known so far."""
@@ -162,6 +188,12 @@ class TokenView(View):
     created_by: str
     expires_at: float | None
     revoked_at: float | None
+    populations: tuple[str, ...] | None
+    """Those that the token is for; None: all."""
+
+    def allows(self, population: str | None) -> bool:
+        """Whether the token is for this population; for None, which is what concerns all of them, a token for all."""
+        return self.populations is None or population in self.populations
 
 
 class Page(View):

@@ -1,7 +1,7 @@
 """What a service that watches a ledger asks again and again: cheap, incremental, and never in the way of a commit.
 
 Every function reads one snapshot: that of its source if the source is a snapshot already, else a fresh one.
-`RoundCounts` reads each closed round once, however often it is asked; `ChainWatch` does the same for journal rows.
+`RoundCounts` reads each closed round once, however often it is asked; `proof.Proof` does the same for journal rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select, text
 
-from fieldfare_server.ledger import chain, migrate, models, views
+from fieldfare_server.ledger import migrate, models, views
 from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.rows import run_row, state_now
 from fieldfare_server.ledger.runs import RESIDUAL_TEST
 from fieldfare_server.ledger.states import ACTIVE
-
-_BATCH = 2000
 
 
 def require_current(database: Database) -> None:
@@ -47,11 +44,6 @@ def newest_row(source: Source, run_id: str, action: str) -> views.JournalView | 
     with source.read() as connection:
         row = connection.execute(query).mappings().first()
     return None if row is None else views.JournalView(**{**row, "body": json.loads(row["body"])})
-
-
-def _journal_rows(connection: Connection, after: int, limit: int) -> list[dict[str, Any]]:
-    query = select(models.journal).where(models.journal.c.id > after).order_by(models.journal.c.id).limit(limit)
-    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 @dataclass(frozen=True)
@@ -180,81 +172,3 @@ class RoundCounts:
                 counted.rejects[reason] += count * number
         counted.last = end
         return True
-
-
-@dataclass(frozen=True)
-class Checked:
-    """How far the chain was followed, and the first thing that does not fit ("" for none)."""
-
-    rows: int
-    hash: str
-    fault: str = ""
-    end: int = 0
-    """How many rows the ledger had when it was last read."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether every row that was read follows the one before."""
-        return not self.fault
-
-    @property
-    def whole(self) -> bool:
-        """Whether those are all rows of the ledger."""
-        return self.ok and self.rows == self.end
-
-
-class ChainWatch:
-    """Follows the journal's chain: `advance` checks what is new since the last time. Thread-safe."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._checked = Checked(0, "")
-        self._lock = threading.Lock()
-
-    def advance(self, most: int | None = None) -> Checked:
-        """Check at most `most` rows (None: all) after those checked before. A fault, once found, stays."""
-        with self._lock:
-            self._checked = self._follow(self._checked, most)
-            return self._checked
-
-    def restart(self) -> None:
-        """Start again from the first row at the next `advance`."""
-        with self._lock:
-            self._checked = Checked(0, "")
-
-    def _follow(self, checked: Checked, most: int | None) -> Checked:
-        # Each batch is one short snapshot, so that a long journal is not read in one long transaction. The end is read
-        # first: rows that are appended meanwhile are checked by the next call.
-        with self._database.read() as connection:
-            end = read_head(connection)
-        if checked.rows == 0:
-            checked = Checked(0, chain.genesis(end.ledger), checked.fault)
-        rows, hash_, fault = checked.rows, checked.hash, checked.fault
-        until = end.count if most is None else min(end.count, rows + most)
-        while not fault and rows < until:
-            batch = self._batch(rows, min(_BATCH, until - rows))
-            if not batch:
-                fault = f"row {rows + 1} of {end.count} is missing"
-            for row in batch:
-                fault = _fault(row, rows, hash_)
-                if fault:
-                    break
-                rows, hash_ = row["id"], row["hash"]
-        if not fault and (rows > end.count or (rows == end.count and hash_ != end.hash)):
-            fault = f"the ledger says that it ends in row {end.count}, which is not the row {rows} that was seen"
-        return Checked(rows, hash_, fault, end.count)
-
-    def _batch(self, after: int, limit: int) -> list[dict[str, Any]]:
-        with self._database.read() as connection:
-            return _journal_rows(connection, after, limit)
-
-
-def _fault(row: dict[str, Any], rows: int, hash_: str) -> str:
-    """Why `row` does not follow the `rows` rows before it, the last of them with the hash `hash_`; "" if it does."""
-    if row["id"] != rows + 1:
-        return f"row {rows + 1} is missing"
-    if row["previous"] != hash_:
-        return f"row {row['id']} does not follow row {rows}"
-    if chain.row_hash(row) != row["hash"]:
-        return f"row {row['id']} was changed after it was written"
-    return ""

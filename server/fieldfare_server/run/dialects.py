@@ -159,7 +159,7 @@ class PlainDialect:
                 "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'",
             )
         sent = self._model.sent(point)
-        encoded = self._model.encode(sent)
+        encoded = self._model.encoded(point)
         config = with_round(self.config or ConfigRecord(), round.occasion.round)
         if self._clip_on_nodes:
             config[CLIPPING_NORM] = round.clipping.norm
@@ -208,8 +208,7 @@ def read_plain_reply(
         values, start, weight = arrays[position]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is dropped by its norm
             for after, before in zip(split_chunks(values), split_chunks(start), strict=True):
-                change = after.astype(np.float64)
-                change -= before
+                change = np.subtract(after, before, dtype=np.float64)
                 if weight != 1.0:
                     change *= weight
                 yield change

@@ -52,6 +52,7 @@ class OwnModel:
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
         self.initial = self.schema.flatten(scaled)
         """The public initial parameters, flat float32 (d,)."""
+        self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
         # Encoded once: these never change.
         self._kept = {name: Array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
 
@@ -77,12 +78,27 @@ class OwnModel:
         return all(bool(np.isfinite(value).all()) for value in self.sent(params).values())
 
     def sent(self, params: torch.Tensor) -> Arrays:
-        """The trained arrays as nodes get them: in their own types."""
+        """The trained arrays as nodes get them: in their own types. Do not change them."""
+        return self._cast_and_encode(params)[0]
+
+    def encoded(self, params: torch.Tensor) -> dict[str, Array]:
+        """All arrays as they travel."""
+        return self._cast_and_encode(params)[1]
+
+    def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
+        """`sent` and `encoded`. A released model is asked for by its finite check, the result and the next round."""
+        if self._newest is None or self._newest[0] is not params:
+            cast = self._cast(params)
+            trained = {name: Array(np.asarray(value, order="C")) for name, value in cast.items()}
+            self._newest = params, cast, self._complete(trained, self._kept)
+        return self._newest[1], self._newest[2]
+
+    def _cast(self, params: torch.Tensor) -> Arrays:
         arrays = {}
         with np.errstate(over="ignore"):  # an overflow of float16 ends the run as diverged
             for name, value in self.schema.arrays(params).items():
                 weight, dtype = self.weights[name], self.values[name].dtype
-                cast = np.asarray(value if weight == 1.0 else value / weight).astype(dtype)
+                cast = np.asarray(value if weight == 1.0 else value / weight).astype(dtype, copy=False)
                 arrays[name] = (
                     np.asarray(np.maximum(cast, dtype.type(SMALLEST_VARIANCE))) if is_variance(name) else cast
                 )
@@ -92,13 +108,9 @@ class OwnModel:
         """All arrays by name, in the order of the initial ones."""
         return self._complete(self.sent(params), self.values)
 
-    def encode(self, sent: Arrays) -> dict[str, Array]:
-        """What travels: the arrays of `sent` and all others, encoded."""
-        return self._complete({name: Array(np.asarray(value, order="C")) for name, value in sent.items()}, self._kept)
-
     def record(self, params: torch.Tensor) -> ArrayRecord:
         """All arrays as Flower's record."""
-        return ArrayRecord(self.encode(self.sent(params)))
+        return ArrayRecord(self.encoded(params))
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
         """All arrays as tensors, for the file of the final model."""

@@ -8,7 +8,7 @@ from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import UnknownTask, load_task
+from fieldfare.task import UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.selection import users_asked
 
@@ -46,7 +46,7 @@ def price_with_model(
 def price(plan: Plan) -> Cost:
     """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
 
-    With the resolution of the noise for the task's model, where the task can be loaded here, else without it.
+    With the resolution of the noise for the task's model, where the task is installed here, else without it.
 
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
@@ -54,7 +54,7 @@ def price(plan: Plan) -> Cost:
     if not plan.run.task:
         return cost_of(plan)
     try:
-        load_task(plan.task_reference)
+        find_task(plan.run.task)
     except UnknownTask:
         return cost_of(plan)
     return price_with_model(plan)

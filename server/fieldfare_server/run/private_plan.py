@@ -99,7 +99,7 @@ def plan_from(
             name, value = next(iter(keywords.items()))
             raise BadInput(f"{name} = {value!r}", "plan= says it already.", "one of the two; or dp.* in run_config")
         given = plan if isinstance(plan, Plan) else plan_of(str(plan))
-        if given.run.task:
+        if given.run.task or given.task:
             raise BadInput(f"run.task = {given.run.task!r}", "this strategy trains initial_arrays.", "leave it out")
         if given.client != ClientSpec():
             raise BadInput("client", "the app's own ClientApp trains in its own way.", "leave the table out")

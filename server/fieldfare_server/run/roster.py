@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -41,6 +41,8 @@ class Roster:
         """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
         self._available: Users | None = None
+        self.hear: Callable[[RecordDict], None] = lambda content: None
+        """Told the content of every accepted answer: what else the node says in it."""
         self.refused: Counter[str] = Counter()
         """Replies and claims that were not accepted, by reason."""
         self.failures = Failures(dialect)
@@ -78,6 +80,7 @@ class Roster:
             if reply is None:
                 raise BadReply("schema", "cannot be decoded")
             names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
+            self.hear(reply.content)
         except Exception as error:  # whatever a crafted reply makes Flower's records raise, it is one bad reply
             reason = error.reason if isinstance(error, BadReply) else "schema"
             self.refused[reason] += 1

@@ -212,8 +212,8 @@ class Rounds:
 
         # Step. The denominator is the planned cohort: the number of replies depends on users.
         numel = noised.numel() - self.clipping.counts
-        mean = unstack_queries(noised[:numel], total.shares) * (self._update_scale() / self.plan.run.cohort)
-        update = mean.float()
+        mean = unstack_queries(noised[:numel], total.shares)
+        update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
         clip = self._step_clip(noised[numel:], total.users)
@@ -373,7 +373,7 @@ class Rounds:
             "score": score.get(self.model.score_name),
             "noise_std": noise_std,
             "noise_norm": noise_std * math.sqrt(coordinates),
-            "released_norm": float(torch.linalg.vector_norm(update.double())),
+            "released_norm": float(torch.linalg.vector_norm(update, dtype=torch.float64)),
             "clip_norm": self.released.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
@@ -385,6 +385,8 @@ def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tens
 
     A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
     """
+    if tuple(shares) == (1.0,):
+        return noised
     factors = [1.0 / math.sqrt(share) if share else 0.0 for share in shares]
     return (noised.view(len(shares), -1) * noised.new_tensor(factors)[:, None]).view(-1)
 

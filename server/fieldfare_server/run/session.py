@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 import torch
+from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
@@ -38,6 +39,7 @@ from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 from fieldfare_server.run.task_model import Model, TaskModel
+from fieldfare_server.run.witnesses import Witnesses
 
 log = logging.getLogger("fieldfare.session")
 
@@ -77,6 +79,7 @@ class Session:
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
+        self._witnesses: Witnesses | None = None
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class Session:
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
-        ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         destroy_left_behind(home, ledger, actor)
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
@@ -175,7 +178,7 @@ class Session:
             LedgerError: another coordinator holds the run.
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
-        ledger = Ledger.open(home.ledger, head_file=home.head_file)
+        ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         destroy_left_behind(home, ledger, actor)
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
@@ -211,8 +214,14 @@ class Session:
     def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
         self._home = home
+        self._witnesses = Witnesses(ledger)
+        self.cohorts.roster.hear = self._witnesses.hear
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
+
+    def shown_head(self) -> dict[str, ConfigRecord]:
+        """The record, by its name, of the journal's signed head; {} for a rehearsal."""
+        return {} if self._witnesses is None else self._witnesses.record()
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""

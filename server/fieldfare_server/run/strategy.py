@@ -27,7 +27,7 @@ from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import is_simulated, require_simulated
-from fieldfare_server.run.dialects import Round
+from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.replies import Answer, Receiver, Slots
@@ -317,6 +317,10 @@ class FieldfareStrategy(Strategy):
         timeout = plan.run.round_timeout
         public = Round(occasion, points, rounds.settings(), rounds.current_clipping, timeout)
         messages, reader = session.dialect.write(public, session.schema, names)
+        if isinstance(session.dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
+            head = session.shown_head()
+            for message in messages:
+                message.content.update(head)
         asked = [users for users, _ in by_node.values()]
         return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, points.shares, reader))
 

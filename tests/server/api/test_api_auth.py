@@ -54,7 +54,8 @@ def test_changing_needs_admin_even_here(local: TestClient, live: LiveLedger, wha
 def test_a_valid_token_reads_from_anywhere(remote: TestClient, live: LiveLedger) -> None:
     token = live.token("read")
     answer = remote.get("/v1/me", headers=bearer(token))
-    assert answer.json() == {"name": "officer", "scopes": ["read"], "anonymous": False, "expires_at": None}
+    shown = {"name": "officer", "scopes": ["read"], "anonymous": False, "expires_at": None, "populations": None}
+    assert answer.json() == shown
 
 
 def test_a_wrong_token_is_refused_on_this_machine_too(local: TestClient) -> None:

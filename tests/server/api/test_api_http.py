@@ -16,7 +16,9 @@ from fieldfare_server.api import Settings
 from fieldfare_server.api import schemas as answers
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.guard import Buckets
-from fieldfare_server.ledger import watch
+from fieldfare_server.api.schemas import Verification
+from fieldfare_server.ledger import journal
+from fieldfare_server.ledger.proof import Checked
 
 
 def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:
@@ -101,23 +103,23 @@ def test_a_broken_chain_is_not_ready_and_says_where(live: LiveLedger, settings: 
     with client_at("127.0.0.1", live.url, settings) as client:
         ready = client.get("/readyz")
         assert ready.status_code == 503
-        assert "row 3" in ready.json()["checks"]["chain"]
+        assert "audit 3" in ready.json()["checks"]["chain"]
         ledger_data.forge(live.ledger, "UPDATE audit SET actor = rtrim(actor, '!') WHERE id = 3")
         assert client.get("/readyz").status_code == 503, "a broken chain does not heal by itself"
 
 
 class LongChain:
-    """Stands in for `ChainWatch`: a chain of 3 rows whose check takes as many steps as the test allows."""
+    """Stands in for `Proof`: a journal of 3 rows whose check takes as many steps as the test allows."""
 
     steps = threading.Semaphore(0)
 
     def __init__(self, _: object) -> None:
         self.rows = 0
 
-    def advance(self, _: int) -> watch.Checked:
+    def advance(self, _: int | None = None) -> Checked:
         self.steps.acquire(timeout=20)
         self.rows = min(self.rows + 1, 3)
-        return watch.Checked(self.rows, "hash", end=3)
+        return Checked(self.rows, "hash", end=3)
 
     def restart(self) -> None:
         self.rows = 0
@@ -126,7 +128,14 @@ class LongChain:
 def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(
     live: LiveLedger, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "ChainWatch", LongChain)
+    monkeypatch.setattr(journal, "Proof", LongChain)
+
+    def verify(answers: Answers) -> Verification:
+        # As long as the ledger: with one step for all of it.
+        LongChain.steps.acquire(timeout=20)
+        return answers.prove()
+
+    monkeypatch.setattr(Answers, "verify", verify)
     monkeypatch.setattr(LongChain, "steps", threading.Semaphore(0))
     steps = LongChain.steps
     admin = {"Authorization": f"Bearer {live.token('admin')}"}

@@ -13,6 +13,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, NewRun, watch
+from fieldfare_server.ledger.proof import Proof
 from support.postgres import Cluster
 
 
@@ -183,16 +184,16 @@ def test_a_changed_row_is_found_by_the_next_look(client: TestClient, ledger: Led
     admin = bearer(ledger, "admin")
     found = client.post("/v1/audit/verification", headers=admin).json()
     assert not found["ok"]
-    assert "row 2" in found["message"]
+    assert "audit 2" in found["message"]
     assert client.get("/readyz").status_code == 503
 
 
 def test_a_missing_end_is_found(ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
-    watcher = watch.ChainWatch(ledger.database)
+    watcher = Proof(ledger.database)
     assert watcher.advance().ok
     ledger_data.forge(ledger, "DELETE FROM audit WHERE id = (SELECT max(id) FROM audit)")
-    assert "missing" in watch.ChainWatch(ledger.database).advance().fault
+    assert "missing" in Proof(ledger.database).advance().fault
     ledger_data.forge(
         ledger, "UPDATE head SET count = count - 1, hash = (SELECT hash FROM audit ORDER BY id DESC LIMIT 1)"
     )
@@ -202,7 +203,7 @@ def test_a_missing_end_is_found(ledger: Ledger) -> None:
 
 def test_a_chain_is_followed_a_bounded_number_of_rows_at_a_time(ledger: Ledger) -> None:
     run = ledger_data.start(ledger, "run-1")
-    watcher = watch.ChainWatch(ledger.database)
+    watcher = Proof(ledger.database)
     part = watcher.advance(2)
     assert (part.rows, part.ok, part.whole) == (2, True, False)
     ledger_data.commit(run)

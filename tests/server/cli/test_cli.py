@@ -196,7 +196,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     raised = fieldfare("population", "raise", "writers", "--epsilon", "20", "--reason", "a second study", "--json")
     assert said(raised)["epsilon"] == 20
     assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
-    assert said(fieldfare("population", "close", "writers", "--json"))["state"] == "closed"
+    assert said(fieldfare("population", "close", "writers", "--reason", "over", "--json"))["state"] == "closed"
     assert fieldfare("simulate", plan_file()).exit_code == 2
 
     token = said(fieldfare("token", "create", "officer", "--scope", "read", "--json"))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ from fieldfare_server.doctor.ledger import check_ledger
 from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, RunHandle, models
+from fieldfare_server.ledger import HeadFile, Ledger, RunHandle, models
 from support.ledgers import commit, start
 
 
@@ -212,8 +213,10 @@ def break_migration(side: Side) -> None:
 
 
 def roll_back(side: Side) -> None:
-    head = json.loads(side.home.head_file.read_text())
-    side.home.head_file.write_text(json.dumps({**head, "count": head["count"] + 1}))
+    file = HeadFile(side.home.head_file)
+    head = file.read()
+    assert head is not None
+    file.write(replace(head, count=head.count + 1))
 
 
 def lose_lease(side: Side) -> None:
@@ -526,7 +529,7 @@ def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
     break_chain(side)
     with serve_in_thread(config(create_app(side.home.ledger, Settings()), port=0)) as url:
         (finding,) = check_api(url, None)
-    assert (finding.state, "row 2" in finding.said) == ("fault", True)
+    assert (finding.state, "audit 2" in finding.said) == ("fault", True)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fieldfare_server.evidence.replay import Replay, Unfit
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
@@ -21,7 +22,6 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.replay import Replay, Unfit
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory

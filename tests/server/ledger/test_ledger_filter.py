@@ -188,7 +188,8 @@ def forge(ledger: Ledger, action: str, **changes: object) -> None:
     with ledger.database.engine.begin() as connection:
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
-        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        guards = raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
             raw.execute(f"DROP TRIGGER {name}")
         rows = [dict(row) for row in connection.execute(models.journal.select()).mappings()]
         newest = max(row["id"] for row in rows if row["action"] == action)
@@ -199,11 +200,14 @@ def forge(ledger: Ledger, action: str, **changes: object) -> None:
                 body = {**json.loads(row["body"]), **changes}
                 row["body"] = canonical({name: value for name, value in body.items() if value is not None})
                 shown = {name: value for name, value in changes.items() if name in models.runs.c}
-                connection.execute(update(models.runs).where(models.runs.c.id == row["run"]).values(shown))
+                if row["run"] is not None:
+                    connection.execute(update(models.runs).where(models.runs.c.id == row["run"]).values(shown))
             row["previous"] = previous
             row["hash"] = previous = row_hash(row)
             connection.execute(update(models.journal).where(models.journal.c.id == row["id"]).values(row))
         connection.execute(update(models.head).values(hash=previous))
+        for _, made in guards:
+            raw.execute(made)
 
 
 @pytest.mark.parametrize("forged", [Price(0.01, 2.5e-7), Price(0.2648**2, 0.0), None])
@@ -274,11 +278,19 @@ def test_a_population_over_its_budget_says_so_and_takes_no_run(ledger: Ledger) -
     add_remove(ledger, 1.1)
     run = begin(ledger, AIRCRAFT)
     assert not ledger.population("people").overdrawn
-    with ledger.database.engine.begin() as connection:  # as an older version's rule left it
-        connection.execute(update(models.populations).values(epsilon=0.99))
+    run.hand_back()
+    # As the first version's rule left it: it knew neither leak nor price.
+    forge(ledger, "population.create", epsilon=0.99, leak=None)
+    forge(ledger, "run.start", price=None)
+    with ledger.database.engine.begin() as connection:
+        connection.execute(update(models.populations).values(epsilon=0.99, bound_epsilon=0.99))
+    ledger = Ledger.open(ledger.url)
     view = ledger.population("people")
     assert view.overdrawn
     assert (view.remaining_mu, view.remaining_epsilon) == (0.0, 0.0)
     with pytest.raises(BudgetRefused, match="every choice of runs"):
         begin(ledger, gaussian(1e-3))
-    release(run, sampled(202 / 3243, 2.18, 1))  # the run under way goes on
+    with ledger.database.read() as connection:
+        key = connection.execute(models.runs.select()).one().key_commitment
+    again = ledger.resume_run(run.id, key_commitment=key, holder="test")
+    release(again, sampled(202 / 3243, 2.18, 1))  # the run under way goes on

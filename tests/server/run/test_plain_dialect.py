@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from test_private_strategy import app_of, final, records, rehearsal, strategy, without_noise
 
 from fieldfare import clipping
-from fieldfare.errors import BadInput, Interrupted
+from fieldfare.errors import BadInput, Refused
 from fieldfare.schema import pseudonym
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.npy import BadReply, read_array
@@ -373,15 +373,15 @@ def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) 
 
 
 def test_the_first_cause_is_kept_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One node answers, three fail for ever: the run stops, can be resumed, and says what went wrong first."""
+    """One node answers, three fail for ever: the run ends and says what went wrong first."""
     monkeypatch.setattr("fieldfare_server.run.strategy.MOST_VOIDS", 3)
     app = app_of(lambda m, a: records(**a) if m.metadata.dst_node_id == 2 else {}["missing"])
-    with pytest.raises(Interrupted, match=r"3 rounds in a row .* First cause: .*KeyError"):
+    with pytest.raises(Refused, match=r"3 rounds in a row .* First cause: .*KeyError"):
         run(tmp_path, app)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
         (view,) = ledger.runs().items
         rows = ledger.rounds(view.id).items
-    assert view.state == "interrupted"
+    assert view.state == "failed"
     assert all("KeyError" in row.reason for row in rows)
 
 
@@ -391,7 +391,7 @@ def test_silence_ends_by_the_timeout_and_says_how_many(tmp_path: Path) -> None:
             return iter(())
 
     private = strategy(tmp_path, round_timeout=0.3)
-    with pytest.raises(Interrupted, match=r"3 of 3 nodes did not answer within 0\.3 s"):
+    with pytest.raises(Refused, match=r"3 of 3 nodes did not answer within 0\.3 s"):
         private.start(Silent(vector_app, 3, {}), vector_arrays(), num_rounds=1)
 
 

@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg, Result
 
+import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.evidence.verify import recharge, verify
@@ -106,7 +107,7 @@ def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
     private = strategy(tmp_path)
     assert private.privacy_spent() is None
     config = ConfigRecord({"lr": 0.01})
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="flwr"):
         result = private.start(
             LocalGrid(flower_app.app, 6, {}), initial(), num_rounds=3, train_config=config, evaluate_fn=evaluate
         )
@@ -356,3 +357,76 @@ def test_a_real_training_loop_gives_fedavgs_model() -> None:
     for name, value in ours.items():
         if not name.startswith("norm.running") and not name.endswith("tracked"):
             np.testing.assert_allclose(value, theirs.arrays[name].numpy(), rtol=1e-6, atol=2e-7)
+
+
+# -- many users a node -------------------------------------------------------------------------------------------------
+
+
+class Patient(torch.nn.Module):
+    """A layer that is trained, a frozen one, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.layer = torch.nn.Linear(2, 1)
+        self.frozen = torch.nn.Linear(1, 1)
+        self.frozen.requires_grad_(False)
+        self.register_buffer("unit", torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(self.layer(x)) * self.unit
+
+
+cohort_app = ClientApp()
+ROUNDS_SEEN: list[Any] = []
+
+
+@cohort_app.query("users")
+@ff.private.users
+def list_patients(context: Context) -> list[str]:
+    return [f"patient-{context.node_config['partition-id']}-{index}" for index in range(3)]
+
+
+@cohort_app.train()
+@ff.private.train(Patient)
+def train_patient(model: torch.nn.Module, user: str, context: Context, config: dict[str, Any]) -> None:
+    ROUNDS_SEEN.append((config["server-round"], config["lr"]))
+    with torch.no_grad():
+        model.layer.weight += config["lr"]  # type: ignore[union-attr, operator]
+
+
+def test_the_cohort_dialect_serves_a_loop_of_ones_own(tmp_path: Path) -> None:
+    ROUNDS_SEEN.clear()
+    turns = {"scheme": "min-separation", "separation": 2}
+    private = strategy(tmp_path, dialect="cohort", model=Patient, participation=turns)
+    arrays = ArrayRecord(Patient().state_dict())
+    config = ConfigRecord({"lr": 0.25})
+    result = private.start(LocalGrid(cohort_app, 2, {}), arrays, num_rounds=2, train_config=config)
+    assert [result.train_metrics_clientapp[number]["reports"] for number in (1, 2)] == [3, 3]
+    assert sorted(ROUNDS_SEEN) == [(1, 0.25)] * 3 + [(2, 0.25)] * 3
+    state = result.arrays.to_torch_state_dict(keep_input=True)
+    Patient().load_state_dict(state, strict=True)
+    assert torch.equal(state["frozen.weight"], Patient().frozen.weight)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert ledger.population("clinics").users == 6
+
+
+def test_a_node_of_many_users_says_that_it_needs_the_cohort_dialect(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="dialect = 'cohort'"):
+        strategy(tmp_path, model=Patient).start(
+            LocalGrid(cohort_app, 3, {}), ArrayRecord(Patient().state_dict()), num_rounds=1
+        )
+
+
+def test_under_add_remove_no_count_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One of the nodes fails, and not even that changes what is logged or returned."""
+    failing = app_of(lambda m, a: records(**a) if m.metadata.dst_node_id != 2 else {}["missing"])
+    poisson = {"scheme": "poisson", "rate": 0.5}
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        private = strategy(tmp_path, adjacency="add_remove", participation=poisson)
+        result = private.start(LocalGrid(failing, 6, {}), vector_arrays(), num_rounds=3)
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert "[ROUND 3/3]" in lines
+    assert not any(line.startswith(("configure_train", "aggregate_train")) for line in lines)
+    assert all(set(m) == {"epsilon", "delta", "noise-std"} for m in result.train_metrics_clientapp.values())
+    assert private.privacy_spent().accounting_method == "sampled-gaussian"

@@ -13,6 +13,10 @@ from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.run.replies import Receiver
 
 
+def reply_to(name: str) -> SimpleNamespace:
+    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name, group_id=""))
+
+
 class SlowLook:
     """A grid on which the first look takes longer than the round, and finds one broken reply of two."""
 
@@ -27,7 +31,7 @@ class SlowLook:
         if self.looks == 1:
             time.sleep(0.05)
         name = "broken" if self.looks == 1 else "good"
-        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name))] if name in ids else []
+        return [reply_to(name)] if name in ids else []
 
 
 class BrokenReply:
@@ -47,9 +51,9 @@ class BrokenReply:
             try:
                 pull_objects([name], part)
             except ObjectPullError:
-                answers.append(SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=f"{name} comes no more")))
+                answers.append(reply_to(f"{name} comes no more"))
             else:
-                answers.append(SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name)))
+                answers.append(reply_to(name))
         return answers
 
 

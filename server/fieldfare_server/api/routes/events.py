@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 
-from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.auth import Overseer
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.problems import ProblemError, responses
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 )
 async def events(
     request: Request,
-    caller: Reader,
+    caller: Overseer,
     last_event_id: Annotated[
         int | None, Header(ge=0, le=2**63 - 1, description="resume after this id; without it, from now")
     ] = None,

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from fieldfare.names import LONGEST_NAME, NAME
-from fieldfare_server.api.auth import Admin, Reader
+from fieldfare_server.api.auth import Chief, Overseer
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit
-from fieldfare_server.api.schemas import AuditRow, Page, Verification
+from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -24,7 +24,7 @@ _BATCH = 1000
 @router.get("", response_model=Page[AuditRow], responses=CSV | responses(304, 400, 401, 403, 422, 429, 503))
 def audit(
     request: Request,
-    _: Reader,
+    _: Overseer,
     answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -38,8 +38,8 @@ def audit(
 
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))
-def verification(request: Request, _: Reader) -> Verification:
-    """Whether the chain is whole. Rows that are new since the last check are checked now.
+def verification(request: Request, _: Overseer) -> Verification:
+    """Whether journal and tables agree. Rows that are new since the last check are checked now, and all budgets.
 
     A check that takes long is answered as it stands, with `complete` false: ask again.
     """
@@ -48,10 +48,20 @@ def verification(request: Request, _: Reader) -> Verification:
 
 
 @router.post("/verification", responses=responses(401, 403, 422, 429, 503))
-def verify(request: Request, _: Admin) -> Verification:
-    """Check every row again, from the first. GET shows the progress."""
+def verify(request: Request, _: Chief) -> Verification:
+    """Check everything again, from the first row, as `fieldfare verify` does. GET shows when it is done."""
     readiness: Readiness = request.app.state.readiness
     return readiness.verification(restart=True)
+
+
+@router.get("/head", responses=responses(401, 403, 404, 422, 429, 503))
+def head(
+    _: Overseer,
+    answers: AnswersOf,
+    since: Annotated[int | None, Query(ge=1, le=2**62, description="show the hash of this row too")] = None,
+) -> SignedHead:
+    """The newest head that the coordinator signed: keep `text` elsewhere, and the past cannot be taken back."""
+    return answers.signed_head(since)
 
 
 @router.get(
@@ -59,7 +69,7 @@ def verify(request: Request, _: Admin) -> Verification:
     response_class=StreamingResponse,
     responses=responses(401, 403, 429, 503, body="application/x-ndjson"),
 )
-def export(_: Reader, answers: AnswersOf) -> StreamingResponse:
+def export(_: Overseer, answers: AnswersOf) -> StreamingResponse:
     """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere.
 
     Under add_remove the rows omit counts of users, and the hash of such a row can only be checked on the server.

@@ -1,48 +1,62 @@
-"""Populations: the budgets."""
+"""Populations: the budgets, and the requests that change them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.auth import Admin, Caller, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
-from fieldfare_server.api.schemas import History, Moment, Page, Population, WhatIf, WhatIfAnswer
+from fieldfare_server.api.schemas import Change, History, Moment, Page, Population, Reason, WhatIf, WhatIfAnswer
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
+proposals = APIRouter(prefix="/v1/proposals", tags=["populations"])
+
+_CHANGE = responses(401, 403, 404, 409, 422, 429, 503)
+ProposalId = Annotated[str, Path(max_length=20, pattern="^[0-9a-f]+$", examples=["5f0c1a2b3c4d"])]
 
 
 @router.get("", response_model=Page[Population], responses=CSV | responses(304, 400, 401, 403, 422, 429, 503))
 def populations(
-    request: Request, _: Reader, answers: AnswersOf, cursor: Cursor = None, limit: Limit = 50, as_: Format = "json"
+    request: Request,
+    caller: Reader,
+    answers: AnswersOf,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    as_: Format = "json",
 ) -> Response:
-    """Every population with its budget, by name. As CSV: all from the cursor on."""
+    """Every population that the caller may see, with its budget, by name. As CSV: all from the cursor on."""
+    only = caller.populations
     if as_ == "csv":
-        return csv_of(Population, whole(answers.populations, cursor), "fieldfare-populations.csv")
-    return conditional(request, answers.populations(cursor, limit))
+        pages = whole(lambda at, most: answers.populations(at, most, only), cursor)
+        return csv_of(Population, pages, "fieldfare-populations.csv")
+    return conditional(request, answers.populations(cursor, limit, only))
 
 
 @router.get("/{name}", response_model=Population, responses=responses(304, 401, 403, 404, 422, 429, 503))
-def population(request: Request, _: Reader, answers: AnswersOf, name: PopulationName) -> Response:
+def population(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
     """One population: budget, spent, reserved, remaining, rounds left, projected end."""
+    caller.require(name)
     return conditional(request, answers.population(name))
 
 
 @router.get("/{name}/history", response_model=History, responses=CSV | responses(304, 401, 403, 404, 422, 429, 503))
 def history(
     request: Request,
-    _: Reader,
+    caller: Reader,
     answers: AnswersOf,
     name: PopulationName,
     points: Annotated[int, Query(ge=2, le=2000, description="about how many moments; the newest is one")] = 200,
     as_: Format = "json",
 ) -> Response:
     """The budget over time: limit, committed and spent after each change, and who changed the limit and why."""
+    caller.require(name)
     told = answers.history(name, points)
     if as_ == "csv":
         return csv_of(Moment, told.moments, f"{name}-history.csv")
@@ -51,10 +65,79 @@ def history(
 
 @router.get("/{name}/what-if", response_model=WhatIfAnswer, responses=responses(304, 401, 403, 404, 422, 429, 503))
 def what_if(
-    request: Request, _: Reader, answers: AnswersOf, name: PopulationName, asked: Annotated[WhatIf, Query()]
+    request: Request, caller: Reader, answers: AnswersOf, name: PopulationName, asked: Annotated[WhatIf, Query()]
 ) -> Response:
     """What a run's plan would cost with other rounds, cohort, mechanism, clip norm or epsilon.
 
     Nothing is reserved or written, and no data are read. One request is priced at a time.
     """
+    caller.require(name)
     return conditional(request, answers.what_if(name, asked))
+
+
+@router.post("/{name}/raise", responses=_CHANGE)
+def raise_(caller: Admin, answers: AnswersOf, name: PopulationName, change: Change) -> Population:
+    """Raise a budget. Where two persons are needed it waits: `proposals` shows it until another admin approves it."""
+    caller.require(name)
+    return answers.change(
+        name,
+        lambda ledger: ledger.raise_population(
+            name,
+            epsilon=change.epsilon,
+            delta=change.delta,
+            reason=change.reason,
+            actor=_actor(caller),
+            person=caller.token_id,
+        ),
+    )
+
+
+@router.post("/{name}/tighten", responses=_CHANGE)
+def tighten(caller: Admin, answers: AnswersOf, name: PopulationName, change: Change) -> Population:
+    """Lower a budget, never below what is spent and reserved."""
+    caller.require(name)
+    return answers.change(
+        name,
+        lambda ledger: ledger.tighten_population(
+            name, epsilon=change.epsilon, delta=change.delta, reason=change.reason, actor=_actor(caller)
+        ),
+    )
+
+
+@router.post("/{name}/close", responses=_CHANGE)
+def close(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
+    """Accept no new run; runs under way go on."""
+    caller.require(name)
+    return answers.change(name, lambda ledger: ledger.close_population(name, reason=why.reason, actor=_actor(caller)))
+
+
+@router.post("/{name}/reopen", responses=_CHANGE)
+def reopen(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
+    """Accept new runs again, on the budget as it stands."""
+    caller.require(name)
+    return answers.change(name, lambda ledger: ledger.reopen_population(name, reason=why.reason, actor=_actor(caller)))
+
+
+@proposals.post("/{proposal}/approve", responses=_CHANGE)
+def approve(caller: Admin, answers: AnswersOf, proposal: ProposalId) -> Population:
+    """Approve a raise that another person proposed, and apply it."""
+    name = _of(caller, answers, proposal)
+    person = str(caller.token_id)
+    return answers.change(name, lambda ledger: ledger.approve_raise(proposal, actor=_actor(caller), person=person))
+
+
+@proposals.post("/{proposal}/withdraw", responses=_CHANGE)
+def withdraw(caller: Admin, answers: AnswersOf, proposal: ProposalId, why: Reason) -> Population:
+    """Take back, or refuse, a raise that waits."""
+    name = _of(caller, answers, proposal)
+    return answers.change(name, lambda ledger: ledger.withdraw_raise(proposal, reason=why.reason, actor=_actor(caller)))
+
+
+def _of(caller: Caller, answers: Answers, proposal: str) -> str:
+    name = answers.proposal_population(proposal)
+    caller.require(name)
+    return name
+
+
+def _actor(caller: Caller) -> str:
+    return f"token {caller.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from fieldfare.names import LONGEST_NAME, NAME
@@ -20,13 +20,28 @@ from fieldfare_server.ledger import states
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
+
+def _reader(caller: Reader, answers: AnswersOf, run_id: RunId) -> Caller:
+    if caller.populations is not None:
+        caller.require(answers.population_of(run_id))
+    return caller
+
+
+def _admin(caller: Admin, answers: AnswersOf, run_id: RunId) -> Caller:
+    return _reader(caller, answers, run_id)
+
+
+RunReader = Annotated[Caller, Depends(_reader)]
+RunAdmin = Annotated[Caller, Depends(_admin)]
+"""A caller who may see, or steer, the run of the path."""
+
 _ONE = responses(304, 401, 403, 404, 422, 429, 503)
 
 
 @router.get("", response_model=Page[Run], responses=CSV | _ONE | responses(400))
 def runs(
     request: Request,
-    _: Reader,
+    caller: Reader,
     answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -34,7 +49,8 @@ def runs(
     state: Annotated[states.RunState | None, Query(description="only runs in this state")] = None,
     as_: Format = "json",
 ) -> Response:
-    """Runs, newest first. As CSV: all from the cursor on."""
+    """Runs, newest first. A token for some populations has to name one. As CSV: all from the cursor on."""
+    caller.require(population)
     if as_ == "csv":
         pages = whole(lambda at, most: answers.runs(at, most, population, state), cursor)
         return csv_of(Run, pages, "fieldfare-runs.csv")
@@ -42,7 +58,7 @@ def runs(
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=_ONE)
-def run(request: Request, _: Reader, answers: AnswersOf, run_id: RunId) -> Response:
+def run(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Response:
     """One run with its plan and its guarantee."""
     return conditional(request, answers.run(run_id))
 
@@ -50,7 +66,7 @@ def run(request: Request, _: Reader, answers: AnswersOf, run_id: RunId) -> Respo
 @router.get("/{run_id}/rounds", response_model=Page[Round], responses=CSV | _ONE | responses(400))
 def rounds(
     request: Request,
-    _: Reader,
+    _: RunReader,
     answers: AnswersOf,
     run_id: RunId,
     cursor: Cursor = None,
@@ -67,7 +83,7 @@ def rounds(
 @router.get("/{run_id}/series", response_model=Series, responses=_ONE)
 def series(
     request: Request,
-    _: Reader,
+    _: RunReader,
     answers: AnswersOf,
     run_id: RunId,
     points: Annotated[int, Query(ge=2, le=2000, description="most points; the last round is always one")] = 400,
@@ -77,7 +93,7 @@ def series(
 
 
 @router.get("/{run_id}/participation", response_model=Histogram, responses=_ONE)
-def participation(request: Request, _: Reader, answers: AnswersOf, run_id: RunId) -> Response:
+def participation(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Response:
     """How many users took part how often: aggregate counts only."""
     return conditional(request, answers.participation(run_id))
 
@@ -90,7 +106,7 @@ def participation(request: Request, _: Reader, answers: AnswersOf, run_id: RunId
     },
 )
 def report(
-    _: Reader,
+    _: RunReader,
     answers: AnswersOf,
     run_id: RunId,
     as_: Annotated[Literal["json", "markdown", "html"], Query(alias="format")] = "json",
@@ -108,7 +124,7 @@ def report(
 
 
 @router.get("/{run_id}/registry-entry", responses=_ONE)
-def registry(_: Reader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
+def registry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
     """The run as a tier 3 entry of the DP Deployments Registry; `missing` lists what only its curator knows."""
     return answers.registry_entry(run_id)
 
@@ -121,18 +137,18 @@ _REQUEST = responses(401, 403, 404, 409, 422, 429, 503)
 
 
 @router.post("/{run_id}/stop", status_code=202, responses=_REQUEST)
-def stop(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def stop(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Stop at the next round boundary. What was spent stays spent, what was reserved is free again. Final."""
     return _accept(answers, run_id, "stop", caller)
 
 
 @router.post("/{run_id}/pause", status_code=202, responses=_REQUEST)
-def pause(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def pause(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Pause at the next round boundary; the reservation is kept."""
     return _accept(answers, run_id, "pause", caller)
 
 
 @router.post("/{run_id}/resume", status_code=202, responses=_REQUEST)
-def resume(caller: Admin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def resume(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Cancel a pause."""
     return _accept(answers, run_id, "resume", caller)

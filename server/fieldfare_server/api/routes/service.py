@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from fieldfare_server.api.auth import Reader
+from fieldfare_server.api.auth import Overseer, Reader
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.metrics import CONTENT_TYPE, Metrics
 from fieldfare_server.api.problems import responses
@@ -24,7 +24,7 @@ async def healthz(request: Request) -> Health:
     "/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not ready: `checks` says why"}}
 )
 def readyz(request: Request) -> Response:
-    """Ready only when the ledger is reachable, migrated and its chain verified."""
+    """Ready only when the ledger is reachable, migrated, its journal whole, and its tables what that proves."""
     readiness: Readiness = request.app.state.readiness
     health = readiness.check()
     return JSONResponse(health.model_dump(mode="json"), status_code=200 if health.status == "ok" else 503)
@@ -35,7 +35,7 @@ def readyz(request: Request) -> Response:
     response_class=Response,
     responses=responses(401, 403, 429, body="text/plain"),
 )
-def metrics(request: Request, _: Reader) -> Response:
+def metrics(request: Request, _: Overseer) -> Response:
     """Prometheus text."""
     figures: Metrics = request.app.state.metrics
     return Response(figures.render(), media_type=CONTENT_TYPE)
@@ -45,4 +45,10 @@ def metrics(request: Request, _: Reader) -> Response:
 def me(caller: Reader) -> Me:
     """The caller's name and scopes, as the service sees them."""
     scopes = tuple(sorted(caller.scopes))
-    return Me(name=caller.name, scopes=scopes, anonymous=caller.anonymous, expires_at=caller.expires_at)
+    return Me(
+        name=caller.name,
+        scopes=scopes,
+        anonymous=caller.anonymous,
+        expires_at=caller.expires_at,
+        populations=caller.populations,
+    )

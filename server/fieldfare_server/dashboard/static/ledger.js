@@ -6,6 +6,8 @@ import { download, get, post } from "./api.js";
 const short = (hash) => h("span", { class: "mono", title: hash }, `${hash.slice(0, 10)}…`);
 let older = [];
 let verdict = null;
+let signed = null;
+let asked = false;
 
 export function resetLedger() { older = []; }
 
@@ -18,8 +20,21 @@ function row(entry) {
 function outcome() {
   if (!verdict) return "The hash of each row covers the row before it.";
   if (verdict.error) return failed(verdict.error);
-  if (!verdict.ok) return h("span", { class: "tag bad" }, `Chain broken: ${verdict.message}`);
-  return [h("span", { class: "tag good" }, "Chain whole"), ` ${count(verdict.rows)} rows checked, head `, verdict.head ? short(verdict.head) : "—"];
+  if (!verdict.ok) return h("span", { class: "tag bad" }, `The ledger does not fit: ${verdict.message}`);
+  return [h("span", { class: "tag good" }, "Chain whole"), ` ${count(verdict.rows)} rows checked, head `, verdict.head ? short(verdict.head) : "—",
+    ...(signed ? [" Keep this line elsewhere, and the past cannot be taken back: ", h("code", { class: "mono", "data-key": "signed-head" }, signed)] : [])];
+}
+
+const fill = (status) => status.replaceChildren(...[outcome()].flat().map((part) => (part instanceof Node ? part : document.createTextNode(part))));
+
+// Unasked, once: a ledger whose tables contradict its journal must not wait for a button.
+async function warn(status) {
+  if (asked) return;
+  asked = true;
+  try {
+    const found = await get("/v1/audit/verification");
+    if (found.complete && !found.ok && !verdict) { verdict = found; fill(status); }
+  } catch { asked = false; }
 }
 
 export function drawLedger(parent, page, { canAct }) {
@@ -38,9 +53,10 @@ export function drawLedger(parent, page, { canAct }) {
           await new Promise((resume) => setTimeout(resume, 2000));
           verdict = await get("/v1/audit/verification");
         }
+        signed = verdict.ok ? await get("/v1/audit/head").then((head) => head.text, () => null) : null;
       } catch (error) { verdict = { error }; }
       verify.disabled = false;
-      status.replaceChildren(...[outcome()].flat().map((part) => (part instanceof Node ? part : document.createTextNode(part))));
+      fill(status);
     },
   }, canAct ? "Verify every row" : "Verify");
   const save = h("button", { type: "button", "data-key": "export", onclick: () => download("/v1/audit/export", "fieldfare-audit.ndjson").catch((error) => { verdict = { error }; show(status, outcome()); }) }, "Export");
@@ -55,6 +71,7 @@ export function drawLedger(parent, page, { canAct }) {
       drawLedger(parent, page, { canAct });
     },
   }, "Older rows") : null;
+  warn(status);
   show(parent, h("div", { class: "tools" }, status, verify, save),
     rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ledger rows", "data-key": "rows" }, h("table", {},
       h("thead", {}, h("tr", {}, ["#", "Time", "Event", "Run", "Round", "By", "Previous", "Hash"].map((name, i) => h("th", { scope: "col", class: i === 0 || i === 4 ? "num" : "" }, name)))),

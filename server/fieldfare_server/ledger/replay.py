@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
@@ -16,6 +17,9 @@ from fieldfare.noise import NONCE_BYTES
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER
+
+_NO_RULES = {"ceiling_epsilon": None, "ceiling_delta": None, "two_persons": False, "reservation_seconds": None}
+"""Populations that were created before version 0003."""
 
 
 class Unfit(Exception):
@@ -41,15 +45,24 @@ class Run:
     values: dict[str, Any]
     plan: str
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    """By (round, attempt). A reader may drop those that are closed."""
+    tries: int = 0
+    """How many attempts there were at the next round."""
     open: tuple[int, int] | None = None
 
     @property
     def planned(self) -> PrivacyLoss:
-        return PrivacyLoss.from_json(self.values["planned"])
+        return budget.loss(self.values["planned"])
 
     @property
     def spent(self) -> PrivacyLoss:
-        return PrivacyLoss.from_json(self.values["spent"])
+        return budget.loss(self.values["spent"])
+
+    @property
+    def charge(self) -> budget.Charge:
+        """What the run is charged by."""
+        v = self.values
+        return budget.Charge(v["planned"], v["spent"], v["price"], v["next_round"], self.active)
 
     @property
     def active(self) -> bool:
@@ -62,15 +75,57 @@ class Population:
 
     values: dict[str, Any]
     chunks: list[dict[str, Any]] = field(default_factory=list)
+    """A reader may drop them."""
+    runs: list[Run] = field(default_factory=list)
+    """Those that have not ended, and all that have no price."""
+    ended: tuple[Fraction, Fraction] = (Fraction(), Fraction())
+    """Exact sums (mu^2, leak) of what the other runs have spent."""
+
+    @property
+    def terms(self) -> budget.Terms:
+        """Its budget."""
+        return budget.Terms(self.values["epsilon"], self.values["delta"], self.values["leak"])
+
+    def committed(self) -> Price:
+        """What ended runs have spent and runs under way have reserved. O(runs under way), and exactly `budget.sums`."""
+        v = self.values
+        if any(run.values["price"] is None for run in self.runs):
+            # Runs of the first version are priced by their order among all runs, so they all come before the others.
+            live = budget.sums((run.charge for run in self.runs), v["leak"]).committed
+            prices = [live]
+        else:
+            prices = [budget.sums([run.charge], v["leak"]).committed for run in self.runs]
+        mu_squared, leak = self.ended
+        for price in prices:
+            mu_squared, leak = mu_squared + Fraction(price.mu_squared), leak + Fraction(price.leak)
+        return Price(float(mu_squared), float(leak))
+
+    def end(self, run: Run) -> None:
+        """Note that `run`, one of `runs`, has ended."""
+        if run.values["price"] is None:
+            return
+        self.runs.remove(run)
+        spent = budget.sums([run.charge], self.values["leak"]).spent
+        self.ended = (self.ended[0] + Fraction(spent.mu_squared), self.ended[1] + Fraction(spent.leak))
 
 
 class Replay:
-    """The state of the ledger after the journal rows that `apply` was given, in order."""
+    """The state of the ledger after the journal rows that `apply` was given, in order.
 
-    def __init__(self) -> None:
+    thorough: check again what costs minutes or gigabytes in a ledger of millions of rounds: that each sampled run's
+    price is what its plan costs, and that no two rounds have one nonce (which the database's index refuses too).
+    """
+
+    def __init__(self, thorough: bool = True) -> None:
+        self._thorough = thorough
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, Run] = {}
         self.tokens: dict[str, dict[str, Any]] = {}
+        self.proposals: dict[str, dict[str, Any]] = {}
+        self.counts = {"rounds": 0, "participations": 0, "users": 0}
+        """How many rows these tables must have."""
+        self._keys: set[str] = set()
+        """Commitments to the noise keys of all runs without a fixed seed."""
         self._nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words."""
         self._priced = False
@@ -102,17 +157,77 @@ class Replay:
         self._require(row, 0 <= leak < body["delta"], "its leak is not below its delta")
         start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json(), "leak": leak}
         created = {"created_at": row["at"], "created_by": row["actor"]}
-        self.populations[name] = Population({**body, **start, **created})
+        bound = {"bound_epsilon": body["epsilon"], "bound_delta": body["delta"]}
+        self.populations[name] = Population({**_NO_RULES, **body, **start, **bound, **created})
+        self._require_below_ceiling(row, self.populations[name].values)
 
     def _population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         values = self.populations[row["population"]].values
         self._require(row, values["state"] == "open", "a closed budget is raised")
         higher = body["epsilon"] >= values["epsilon"] and body["delta"] >= values["delta"]
-        self._require(row, higher, "a budget is lowered")
+        self._require(row, higher, "a raise lowers a budget")
+        self._require_old(row, body, values)
+        if values["two_persons"]:
+            proposal = self._waiting(row, body["proposal"])
+            same = (proposal["epsilon"], proposal["delta"]) == (body["epsilon"], body["delta"])
+            self._require(row, same, "another raise was proposed")
+            self._require(row, proposal["person"] != body["person"], "one person proposed and approved it")
+            proposal |= {"state": "approved", "decided_at": row["at"], "decided_by": row["actor"]}
         values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
+        self._require_below_ceiling(row, values)
+        bound, new = ((values[f"{which}epsilon"], values[f"{which}delta"]) for which in ("bound_", ""))
+        bound = budget.larger(bound, new, values["leak"])
+        values |= {"bound_epsilon": bound[0], "bound_delta": bound[1]}
+
+    def _population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self.populations[row["population"]].values
+        self._require(row, values["two_persons"], "a raise is proposed where none is needed")
+        self._require(row, body["id"] not in self.proposals, "it is proposed twice")
+        self._require_old(row, body, values)
+        opened = {"state": "waiting", "proposed_at": row["at"], "proposed_by": row["actor"]}
+        shown = {name: body[name] for name in ("id", "epsilon", "delta", "reason", "person")}
+        undecided = {"decided_at": None, "decided_by": None}
+        self.proposals[body["id"]] = {**shown, **opened, **undecided, "population": row["population"]}
+
+    def _population_withdraw(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        proposal = self._waiting(row, body["proposal"])
+        proposal |= {"state": "withdrawn", "decided_at": row["at"], "decided_by": row["actor"]}
+
+    def _waiting(self, row: Mapping[str, Any], proposal: str) -> dict[str, Any]:
+        waiting = proposal in self.proposals and self.proposals[proposal]["state"] == "waiting"
+        self._require(row, waiting, "no such proposal waits")
+        found = self.proposals[proposal]
+        self._require(row, found["population"] == row["population"], "it was proposed for another population")
+        return found
+
+    def _population_tighten(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        values = population.values
+        self._require(row, values["state"] == "open", "a closed budget is tightened")
+        lower = body["epsilon"] <= values["epsilon"] and values["leak"] < body["delta"] <= values["delta"]
+        self._require(row, lower, "tightening raises a budget")
+        self._require_old(row, body, values)
+        values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
+        self._require(row, population.terms.hold(population.committed()), "more than the new budget is committed")
 
     def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.populations[row["population"]].values["state"] = "closed"
+
+    def _population_reopen(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        values = self.populations[row["population"]].values
+        self._require(row, values["state"] == "closed", "an open population is opened")
+        values["state"] = "open"
+
+    def _require_old(self, row: Mapping[str, Any], body: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        # Rows of versions before 0003 name no old value.
+        old = body.get("old")
+        same = old is None or old == {"epsilon": values["epsilon"], "delta": values["delta"]}
+        self._require(row, same, "the old value that it names is another")
+
+    def _require_below_ceiling(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        for name in ("epsilon", "delta"):
+            ceiling = values[f"ceiling_{name}"]
+            self._require(row, ceiling is None or values[name] <= ceiling, f"its {name} is above the ceiling")
 
     def _users_register(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
@@ -120,14 +235,16 @@ class Replay:
         population.values["users"] += body["count"]
         if body["count"]:
             population.chunks.append(body)
+            self.counts["users"] += 1
 
     def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
         self._require(row, row["run"] not in self.runs, f"run {row['run']} is started twice")
         self._require(row, population.values["state"] == "open", "a run is charged to a closed population")
-        keys = {run.values["key_commitment"] for run in self.runs.values() if run.values["noise_source"] != SEEDED}
-        fresh = body["noise_source"] == SEEDED or body["key_commitment"] not in keys
+        fresh = body["noise_source"] == SEEDED or body["key_commitment"] not in self._keys
         self._require(row, fresh, "its noise key has served another run")
+        if body["noise_source"] != SEEDED:
+            self._keys.add(body["key_commitment"])
         private = body["noise_source"] != SEEDED or population.values["simulated"]
         self._require(row, private, "a fixed noise seed is charged to real people")
         self._require(row, "price" in body or not self._priced, "it has no price, and newer rows come before it")
@@ -143,11 +260,17 @@ class Replay:
             "checkpoint": None,
             "ended_at": None,
             "message": "",
+            "id": row["run"],
         }
-        started = {"population": row["population"], "started_at": row["at"], "started_by": row["actor"]}
-        self.runs[row["run"]] = Run(
-            {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan
-        )
+        started = {
+            "id": row["run"],
+            "population": row["population"],
+            "started_at": row["at"],
+            "started_by": row["actor"],
+        }
+        run = Run({"format": 0, **body, **start, **started, "state": "running", "request": None}, plan)
+        self.runs[row["run"]] = run
+        population.runs.append(run)
 
     def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
@@ -166,12 +289,13 @@ class Replay:
     def _run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
         self._require(row, run.open is None, "the run ends with a round open")
-        population = self.populations[row["population"]].values
-        settled = PrivacyLoss.from_json(population["settled"]) + run.spent
+        population = self.populations[row["population"]]
+        settled = budget.loss(population.values["settled"]) + run.spent
         self._require(row, body["spent"] == run.values["spent"], "it names a loss other than the committed one")
-        self._require(row, PrivacyLoss.from_json(body["settled"]) == settled, "the settled total is not the sum")
-        population["settled"] = body["settled"]
+        self._require(row, budget.loss(body["settled"]) == settled, "the settled total is not the sum")
+        population.values["settled"] = body["settled"]
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
+        population.end(run)
 
     def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self.runs[row["run"]]
@@ -184,14 +308,15 @@ class Replay:
         self._require(row, run.open is None, "two rounds are open at once")
         self._require(row, row["round"] == run.values["next_round"] < run.values["rounds"], "it is not the next round")
         self._require(row, body["noise_row"] == row["round"], "its noise row is that of another round")
-        attempts = sum(index == row["round"] for index, _ in run.attempts)
-        self._require(row, body["attempt"] == attempts, "attempts are not numbered one after another")
+        self._require(row, body["attempt"] == run.tries, "attempts are not numbered one after another")
         values = {"state": "open", "noise_row": body["noise_row"], "cohort_size": body["cohort_size"], "reports": 0}
         empty = {"participants": 0, "rejects": {}, "reason": "", "statistics": _EMPTY}
         unset = dict.fromkeys(("spent", "epsilon", "checkpoint", "closed_at", "nonce"))
         opened = {"opened_at": row["at"], "cohort": body["cohort"]}
         run.attempts[key] = Attempt({**values, **empty, **unset, **opened})
         run.open = key
+        run.tries += 1
+        self.counts["rounds"] += 1
 
     def _round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         attempt = self._close(row, body)
@@ -200,7 +325,7 @@ class Replay:
 
     def _round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run, attempt = self._running(row), self._close(row, body)
-        spent = PrivacyLoss.from_json(body["spent"])
+        spent = budget.loss(body["spent"])
         self._require(row, budget.at_most(run.spent, spent), "the charge shrinks")
         self._require(row, budget.at_most(spent, run.planned), "the charge exceeds what was reserved")
         self._require(
@@ -216,6 +341,8 @@ class Replay:
         attempt.users = body["participants"]
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
+        run.tries = 0
+        self.counts["participations"] += 1
 
     def _check_nonce(self, row: Mapping[str, Any], run: Run, nonce: str | None) -> None:
         needed = has_nonces(run.values["format"], run.values["noise_source"])
@@ -224,12 +351,16 @@ class Replay:
         )
         if nonce is not None:
             self._require(row, len(bytes.fromhex(nonce)) == NONCE_BYTES, "its nonce has another length")
+        if nonce is not None and self._thorough:
             label = f"round {row['round']} of run {row['run']}"
             first = self._nonces.setdefault(nonce, label)
             self._require(row, first == label, f"its nonce is that of {first}")
 
     def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None}
+        created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None, "populations": None}
+        limited = body.get("populations")
+        if limited is not None:
+            created["populations"] = " ".join(limited)
         self.tokens[body["id"]] = {**body, "scopes": " ".join(body["scopes"]), **created}
 
     def _token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -255,19 +386,15 @@ class Replay:
 
     def _fits(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
-        values = self.populations[name].values
-        if not budget.is_price(PrivacyLoss.from_json(body["planned"]), body["price"]):
+        population, planned = self.populations[name], budget.loss(body["planned"])
+        if (self._thorough or not planned.sampled) and not budget.is_price(planned, body["price"]):
             return False
-        runs = (run.values for run in self.runs.values() if run.values["population"] == name)
-        charges = (
-            budget.Charge(run["planned"], run["spent"], run["price"], run["next_round"], run["ended_at"] is None)
-            for run in runs
-        )
-        total = budget.sums(charges, values["leak"]).committed + Price.from_json(body["price"])
-        return budget.Terms(values["epsilon"], values["delta"], values["leak"]).hold(total)
+        return population.terms.hold(population.committed() + Price.from_json(body["price"]))
 
     def _fitted(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run of the first version fitted by the rule of then: the composed loss of all runs."""
+        if not self._thorough:
+            return True
         values = self.populations[name].values
         settled = PrivacyLoss.from_json(values["settled"])
         active = (run.planned for run in self.runs.values() if run.active and run.values["population"] == name)

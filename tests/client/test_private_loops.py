@@ -200,6 +200,16 @@ def test_the_callers_generators_continue_where_they_were() -> None:
     assert (random.random(), np.random.random(), float(torch.rand(()))) == expected
 
 
+def test_updates_do_not_depend_on_the_callers_generators() -> None:
+    updates = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        updates.append(summed(make(), ["anna"]))
+    assert torch.equal(*updates)
+
+
 def replace(model: Any) -> None:
     model[0].weight = nn.Parameter(torch.zeros(4, 3))
 
@@ -285,7 +295,7 @@ def test_a_failing_user_contributes_zero_and_costs_no_one_else(fault: str, caplo
 
     got = summed(make(loop), ["anna", "ben", "cleo"])
     assert torch.equal(got, summed(make(), ["anna", "cleo"]))
-    what = "KeyError at test_private.py:" if fault == "raise" else "update that is not finite"
+    what = "KeyError at test_private_loops.py:" if fault == "raise" else "update that is not finite"
     assert f"1 of 3 users contribute zero: 1 {what}" in caplog.text
     assert "ben" not in caplog.text
 

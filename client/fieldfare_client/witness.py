@@ -1,0 +1,59 @@
+"""What a node remembers of the server's journal: the newest signed head that it was shown.
+
+It lies in Flower's state of the node, which lasts as long as the run, and in the file that FIELDFARE_WITNESS names,
+which lasts. The file is for one ledger: a node that serves several needs one process, and one file, for each.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from fieldfare.errors import BadInput
+from fieldfare.signed_head import HeadRefused, SignedHead, follow
+from fieldfare_flower.messages import HEAD, read_head
+
+VARIABLE = "FIELDFARE_WITNESS"
+
+
+def remembered(context: Context) -> SignedHead | None:
+    """The newest head that this node was shown. Raises `BadInput` on a file that cannot be read."""
+    record = context.state.config_records.get(HEAD)
+    held = [SignedHead.parse(str(record["head"]))] if record is not None else []
+    path = _path()
+    if path is not None and path.exists():
+        try:
+            held.append(SignedHead.parse(path.read_text(encoding="ascii")))
+        except (OSError, UnicodeDecodeError, HeadRefused) as error:
+            raise BadInput(
+                f"{VARIABLE} = {str(path)!r}",
+                f"cannot be read ({error}), so that a server that went back would go unnoticed.",
+                "its backup; if there is none, remove it and compare `fieldfare verify --head` with other nodes",
+            ) from None
+    return max(held, key=lambda head: head.count, default=None)
+
+
+def watch(context: Context, content: RecordDict) -> None:
+    """Compare what an instruction shows of the journal with what this node remembers, then remember it.
+
+    Raises `HeadRefused` if the server's journal went back, forked, or is not shown any more.
+    """
+    head, rows = read_head(content)
+    held = remembered(context)
+    newest = follow(held, head, rows)
+    if newest is None or newest == held:
+        return
+    context.state[HEAD] = ConfigRecord({"head": str(newest)})
+    path = _path()
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_text(f"{newest}\n", encoding="ascii")
+        temporary.replace(path)
+
+
+def _path() -> Path | None:
+    value = os.environ.get(VARIABLE)
+    return Path(value) if value else None

@@ -1,0 +1,1 @@
+"""Patients on hospitals' nodes, and a training loop of one's own."""

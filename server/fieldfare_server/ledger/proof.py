@@ -1,0 +1,458 @@
+"""Whether the tables say what the journal proves, asked before every charge: the journal is the budget.
+
+`Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
+since, and compares with the tables: every population, every token, every run under way and every run that changed, the
+open rounds, the guards, and in turn `_SLICE` of the runs that have ended. The first check of a process reads all of the
+ledger: every run, and every closed round, participation and user too. What a charge is admitted by is the replayed
+state, never a column.
+
+`evidence.verify` checks the same and more, all at once: charges recomputed from participation, checkpoints, nonces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, RowMapping, and_, func, select, text
+
+from fieldfare.errors import LedgerError
+from fieldfare.signed_head import HeadRefused, SignedHead
+from fieldfare_server.ledger import chain, migrate, models
+from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.replay import Attempt, Population, Replay, Run, Unfit
+
+T = TypeVar("T")
+
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Damage can turn any value into one of another type, length or sign."""
+_BATCH = 2000
+"""Journal rows that one snapshot reads."""
+_SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
+"""Columns whose values no message shows: under `add_remove` a count of users is secret."""
+_SLICE = 16
+"""Ended runs that each check compares again."""
+
+
+class Disproved(LedgerError):
+    """The tables do not say what the journal proves, or the journal is not whole. No new charge is taken."""
+
+    def __init__(self, ledger: str, fault: str) -> None:
+        super().__init__(
+            f"ledger {ledger}",
+            f"it does not say what its journal proves: {fault}. No new charge is taken.",
+            "find who changed it; put that row back, or the ledger's backup; `fieldfare verify` checks all of it",
+        )
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How far the journal was followed, and the first thing that does not fit ("" for none)."""
+
+    rows: int
+    hash: str
+    fault: str = ""
+    end: int = 0
+    """How many rows the ledger had when it was last read."""
+    table: str = ""
+    row: str = ""
+    """Where the fault is."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was read fits."""
+        return not self.fault
+
+    @property
+    def whole(self) -> bool:
+        """Whether those are all rows of the ledger."""
+        return self.ok and self.rows == self.end
+
+
+class Proof:
+    """The replayed journal of one ledger. Thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._replay = Replay(thorough=False)
+        self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
+        self._newest_signed: str | None = None
+        self._signed = ""
+        """The signed head that was compared last."""
+        self._broken: Unfit | None = None
+        """A fault in the journal or in rows that never change again: it stays."""
+        self._unlike: Unfit | None = None
+        """What the last comparison found; the next one may find it mended."""
+        self._touched: set[str] = set()
+        """Runs that the journal has changed since they were last compared."""
+        self._compared = 0
+        """Ended runs with `seq` up to this one are compared; the next slice begins after it."""
+        self._newest_round: int | None = None
+        """The largest id of `rounds` at the last comparison; None before the first, which counts all rows."""
+        self._rounds = 0
+        """How many rows `rounds` had then."""
+
+    # -- what callers ask ---------------------------------------------------------------------------------------
+
+    def advance(self, most: int | None = None) -> Checked:
+        """Follow at most `most` more journal rows (None: all), and compare the tables at the end.
+
+        Each batch is one short snapshot, so that a long journal is not read in one long transaction.
+        """
+        with self._lock:
+            left = most
+            while self._broken is None and (left is None or left > 0):
+                size = _BATCH if left is None else min(_BATCH, left)
+                left = None if left is None else left - size
+                with self._database.read() as connection:
+                    self._step(connection, size)
+                if self._rows == self._end:
+                    break
+            return self._checked()
+
+    def restart(self) -> None:
+        """Begin with the first row again at the next `advance`."""
+        with self._lock:
+            self._clear()
+
+    def ask(self, question: Callable[[Replay], T]) -> T:
+        """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
+        with self._lock:
+            self.advance()
+            self._require_fitting()
+            return question(self._replay)
+
+    def require(self, connection: Connection) -> Replay:
+        """The replayed state at the end of the journal, in the transaction of `connection`, which may write after.
+
+        Raises `Disproved`, naming the row, unless every table says what the journal proves.
+        """
+        with self._lock:
+            self._step(connection, _BATCH)
+            while self._broken is None and self._rows < self._end:
+                self._step(connection, _BATCH)
+            self._require_fitting()
+            return self._replay
+
+    def _require_fitting(self) -> None:
+        fault = self._broken or self._unlike
+        if fault is not None:
+            raise Disproved(self._database.name, str(fault))
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def _step(self, connection: Connection, most: int) -> None:
+        """Follow at most `most` rows, compare the tables if those were the last, and note what does not fit."""
+        self._unlike = None
+        try:
+            self._follow(connection, most)
+        except Unfit as unfit:
+            self._broken = unfit
+        except _DAMAGE as error:
+            self._broken = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
+        if self._broken is None and self._rows == self._end:
+            try:
+                self._compare(connection)
+            except Unfit as unfit:
+                self._unlike = unfit
+            except _DAMAGE as error:
+                self._unlike = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
+
+    def _checked(self) -> Checked:
+        fault = self._broken or self._unlike
+        table, row = (fault.table, fault.row) if fault else ("", "")
+        return Checked(self._rows, self._hash, str(fault or ""), self._end, table, row)
+
+    def _follow(self, connection: Connection, most: int) -> None:
+        head = connection.execute(select(models.head)).mappings().one()
+        self._end, self._newest_signed = head["count"], head["signed"]
+        if self._rows == 0:
+            self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
+        c = models.journal.c
+        if self._rows < self._end:
+            query = select(models.journal).where(c.id > self._rows).order_by(c.id).limit(most)
+            for row in map(dict, connection.execute(query).mappings().all()):
+                if row["id"] > self._end:
+                    break
+                self._apply(row)
+            self._compare_closed(connection)
+            if self._rows < self._end and self._short(connection):
+                raise Unfit("audit", str(self._rows + 1), f"it is missing: the journal ended at row {self._end}")
+        behind = self._rows > self._end or (self._rows == self._end and self._hash != head["hash"])
+        if behind or head["ledger"] != self._ledger:
+            why = f"the ledger says that it ends in row {self._end}, which is not the row {self._rows} that was seen"
+            raise Unfit("audit", str(self._end), why)
+
+    def _short(self, connection: Connection) -> bool:
+        c = models.journal.c
+        return connection.execute(select(c.id).where(c.id > self._rows).limit(1)).first() is None
+
+    def _apply(self, row: dict[str, Any]) -> None:
+        if row["id"] != self._rows + 1:
+            raise Unfit("audit", str(self._rows + 1), "it is missing")
+        if row["previous"] != self._hash:
+            raise Unfit("audit", str(row["id"]), f"it does not follow row {self._rows}")
+        if hash_row(row) != row["hash"]:
+            raise Unfit("audit", str(row["id"]), "it was changed after it was written")
+        self._replay.apply(row)
+        self._rows, self._hash = row["id"], row["hash"]
+        if row["run"] is not None:
+            self._touched.add(row["run"])
+
+    # -- rows that never change again ---------------------------------------------------------------------------
+
+    def _compare_closed(self, connection: Connection) -> None:
+        """Compare rounds that were closed, and users that were registered, in the rows just read; then drop them."""
+        r = models.runs.c
+        closing = [name for name in self._touched if name in self._replay.runs and _closed(self._replay.runs[name])]
+        rows = connection.execute(select(r.id, r.seq).where(r.id.in_(closing)))
+        numbers = {row.id: row.seq for row in rows}
+        for name in closing:
+            if name not in numbers:
+                raise Unfit("runs", name, "it is missing")
+            self._compare_rounds(connection, numbers[name], name, self._replay.runs[name])
+        for name, population in self._replay.populations.items():
+            if population.chunks:
+                _compare_users(connection, name, population)
+                population.chunks.clear()
+
+    def _compare_rounds(self, connection: Connection, seq: int, name: str, run: Run) -> None:
+        closed = _closed(run)
+        c, p = models.rounds.c, models.participations.c
+        taken = [p.run_seq.label("of_run"), p.index.label("of_round"), p.count.label("number"), p.users.label("blob")]
+        query = select(models.rounds, *taken).outerjoin(models.participations, p.round_id == c.id)
+        first, last = min(index for index, _ in closed), max(index for index, _ in closed)
+        for row in connection.execute(query.where(c.run_seq == seq, c.index.between(first, last))).mappings():
+            attempt = closed.pop((row["index"], row["attempt"]), None)
+            if attempt is None:
+                continue
+            label = f"{name} {row['index']}.{row['attempt']}"
+            compare_round(label, dict(row), attempt)
+            if attempt.users is None:
+                if row["blob"] is not None:
+                    raise Unfit("participations", f"{name} {row['index']}", "the journal does not name it")
+                continue
+            there = (row["of_run"], row["of_round"], row["number"]) == (
+                seq,
+                row["index"],
+                attempt.values["participants"],
+            )
+            if not there or sha256(row["blob"]) != attempt.users:
+                raise Unfit("participations", f"{name} {row['index']}", "these are not the users that took part")
+            del run.attempts[row["index"], row["attempt"]]
+        for index, number in sorted(closed):
+            raise Unfit("rounds", f"{name} {index}.{number}", "it is missing")
+        for key in _closed(run):
+            del run.attempts[key]
+
+    # -- rows that may change -----------------------------------------------------------------------------------
+
+    def _compare(self, connection: Connection) -> None:
+        """Compare the tables with the replayed state, all of which was followed."""
+        names = compare_populations(connection, self._replay)
+        self._compare_signed(connection)
+        compare_proposals(connection, names, self._replay)
+        compare_tokens(connection, self._replay)
+        compared = self._compare_runs(connection, names)
+        self._compare_open(connection)
+        for name in migrate.damage(connection):
+            raise Unfit("schema", name, "it differs from what the migrations make")
+        self._count(connection)
+        self._touched.clear()
+        self._compared = compared
+
+    def _compare_runs(self, connection: Connection, names: Mapping[int, str]) -> int:
+        """Compare runs under way, changed runs, and a slice of the others; returns where the next slice begins."""
+        c = models.runs.c
+        everything = self._newest_round is None
+        if everything:
+            rows = connection.execute(select(models.runs).order_by(c.seq)).mappings().all()
+        else:
+            end = self._compared + _SLICE
+            changing = c.ended_at.is_(None) | c.id.in_(sorted(self._touched | self._active()))
+            wanted = changing | ((c.seq > self._compared) & (c.seq <= end))
+            rows = connection.execute(select(models.runs).where(wanted).order_by(c.seq)).mappings().all()
+        for row in rows:
+            compare_run(row, names, self._replay)
+        known = self._replay.runs if everything else self._touched | self._active()
+        require_all("runs", known, [row["id"] for row in rows])
+        if everything:
+            return 0
+        last, number = connection.execute(select(func.max(c.seq), func.count()).select_from(models.runs)).one()
+        if number != len(self._replay.runs):
+            raise Unfit("runs", str(last), "there are more or fewer than the journal names")
+        return end if end < (last or 0) else 0
+
+    def _compare_signed(self, connection: Connection) -> None:
+        text_ = self._newest_signed
+        if text_ is None or text_ == self._signed:
+            return
+        try:
+            signed = SignedHead.parse(str(text_))
+        except HeadRefused as error:
+            raise Unfit("head", "1", error.why) from None
+        c = models.journal.c
+        there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
+        if signed.ledger != self._ledger or there != signed.hash:
+            raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
+        self._signed = text_
+
+    def _active(self) -> set[str]:
+        """Runs under way."""
+        populations = self._replay.populations.values()
+        return {run.values["id"] for population in populations for run in population.runs if run.active}
+
+    def _compare_open(self, connection: Connection) -> None:
+        # The state is a literal because SQLite uses the small index of open rounds only for one.
+        r = models.runs.c
+        query = select(models.rounds, r.id.label("run")).outerjoin(models.runs, r.seq == models.rounds.c.run_seq)
+        left = {name: self._replay.runs[name] for name in self._active() if self._replay.runs[name].open is not None}
+        for row in connection.execute(query.where(text("rounds.state = 'open'"))).mappings():
+            label = f"{row['run']} {row['index']}.{row['attempt']}"
+            run = left.pop(row["run"], None)
+            if run is None or run.open != (row["index"], row["attempt"]):
+                raise Unfit("rounds", label, "the journal does not name it as open")
+            compare_round(label, dict(row), run.attempts[run.open])
+        for name, run in left.items():
+            raise Unfit("rounds", f"{name} {run.values['next_round']}", "it is open, and its row is not")
+
+    def _count(self, connection: Connection) -> None:
+        """Compare how many rows there are with what the journal says: all at first, then those of new rounds."""
+        wanted = self._replay.counts
+        c = models.rounds.c
+        newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
+        if self._newest_round is None:
+            for name, number in wanted.items():
+                count = select(func.count()).select_from(models.metadata.tables[name])
+                if connection.execute(count).scalar_one() != number:
+                    raise Unfit(name, "", f"there are not {number} rows, as the journal says")
+        elif newest != self._newest_round or wanted["rounds"] != self._rounds:
+            new = connection.execute(select(func.count()).where(c.id > self._newest_round)).scalar_one()
+            if new != wanted["rounds"] - self._rounds:
+                raise Unfit("rounds", str(newest), "the journal does not name it")
+        self._newest_round, self._rounds = newest, wanted["rounds"]
+
+
+def _closed(run: Run) -> dict[tuple[int, int], Attempt]:
+    return {key: attempt for key, attempt in run.attempts.items() if key != run.open}
+
+
+# -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
+
+
+def compare_populations(connection: Connection, replay: Replay) -> dict[int, str]:
+    """Compare all populations; returns their names by id. Raises `Unfit`."""
+    rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
+    for row in rows:
+        population = expected("populations", row["name"], replay.populations)
+        compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.values)
+    require_all("populations", replay.populations, [row["name"] for row in rows])
+    return {row["id"]: row["name"] for row in rows}
+
+
+def _compare_users(connection: Connection, name: str, population: Population) -> None:
+    u, p = models.users.c, models.populations.c
+    of_population = select(p.id).where(p.name == name).scalar_subquery()
+    firsts = [chunk["first"] for chunk in population.chunks]
+    between = and_(u.population_id == of_population, u.first.between(min(firsts), max(firsts)))
+    stored = {row.first: (row.count, row.hashes) for row in connection.execute(select(models.users).where(between))}
+    compare_chunks(name, population.chunks, stored)
+
+
+def compare_chunks(name: str, chunks: Iterable[Mapping[str, Any]], stored: dict[Any, tuple[Any, Any]]) -> None:
+    """Compare registered users with rows of `users`, first -> (count, hashes), which are removed. Raises `Unfit`."""
+    for chunk in chunks:
+        count, hashes = stored.pop(chunk["first"], (0, b""))
+        if count != chunk["count"] or len(hashes) != 8 * count or sha256(hashes) != chunk["hashes"]:
+            raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
+    if stored:
+        raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
+
+
+def compare_proposals(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+    """Compare all proposed raises; names: populations by id. Raises `Unfit`."""
+    rows = connection.execute(select(models.proposals).order_by(models.proposals.c.id)).mappings().all()
+    for row in rows:
+        wanted = expected("proposals", row["id"], replay.proposals)
+        compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
+    require_all("proposals", replay.proposals, [row["id"] for row in rows])
+
+
+def compare_tokens(connection: Connection, replay: Replay) -> None:
+    """Compare all tokens. Raises `Unfit`."""
+    rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
+    for row in rows:
+        compare("tokens", row["id"], dict(row), expected("tokens", row["id"], replay.tokens))
+    require_all("tokens", replay.tokens, [row["id"] for row in rows])
+
+
+def compare_run(row: RowMapping, names: Mapping[int, str], replay: Replay) -> Run:
+    """Compare a row of `runs`; names: populations by id. Raises `Unfit`."""
+    run = expected("runs", row["id"], replay.runs)
+    compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, run.values)
+    if sha256(row["plan"].encode()) != run.plan:
+        raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
+    return run
+
+
+def compare_round(label: str, row: Mapping[str, Any], attempt: Attempt) -> None:
+    """Compare a row of `rounds`. Raises `Unfit`."""
+    shown = {
+        **row,
+        "statistics": sha256(row["statistics"].encode()),
+        "rejects": _json("rounds", label, row["rejects"]),
+        "cohort": None if row["cohort"] is None else sha256(row["cohort"]),
+    }
+    compare("rounds", label, shown, attempt.values)
+
+
+def expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
+    """What the journal says of a row. Raises `Unfit` if it does not name it."""
+    if label not in replayed:
+        raise Unfit(table, label, "the journal does not name it")
+    return replayed[label]
+
+
+def compare(table: str, label: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Compare columns. Raises `Unfit`, naming the first that differs."""
+    for column, value in wanted.items():
+        if row[column] != value:
+            if column in _SECRET:
+                raise Unfit(table, label, f"{column} is not what the journal says")
+            raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
+
+
+def require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
+    """Raise `Unfit` for the first row that is missing."""
+    missing = sorted(set(wanted) - set(stored))
+    if missing:
+        raise Unfit(table, missing[0], "it is missing")
+
+
+def hash_row(row: Mapping[str, Any]) -> str:
+    """`chain.row_hash`; "" for a row that cannot be hashed."""
+    try:
+        return chain.row_hash(row)
+    except (TypeError, ValueError):
+        return ""
+
+
+def sha256(data: object) -> str:
+    """SHA-256 in hex; of anything, because SQLite returns whatever type an edit left in a column."""
+    return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()
+
+
+def _json(table: str, label: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise Unfit(table, label, "it is not JSON") from None

@@ -1,0 +1,114 @@
+"""The signed head of a journal: one line of text that anyone can keep, so that the past cannot be taken back.
+
+A journal is a chain of hashes; its head, (ledger, count, hash), stands for every row before it. The coordinator signs
+the head with a key that is not in the ledger's database. Whoever keeps a head recognises a journal that went back, or
+that goes on from another past (a fork): a restored backup, a copied directory, a rewound machine, a forger.
+
+    fieldfare-head-v1 LEDGER COUNT HASH KEY SIGNATURE
+
+`LEDGER`: 32 hex digits. `COUNT`: decimal. `HASH`: of row COUNT, 64 hex digits. `KEY`: Ed25519 public key, as long.
+`SIGNATURE`: Ed25519 (RFC 8032) by KEY of the ASCII text before it, up to and without the space, 128 hex digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from fieldfare.errors import BadInput
+
+FORMAT = "fieldfare-head-v1"
+KEY_BYTES = 32
+
+_LINE = re.compile(
+    rf"({FORMAT} ([0-9a-f]{{32}}) ([1-9][0-9]{{0,18}}) ([0-9a-f]{{64}}) ([0-9a-f]{{64}})) ([0-9a-f]{{128}})"
+)
+
+
+class HeadRefused(BadInput):
+    """A head that contradicts one that was seen before, or that its key did not sign."""
+
+
+@dataclass(frozen=True)
+class SignedHead:
+    """A head whose signature was checked: `of` signs one, `parse` reads one."""
+
+    ledger: str
+    count: int
+    hash: str
+    key: str
+    signature: str
+
+    @classmethod
+    def of(cls, ledger: str, count: int, hash: str, private_key: bytes) -> Self:
+        """Sign a head. private_key: the 32 bytes of an Ed25519 private key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        signer = Ed25519PrivateKey.from_private_bytes(private_key)
+        key = signer.public_key().public_bytes_raw().hex()
+        text = f"{FORMAT} {ledger} {count} {hash} {key}"
+        return cls(ledger, count, hash, key, signer.sign(text.encode("ascii")).hex())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a line. Raises `HeadRefused` on another format, or where the signature is not the key's."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        match = _LINE.fullmatch(text.strip())
+        if match is None:
+            raise HeadRefused(
+                "the journal's head", "it is not a line of the format.", f"{FORMAT} LEDGER COUNT HASH ..."
+            )
+        signed, ledger, count, hash, key, signature = match.groups()
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
+                bytes.fromhex(signature), signed.encode("ascii")
+            )
+        except (InvalidSignature, ValueError):
+            raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.") from None
+        return cls(ledger, int(count), hash, key, signature)
+
+    def __str__(self) -> str:
+        return f"{FORMAT} {self.ledger} {self.count} {self.hash} {self.key} {self.signature}"
+
+
+def public_key(private_key: bytes) -> str:
+    """The public key, in hex, of the 32 bytes of an Ed25519 private key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw().hex()
+
+
+def follow(held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int, str]) -> SignedHead | None:
+    """The head to hold from now on: `shown`, if it continues `held`.
+
+    Args:
+        held: the newest head seen so far; None: none yet.
+        shown: what the server shows now; None: nothing, which only a server that never showed a head may do.
+        rows: hashes of earlier journal rows by their number, by which the server shows that it continues.
+
+    Raises:
+        HeadRefused: the server shows no head any more, another ledger's, another key's, an older one, or one whose
+            journal does not contain, or is not shown to contain, the row that was seen.
+    """
+    if held is None:
+        return shown
+    what = f"the journal of ledger {held.ledger}"
+    remedy = "ask its operator; `fieldfare verify --head` compares it with the head that you hold"
+    if shown is None:
+        raise HeadRefused(what, f"its head is not shown any more, and row {held.count} of it was seen.", remedy)
+    if shown.ledger != held.ledger:
+        raise HeadRefused(what, f"the head of another ledger, {shown.ledger}, is shown instead.", remedy)
+    if shown.key != held.key:
+        raise HeadRefused(what, "its head is signed with another key than before.", remedy)
+    if shown.count < held.count:
+        raise HeadRefused(what, f"it went back: it ends in row {shown.count}, and row {held.count} was seen.", remedy)
+    there = shown.hash if shown.count == held.count else rows.get(held.count)
+    if there is None:
+        raise HeadRefused(what, f"it is not shown to contain row {held.count}, which was seen.", remedy)
+    if there != held.hash:
+        raise HeadRefused(what, f"it forked: its row {held.count} is not the row that was seen.", remedy)
+    return shown

@@ -1,0 +1,82 @@
+"""`fieldfare population` and `fieldfare token`: every change of a budget, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare_server.cli.application import assemble
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def ask(home: Path, *arguments: str) -> tuple[int, Any]:
+    """(exit code, the answer as JSON)."""
+    answer = CliRunner().invoke(assemble(arguments[0]), [*arguments, "--home", str(home), "--json"])
+    return answer.exit_code, json.loads(answer.output)
+
+
+def test_a_budget_from_its_creation_to_its_end(home: Path, tmp_path: Path) -> None:
+    name = "clinics"
+    rules = ("--ceiling-epsilon", "4", "--two-persons", "--reservation-hours", "24")
+    code, made = ask(home, "population", "create", name, "--epsilon", "1", "--delta", "1e-6", *rules)
+    assert (code, made["ceiling_epsilon"], made["two_persons"], made["reservation_seconds"]) == (0, 4.0, True, 86400.0)
+    code, refused = ask(home, "population", "raise", name, "--epsilon", "5", "--reason", "more")
+    assert (code, "ceiling" in refused["message"]) == (2, True)
+    code, waiting = ask(home, "population", "raise", name, "--epsilon", "2", "--reason", "more")
+    assert (code, waiting["epsilon"], len(waiting["proposals"])) == (0, 1.0, 1)
+    proposal = waiting["proposals"][0]["id"]
+    tokens = {}
+    for who, scope in (("ann", "admin"), ("page", "read")):
+        code, token = ask(home, "token", "create", who, "--scope", scope)
+        tokens[who] = tmp_path / who
+        tokens[who].write_text(token["token"])
+    code, refused = ask(home, "population", "approve", proposal, "--token-file", str(tokens["page"]))
+    assert (code, "scope admin" in refused["message"]) == (2, True)
+    code, approved = ask(home, "population", "approve", proposal, "--token-file", str(tokens["ann"]))
+    assert (code, approved["epsilon"], approved["proposals"]) == (0, 2.0, [])
+    code, tight = ask(home, "population", "tighten", name, "--epsilon", "1.5", "--reason", "less")
+    assert (code, tight["epsilon"], tight["bound_epsilon"]) == (0, 1.5, 2.0)
+    ask(home, "population", "raise", name, "--epsilon", "3", "--reason", "more")
+    code, shown = ask(home, "population", "show", name)
+    code, kept = ask(home, "population", "withdraw", shown["proposals"][0]["id"], "--reason", "no")
+    assert (code, kept["epsilon"], kept["proposals"]) == (0, 1.5, [])
+    assert ask(home, "population", "close", name, "--reason", "over")[1]["state"] == "closed"
+    assert ask(home, "population", "close", name, "--reason", "over")[0] == 2
+    assert ask(home, "population", "reopen", name, "--reason", "again")[1]["state"] == "open"
+    assert [each["name"] for each in ask(home, "population", "list")[1]] == [name]
+    assert ask(home, "verify")[1]["ok"] is True
+
+
+def test_tables_for_people(home: Path) -> None:
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6", "--two-persons")
+    ask(home, "population", "raise", "clinics", "--epsilon", "2", "--reason", "the board agreed")
+    run, where = CliRunner().invoke, ["--home", str(home)]
+    shown = run(assemble("population"), ["population", "show", "clinics", *where]).output
+    for words in ("two persons", "the board agreed", "without end", "largest limit so far", "waits"):
+        assert words in shown
+    assert "clinics" in run(assemble("population"), ["population", "list", *where]).output
+
+
+def test_tokens_by_name_and_for_populations(home: Path) -> None:
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    assert ask(home, "token", "create", "page", "--population", "nowhere")[0] == 2
+    assert ask(home, "token", "create", "page", "--population", "clinics")[0] == 0
+    assert ask(home, "token", "list")[1][0]["populations"] == ["clinics"]
+    code, revoked = ask(home, "token", "revoke", "page")
+    assert (code, revoked["revoked_at"] is not None) == (0, True)
+    assert ask(home, "token", "revoke", "nobody")[0] == 2
+
+
+def test_a_person_needs_a_reason(home: Path) -> None:
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    assert ask(home, "population", "raise", "clinics", "--epsilon", "2", "--reason", " ")[0] == 2
+    answer = CliRunner().invoke(assemble("population"), ["population", "close", "clinics", "--home", str(home)])
+    assert answer.exit_code == 2

@@ -1,0 +1,271 @@
+"""The journal is the budget: whatever is changed behind its back is refused when the next charge is asked for."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Boolean, Connection, text
+
+from fieldfare.errors import FieldfareError
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.ledger.populations import Rules
+from fieldfare_server.ledger.proof import Disproved, Proof
+from support.fill import fill
+from support.ledgers import commit, digest, start
+
+TAMPERINGS = (
+    # R3 of the findings: the budget, what was settled, an admin's token.
+    ("UPDATE populations SET epsilon = 1000 WHERE name = 'people'", "populations people: epsilon"),
+    ("UPDATE populations SET delta = 0.5 WHERE name = 'people'", "populations people: delta"),
+    ('UPDATE populations SET settled = \'{"mu_squared": 0.0, "sampled": []}\'', "populations people: settled"),
+    (
+        "INSERT INTO tokens SELECT 'aaaaaaaaaaaa', 'office', 'd', 'read admin', 1.0, 'x', NULL, NULL, NULL",
+        "tokens aaaaaaaaaaaa: the journal does not name it",
+    ),
+    ("UPDATE tokens SET scopes = 'read admin' WHERE name = 'page'", "tokens .*: scopes"),
+    ("UPDATE tokens SET revoked_at = NULL", "tokens .*: revoked_at"),
+    ("UPDATE populations SET state = 'open'", "populations others: state"),
+    ('UPDATE runs SET spent = \'{"mu_squared": 0.0, "sampled": []}\' WHERE seq = 1', "runs .*: spent"),
+    ("UPDATE runs SET price = '[0.0, 0.0]' WHERE seq = 2", "runs .*: price"),
+    ("UPDATE runs SET state = 'failed', ended_at = 1.0 WHERE seq = 2", "runs .*: (state|ended_at)"),
+    ("DELETE FROM participations WHERE round_id = 1", "participations"),
+    (
+        "UPDATE audit SET body = replace(body, '5.0', '9.0') WHERE id = 2",
+        "audit 2: it was changed",
+    ),
+    # And what is added by version 0003.
+    ("UPDATE populations SET ceiling_epsilon = 9, two_persons = (1 = 1)", "populations .*: (ceiling|two_persons)"),
+    ("DELETE FROM users", "users people 0"),
+    ("UPDATE populations SET leak = 1e-7", "populations .*: leak"),
+)
+"""(what someone with the database's password does, what the refusal names)."""
+
+
+def edit_behind_the_guards(connection: Connection, statement: str) -> None:
+    """Take the triggers away, edit, and put them back."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        assert connection.execute(text(statement)).rowcount > 0
+        return
+    guards = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
+    for name, _ in guards:
+        connection.execute(text(f"DROP TRIGGER {name}"))
+    assert connection.execute(text(statement)).rowcount > 0
+    for _, made in guards:
+        connection.execute(text(made))
+
+
+def test_every_tampering_is_refused_at_the_next_charge(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        (active, ended) = ledger.runs(limit=2).items
+        for statement, named in TAMPERINGS:
+            # As they find it: one open before the edit, which has compared everything once, and one opened after it.
+            start(ledger, 0.001).finish("stopped")
+            with ledger.database.engine.connect() as connection:
+                edit_behind_the_guards(connection, statement)
+                with pytest.raises(Disproved, match=named):
+                    Proof(ledger.database).require(connection)
+                connection.rollback()
+        assert ledger.proof.advance().ok
+        assert (active.state, ended.state) == ("running", "done")
+        assert verify(ledger).ok
+
+
+@pytest.mark.parametrize(("statement", "named"), [each for each in TAMPERINGS if each[0][:6] != "DELETE"][:9])
+def test_a_ledger_open_all_the_time_refuses_too_and_says_why(ledger_url: str, statement: str, named: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        start(ledger, 0.001).finish("stopped")
+        with ledger.database.engine.begin() as connection:
+            edit_behind_the_guards(connection, statement)
+        before = ledger.head()
+        with pytest.raises(Disproved, match=named):
+            start(ledger, 0.001)
+        with pytest.raises(Disproved, match=named):
+            ledger.raise_population("people", epsilon=9.0, reason="more", actor="officer")
+        assert ledger.head() == before
+
+
+def test_a_row_that_is_put_back_is_accepted_again(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        with ledger.database.engine.begin() as connection:
+            connection.execute(text("UPDATE populations SET epsilon = 1000"))
+        with pytest.raises(Disproved):
+            start(ledger, 5.0)
+        with ledger.database.engine.begin() as connection:
+            connection.execute(text("UPDATE populations SET epsilon = 4"))
+        start(ledger)
+
+
+def test_an_inserted_or_revived_token_opens_nothing(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        secret, view = ledger.create_token("page", ("read",), actor="officer")
+        admin, other = ledger.create_token("office", ("read", "admin"), actor="officer")
+        assert ledger.check_token(secret) is not None
+        run = ledger.database.engine.begin
+        with run() as connection:
+            connection.execute(text(f"UPDATE tokens SET scopes = 'read admin' WHERE id = '{view.id}'"))
+        assert ledger.check_token(secret) is None
+        with run() as connection:
+            connection.execute(text(f"UPDATE tokens SET scopes = 'read' WHERE id = '{view.id}'"))
+        assert ledger.check_token(secret) is not None
+        with run() as connection:  # a row with the digest of a secret that someone knows
+            connection.execute(
+                text(
+                    "INSERT INTO tokens (id, name, digest, scopes, created_at, created_by) "
+                    "SELECT 'aaaaaaaaaaaa', 'x', 'd' || substr(digest, 2), 'admin', 1, 'x' FROM tokens "
+                    f"WHERE id = '{view.id}'"
+                )
+            )
+            connection.execute(text(f"UPDATE tokens SET digest = 'old' WHERE id = '{other.id}'"))
+            connection.execute(
+                text("UPDATE tokens SET digest = :digest WHERE id = 'aaaaaaaaaaaa'"),
+                {"digest": digest(FORGED)},
+            )
+        assert ledger.check_token(FORGED) is None
+        assert ledger.check_token(admin) is None
+        ledger.revoke_token(view.id, actor="officer")
+        assert ledger.check_token(secret) is None
+        with run() as connection:
+            connection.execute(text("UPDATE tokens SET revoked_at = NULL"))
+        assert ledger.check_token(secret) is None
+
+
+FORGED = "ff_aaaaaaaaaaaa_" + "0" * 64
+
+
+# -- every column of every table ------------------------------------------------------------------------------------
+
+COLUMNS = [
+    (table.name, column.name)
+    for table in models.metadata.sorted_tables
+    for column in table.columns
+    # Leases say who works on a run now, which no journal row repeats; a number that nothing refers to may be any.
+    if table.name != "leases"
+    and (table.name, column.name) not in (("populations", "id"), ("rounds", "id"), ("head", "id"))
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A filled SQLite ledger, closed."""
+    path = tmp_path_factory.mktemp("filled") / "ledger.sqlite3"
+    with Ledger.open(str(path), create=True) as ledger:
+        fill(ledger)
+        ledger.create_population("two", 1.0, 1e-6, rules=Rules(two_persons=True), actor="officer")
+        ledger.raise_population("two", epsilon=2.0, reason="more", actor="officer")
+    return path
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_change_of_any_column_is_admitted(filled: Path, tmp_path: Path, data: st.DataObject) -> None:
+    table, column = data.draw(st.sampled_from(COLUMNS))
+    path = tmp_path / "ledger.sqlite3"
+    shutil.copy(filled, path)
+    with sqlite3.connect(path) as link:
+        guards = link.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            link.execute(f"DROP TRIGGER {name}")
+        link.execute("PRAGMA ignore_check_constraints = ON")
+        rows = [row for (row,) in link.execute(f"SELECT rowid FROM {table}")]
+        rowid = data.draw(st.sampled_from(rows))
+        (old,) = link.execute(f'SELECT "{column}" FROM {table} WHERE rowid = ?', (rowid,)).fetchone()
+        boolean = isinstance(models.metadata.tables[table].c[column].type, Boolean)
+        new = data.draw(values_like(old).filter(lambda value: differs(old, value, boolean)))
+        try:
+            link.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (new, rowid))
+        except (sqlite3.IntegrityError, sqlite3.OperationalError):
+            return  # the database itself refuses this one
+        for _, made in guards:
+            link.execute(made)
+        (stored,) = link.execute(f'SELECT "{column}" FROM {table} WHERE rowid = ?', (rowid,)).fetchone() or (new,)
+    link.close()
+    try:
+        if not differs(old, stored, boolean):
+            return  # the column's type made it what it was
+        with pytest.raises(FieldfareError), Ledger.open(str(path)) as ledger:
+            start(ledger, 0.001)
+    finally:
+        for rest in tmp_path.glob("ledger.sqlite3*"):
+            rest.unlink()
+
+
+def values_like(old: object) -> st.SearchStrategy[Any]:
+    """Other values of the same kind, and of other kinds."""
+    numbers = st.integers(-(2**31), 2**31) | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    texts = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=40)
+    mutations: list[st.SearchStrategy[Any]] = [numbers, texts, st.none(), st.binary(max_size=20)]
+    if isinstance(old, str) and old:
+        mutations.append(st.integers(0, len(old) - 1).map(lambda at: old[:at] + chr(ord(old[at]) ^ 1) + old[at + 1 :]))
+    if isinstance(old, bytes) and old:
+        mutations.append(st.integers(0, len(old) - 1).map(lambda at: old[:at] + bytes([old[at] ^ 1]) + old[at + 1 :]))
+    if isinstance(old, int | float):
+        mutations.append(st.sampled_from([old + 1, old - 1, old * 2 + 1]))
+    return st.one_of(mutations)
+
+
+def differs(old: object, new: object, boolean: bool) -> bool:
+    """Whether a reader of the ledger could tell the two apart; every number but 0 is the same truth."""
+    if boolean and isinstance(new, int | float):
+        return bool(old) != bool(new)
+    return old != new
+
+
+# -- what it costs --------------------------------------------------------------------------------------------------
+
+
+def test_each_check_reads_only_what_is_new(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        for _ in range(40):
+            start(ledger, 0.001).finish("stopped")
+        run = start(ledger, 0.8, rounds=60)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        for t in range(50):
+            commit(run, [t % 3], 0.1)
+        proof = Proof(ledger.database)
+        begin = time.perf_counter()
+        assert proof.advance().rows == ledger.head().count
+        whole = time.perf_counter() - begin
+        commit(run, [1], 0.1)
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            assert proof.advance().whole
+            times.append(time.perf_counter() - begin)
+        assert min(times) < whole / 3
+
+
+def test_the_proof_forgets_closed_rounds(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        ledger.proof.advance()
+        kept = ledger.proof.ask(
+            lambda replay: [sum(map(len, (run.attempts for run in replay.runs.values()))), len(replay.runs)]
+        )
+        assert kept == [1, 2]  # the open round of the run under way
+
+
+def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        for mu in (0.01, 0.3, 0.1):
+            run = start(ledger, mu)
+            commit_one = run.open_round([])
+            run.commit_round(commit_one, [], run.planned, "0" * 63 + str(int(mu * 100) % 10))
+            if mu != 0.3:
+                run.finish("stopped")
+        committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
+        assert committed == ledger.population("people").committed

@@ -1,0 +1,262 @@
+"""The head that is held elsewhere: signed, remembered, and refused where the journal went back or forked."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
+
+from fieldfare.errors import LedgerError
+from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key
+from fieldfare_client import witness
+from fieldfare_flower.messages import HEAD, read_head, read_witness, write_head, write_witness
+from fieldfare_server.cli import history
+from fieldfare_server.cli.application import assemble
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.chain import Head, HeadFile
+from fieldfare_server.run.witnesses import Witnesses
+from support.ledgers import commit, start
+
+KEY, OTHER_KEY = bytes(range(32)), bytes(32)
+LEDGER, HASH = "ab" * 16, "cd" * 32
+
+
+def head(count: int, hash: str = HASH, key: bytes = KEY, ledger: str = LEDGER) -> SignedHead:
+    return SignedHead.of(ledger, count, hash, key)
+
+
+def test_the_format_is_one_line_that_openssl_can_check() -> None:
+    """Pinned: RFC 8032 is deterministic, so this text never changes."""
+    text = str(head(7))
+    assert text.split()[:4] == ["fieldfare-head-v1", LEDGER, "7", HASH]
+    assert text.split()[4] == public_key(KEY) == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    assert SignedHead.parse(text + "\n") == head(7)
+
+
+@pytest.mark.parametrize("at", [25, 51, 60, 130, 200, 300])
+def test_a_changed_character_is_refused(at: int) -> None:
+    text = str(head(7))
+    changed = text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :]
+    with pytest.raises(HeadRefused):
+        SignedHead.parse(changed)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fieldfare-head-v1", str(Head(LEDGER, 3, HASH)), "fieldfare-head-v2 " + "a" * 300]
+)
+def test_another_format_is_refused(text: str) -> None:
+    with pytest.raises(HeadRefused, match="format"):
+        SignedHead.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("shown", "rows", "why"),
+    [
+        (None, {}, "not shown any more"),
+        (head(9, ledger="00" * 16), {}, "another ledger"),
+        (head(9, key=OTHER_KEY), {5: HASH}, "another key"),
+        (head(4), {}, "went back"),
+        (head(5, hash="ee" * 32), {}, "forked"),
+        (head(9), {5: "ee" * 32}, "forked"),
+        (head(9), {}, "not shown to contain"),
+    ],
+)
+def test_what_does_not_continue_is_refused(shown: SignedHead | None, rows: dict[int, str], why: str) -> None:
+    with pytest.raises(HeadRefused, match=why):
+        follow(head(5), shown, rows)
+
+
+def test_what_continues_is_remembered() -> None:
+    assert follow(None, head(5), {}) == head(5)
+    assert follow(None, None, {}) is None
+    assert follow(head(5), head(5), {}) == head(5)
+    assert follow(head(5), head(9), {5: HASH}) == head(9)
+
+
+# -- the coordinator's file -----------------------------------------------------------------------------------------
+
+
+def a_ledger_with_a_run(root: Path) -> tuple[str, Path]:
+    url, held = f"sqlite:///{root / 'ledger.sqlite3'}", root / "ledger.head"
+    with Ledger.open(url, create=True, head_file=held, coordinator=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger)
+        commit(run, [], 0.1)
+        run.finish("stopped")
+    return url, held
+
+
+def test_the_head_is_signed_and_its_key_is_private(tmp_path: Path) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    with Ledger.open(url, head_file=held) as ledger:
+        signed = SignedHead.parse(held.read_text())
+        assert (signed.count, signed.hash) == (ledger.head().count, ledger.head().hash)
+        assert ledger.signed_head() == signed
+    assert (tmp_path / "ledger.key").stat().st_mode & 0o777 == 0o600
+    assert signed.key == public_key((tmp_path / "ledger.key").read_bytes())
+
+
+def test_a_forged_head_file_is_refused(tmp_path: Path) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    right = SignedHead.parse(held.read_text())
+    forger = secrets.token_bytes(32)
+    for content in (str(SignedHead.of(right.ledger, 1, right.hash, forger)), '{"ledger":"x","count":1,"hash":"y"}', ""):
+        held.write_text(content)
+        with pytest.raises(LedgerError, match="ledger head"):
+            Ledger.open(url, head_file=held)
+    held.write_text(str(right))
+    Ledger.open(url, head_file=held).close()
+
+
+def test_a_head_file_of_an_older_version_is_read_and_signed(tmp_path: Path) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    now = HeadFile(held).read()
+    assert now is not None
+    (tmp_path / "ledger.key").unlink()
+    held.write_text(json.dumps({"ledger": now.ledger, "count": now.count, "hash": now.hash}) + "\n")
+    Ledger.open(url, head_file=held, coordinator=True).close()
+    assert SignedHead.parse(held.read_text()).count == now.count
+
+
+@pytest.fixture
+def charges_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of these tests have no real plan that `verify` could charge again."""
+    monkeypatch.setattr(history, "recharge", None)
+
+
+@pytest.mark.usefixtures("charges_are_compared")
+def test_a_missing_head_is_a_fault_where_there_are_runs(tmp_path: Path) -> None:
+    """R5: a deleted head file and a consistent forgery passed."""
+    url, held = a_ledger_with_a_run(tmp_path)
+    kept = held.read_text()
+    held.unlink()
+    with pytest.raises(LedgerError, match=r"missing.*verify --head"):
+        Ledger.open(url, head_file=held, coordinator=True)
+    with Ledger.open(url) as ledger:
+        (tmp_path / ledger.runs(limit=1).items[0].id).mkdir()
+    with pytest.raises(LedgerError, match="missing"):
+        Ledger.open(url, head_file=held)  # files of the run lie here, whatever the command is
+    elsewhere = tmp_path / "laptop" / "ledger.head"
+    Ledger.open(url, head_file=elsewhere).close()  # a machine that only submits holds it from now on
+    assert elsewhere.exists()
+    run = CliRunner().invoke
+    program, where = assemble("verify"), ["--home", str(tmp_path), "--ledger", url]
+    assert run(program, ["verify", *where]).exit_code == 2
+    for option in (["--head", kept], ["--hold"]):
+        held.unlink(missing_ok=True)
+        answer = run(program, ["verify", *where, *option])
+        assert answer.exit_code == 0, answer.output
+        Ledger.open(url, head_file=held, coordinator=True).close()
+
+
+@pytest.mark.usefixtures("charges_are_compared")
+def test_verify_takes_a_head_from_outside(tmp_path: Path) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    old = tmp_path / "old.sqlite3"
+    shutil.copy(tmp_path / "ledger.sqlite3", old)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        ledger.create_population("others", 4.0, 1e-6, actor="officer")
+    kept = tmp_path / "witness.txt"
+    kept.write_text(f"{head(3)}\n{held.read_text()}")
+    run, program = CliRunner().invoke, assemble("verify")
+    assert run(program, ["verify", "--home", str(tmp_path), "--ledger", url, "--head", str(kept)]).exit_code == 0
+    where = ["--home", str(tmp_path / "other"), "--ledger", f"sqlite:///{old}"]
+    refused = run(program, ["verify", *where, "--head", str(kept), "--json"])
+    assert refused.exit_code == 2
+    assert "was seen once" in refused.output
+    assert not (tmp_path / "other" / "ledger.head").exists(), "a ledger that does not fit is not held"
+    unknown = run(program, ["verify", *where, "--head", str(head(3))])
+    assert unknown.exit_code == 2
+    assert "no head of ledger" in unknown.output
+    assert run(program, ["verify", *where, "--head", "nonsense"]).exit_code == 2
+    assert run(program, ["verify", *where, "--head", "x", "--hold"]).exit_code == 2
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def context() -> Context:
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+
+
+def shown(witnesses: Witnesses) -> RecordDict:
+    return RecordDict(dict(witnesses.record()))
+
+
+def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    memory = tmp_path / "node" / "witness"
+    monkeypatch.setenv(witness.VARIABLE, str(memory))
+    node = context()
+    backup = tmp_path / "backup.sqlite3"
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        shutil.copy(tmp_path / "ledger.sqlite3", backup)
+        witnesses = Witnesses(ledger)
+        for _ in range(3):
+            ledger.raise_population("people", epsilon=ledger.population("people").epsilon + 1, reason="x", actor="o")
+            witness.watch(node, shown(witnesses))
+        seen = SignedHead.parse(memory.read_text())
+        assert seen == ledger.signed_head()
+    # The backup is put back, with a head that its operator accepted: it ends before the row that the node remembers.
+    shutil.copy(backup, tmp_path / "ledger.sqlite3")
+    for rest in ("-wal", "-shm"):
+        (tmp_path / f"ledger.sqlite3{rest}").unlink(missing_ok=True)
+    with Ledger.open(url) as ledger:
+        HeadFile(held).write(ledger.head(), again=True)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        witnesses = Witnesses(ledger)
+        with pytest.raises(HeadRefused, match="went back"):
+            witness.watch(context(), shown(witnesses))
+        for _ in range(5):
+            ledger.raise_population("people", epsilon=ledger.population("people").epsilon + 2, reason="x", actor="o")
+        # It has grown past that row: a fork. The node says what it remembers, and the server's own answer convicts it.
+        witnesses.hear(RecordDict(dict(write_witness(witness.remembered(context())))))
+        with pytest.raises(HeadRefused, match="forked"):
+            witness.watch(context(), shown(witnesses))
+        assert SignedHead.parse(memory.read_text()) == seen
+
+
+def test_a_node_that_was_away_is_shown_what_it_remembers(tmp_path: Path) -> None:
+    url, held = a_ledger_with_a_run(tmp_path)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        node = context()
+        witness.watch(node, shown(Witnesses(ledger)))
+        for _ in range(40):
+            ledger.create_token("x", ("read",), actor="officer")
+        again = Witnesses(ledger)
+        with pytest.raises(HeadRefused, match="not shown to contain"):
+            witness.watch(node, shown(again))
+        again.hear(RecordDict(dict(write_witness(witness.remembered(node)))))
+        witness.watch(node, shown(again))
+
+
+def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None:
+    witness.watch(context(), RecordDict())
+    content = RecordDict({HEAD: write_head(head(5), {3: HASH})})
+    assert read_head(content) == (head(5), {3: HASH})
+    node = context()
+    witness.watch(node, content)
+    with pytest.raises(HeadRefused, match="not shown any more"):
+        witness.watch(node, RecordDict())
+    assert read_witness(RecordDict()) is None
+    assert read_witness(RecordDict(dict(write_witness(head(5))))) == 5
+
+
+def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_path: Path) -> None:
+    from sqlalchemy import text
+
+    from fieldfare_server.ledger.proof import Disproved
+
+    url, held = a_ledger_with_a_run(tmp_path)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger, ledger.database.engine.connect() as link:
+        link.execute(text("DROP TRIGGER head_forward"))
+        for forged in ("x", str(head(1)), str(SignedHead.of(ledger.head().ledger, 1, "0" * 64, OTHER_KEY))):
+            link.execute(text("UPDATE head SET signed = :signed"), {"signed": forged})
+            with pytest.raises(Disproved, match="head 1"):
+                ledger.proof.require(link)
+        link.rollback()

@@ -1,0 +1,79 @@
+"""Nodes with a training loop of their own (`ff.private`) in a run: the server sees what it sees of any node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from safetensors.torch import load_file
+from torch import nn
+
+from fieldfare_client import private
+from fieldfare_client.simulation import LocalGrid
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
+from support.federation import USERS, TinyTask, home, plan
+
+IDS = [f"user-{index:02d}" for index in range(USERS)]
+TABLE = TinyTask().users()
+
+
+def adam(model: nn.Module, user: str, context: Context, config: dict[str, Any]) -> None:
+    rows = TABLE.rows(torch.tensor([IDS.index(user)]).numpy()).columns
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (model(rows["x"])[:, 0] - rows["y"]).square().mean().backward()
+        optimizer.step()
+    if user == IDS[0]:
+        raise ValueError("this user always fails")
+
+
+def nodes(count: int) -> LocalGrid:
+    """Nodes whose patients are trained by Adam."""
+    app = ClientApp()
+
+    def hosted(context: Context) -> list[str]:
+        return IDS[int(context.node_config["partition-id"]) :: count]
+
+    app.query("users")(private.users(hosted))
+    app.train()(private.train(TinyTask().build_model)(adam))
+    return LocalGrid(app, count, {})
+
+
+def test_a_run_of_own_loops_releases_charges_and_ends(tmp_path: Path) -> None:
+    state_dir, reports = home(tmp_path), list[RoundReport]()
+    with Session.begin(state_dir, plan(), identity_is_stable=True) as session:
+        FieldfareStrategy(session, reports.append).start(nodes(3))
+    with Ledger.open(state_dir.ledger) as ledger:
+        row = ledger.run(session.account.id)
+    assert (row.state, row.next_round) == ("done", 6)
+    assert row.spent_epsilon == pytest.approx(reports[-1].epsilon)
+    model = TinyTask().build_model()
+    model.load_state_dict(load_file(state_dir.root / session.account.id / "model.safetensors"), strict=True)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_without_noise_the_model_moves_by_the_mean_of_the_clipped_updates(count: int) -> None:
+    a_plan = plan(
+        run={"task": "support.federation:TinyTask", "rounds": 1, "cohort": USERS, "min_reports": USERS},
+        participation={},
+        clipping={"kind": "flat", "norm": 0.05},
+    )
+    with Session.rehearse(a_plan, noise=False) as session:
+        before = session.params.clone()
+        FieldfareStrategy(session).start(nodes(count))
+        moved = session.params - before
+    expected = torch.zeros(4, dtype=torch.float64)
+    for user in IDS[1:]:
+        model = TinyTask().build_model()
+        adam(model, user, None, {})  # type: ignore[arg-type]
+        flat = torch.cat([value.detach().flatten() for value in model.parameters()]).double() - before
+        expected += flat * min(1.0, 0.05 / float(flat.norm()))
+    # The user who fails is one of the denominator: a zero, not an absence.
+    torch.testing.assert_close(moved.double(), expected / USERS, rtol=1e-4, atol=1e-7)
