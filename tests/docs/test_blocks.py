@@ -144,6 +144,37 @@ def test_every_command_in_a_sentence_exists(page: Path) -> None:
         require_options([word for word in shlex.split(code)[1:] if re.fullmatch(r"[\w./:-]+", word)], whole=False)
 
 
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """Every command below `command`, by its words."""
+    if isinstance(command, click.Group):
+        below = [commands(part, (*path, name)) for name, part in command.commands.items()]
+        return {words: part for parts in below for words, part in parts.items()}
+    return {" ".join(path): command}
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    text = (ROOT / "docs/commands.md").read_text()
+    rows = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
+    named = set()
+    for row in rows:
+        group = ""
+        for code in row:
+            words = code.removeprefix("fieldfare ").split()
+            if code.startswith("fieldfare "):
+                group = words[0]
+                named |= {group, " ".join(words[:2])}
+            else:
+                named.add(f"{group} {words[0]}")
+    assert set(commands(program())) - named == set()
+    without = {words for words, command in commands(program()).items() if "--json" not in command_options(command)}
+    (sentence,) = re.findall(r"takes `--json` \(but ([^)]*)\)", text)
+    assert set(re.findall(r"`([^`]+)`", sentence)) == without
+
+
+def command_options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
 def test_the_list_of_blocks_that_are_not_run_names_blocks_that_exist() -> None:
     blocks = [block for page in pages() for block in blocks_of(page)]
     for page, start in NOT_RUN:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 
 import pytest
+from typer.testing import CliRunner
 
 from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
+from fieldfare_server.cli.application import assemble
 from support.pages import ROOT, blocks_of
 
 PLANS = ROOT / "deploy/plans"
@@ -66,3 +69,20 @@ def test_the_plan_on_the_site_is_the_demos() -> None:
 def test_the_readme_has_the_two_commands() -> None:
     assert re.search(r"^make demo ", README, re.MULTILINE)
     assert re.search(r"^make test ", README, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_page_on_mechanisms() -> None:
+    """All errors of its table but that of `dense`, which takes minutes; and the comparison in its text."""
+    page = (ROOT / "docs/mechanisms.md").read_text()
+    printed = CliRunner().invoke(assemble("mechanisms"), ["mechanisms", "--json"])
+    for entry in json.loads(printed.stdout):
+        if entry["mean_error"] is not None:
+            (line,) = (line for line in page.splitlines() if line.startswith(f"| `{entry['kind']}` |"))
+            assert float(line.strip("|").split("|")[-1]) == pytest.approx(entry["mean_error"], abs=0.0051), line
+    text = " ".join(page.split())
+    assert (
+        "12.40 for `flights-poisson.toml` and 12.47 for `flights-cyclic.toml`, against 18.34 for `blt` and 17.11"
+        in text
+    )
+    assert noise("flights", 'kind = "dense"\n', "1.0") == pytest.approx(17.11, abs=0.005)
