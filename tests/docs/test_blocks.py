@@ -48,10 +48,12 @@ SLOW = {
     "errors.md",
     "flower-app.md",
     "mechanisms.md",
+    "plan-reference.md",
     "privacy-officer.md",
     "python.md",
     "tested.md",
     "without-containers.md",
+    "your-data.md",
     "your-task.md",
 }
 """Pages that take more than some seconds."""
