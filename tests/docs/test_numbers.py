@@ -86,3 +86,19 @@ def test_the_figures_of_the_page_on_mechanisms() -> None:
         in text
     )
     assert noise("flights", 'kind = "dense"\n', "1.0") == pytest.approx(17.11, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "more"),
+    [
+        ("`tree`, sigma 7, all nodes (as published)", "gboard-tree", 'nodes = "all"\n'),
+        ("`tree`, sigma 7", "gboard-tree", ""),
+        ("`blt`, sigma 6.356", "gboard-blt", ""),
+    ],
+)
+def test_the_gboard_rows(start: str, name: str, more: str) -> None:
+    cost = cost_of(Plan.from_toml((PLANS / f"{name}.toml").read_text() + more)).to_json()
+    noise_shown, rho, epsilon = (float(cell) for cell in row(start)[1:4])
+    assert noise_shown == pytest.approx(cost["prefix_noise_rms"], abs=0.0005)
+    assert rho == pytest.approx(cost["rho_zcdp"], abs=0.0005)
+    assert epsilon == pytest.approx(cost["epsilon"], abs=0.0051)

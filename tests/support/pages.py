@@ -73,7 +73,7 @@ class Reader:
         self.here = self.top
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self.env = {**os.environ, "PATH": path, "FIELDFARE_HOME": str(work / "home"), "FLWR_HOME": str(work / "flwr")}
-        self.env["PYTHONPATH"] = os.pathsep.join(str(ROOT / name) for name in ("shared", "server", "client"))
+        self.env["PYTHONPATH"] = os.pathsep.join(part for part in sys.path if part)
         self.env.pop("FIELDFARE_LEDGER", None)
 
     def follow(self, block: Block) -> None:
