@@ -325,7 +325,7 @@ def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, Any]) -> Ser
 
 
 class Plan(Table, metaclass=PlanType):
-    """One training, described completely and consistently. See README, "A plan file".
+    """One training, described completely and consistently. See docs/plan-files.md.
 
     From a file `Plan.from_toml(text)`. In Python the keys of `[privacy]` and `[run]` are keywords, the other tables
     are mappings, and `task` may be an object:

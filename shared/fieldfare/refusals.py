@@ -98,6 +98,11 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
             faults.append(BadInput(shown, "unknown key.", nearest))
         elif each["type"] == "missing":
             missing.append((key, path))
+        elif each["type"] == "union_tag_invalid":  # a table whose kind decides what else it has
+            context = each["ctx"]
+            kinds = re.findall(r"'([^']*)'", context["expected_tags"])
+            where = f"{key}.{context['discriminator'].strip(chr(39))} = {context['tag']!r}"
+            faults.append(BadInput(where, "there is no such kind.", nearest_of(context["tag"], kinds)))
         elif each["type"] in ("value_error", "assertion_error"):
             message = str(each["msg"]).removeprefix("Value error, ")
             faults.append(BadInput(shown, f"{message}.".replace("..", ".")))

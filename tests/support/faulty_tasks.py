@@ -181,7 +181,7 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "missing y": (data(y=None), "data", "looks for a column 'y', and users() gives x"),
     "prepare() drops rows": (DropsRows, "data", "4 rows of inputs for 5 rows"),
     "prepare() gives one tensor": (OneTensor, "data", "does not give two tensors"),
-    "text": (data(x=lambda x: x.astype(np.str_)), "data", "can't convert np.ndarray of type numpy.str_"),
+    "text": (data(x=lambda x: x.astype(np.str_)), "users", "column 'x': holds text"),
     "all NaN": (data(x=some_nan(slice(None))), "data", "60 rows of column 'x' hold NaN or infinity"),
     "labels from 1": (data(y=lambda y: y + 1), "data", "labels out of range (0 to 3); the model has 3 outputs"),
     "labels out of range": (data(y=lambda y: np.where(np.arange(60) < 2, 7, y)), "data", "2 rows of 1 users"),

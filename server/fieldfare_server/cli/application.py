@@ -36,13 +36,13 @@ COMMANDS = {
     "doctor": "Check clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each "
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
-    "model": "Write the released model of a run as a file that may leave the server.",
+    "model": "Write the model of a run with all its parameters and buffers.",
     "migrate": "Create the ledger if it does not exist, otherwise upgrade it to this program's version.",
 }
 """Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {
-    "task": "Check a task before a run pays for its mistakes.",
-    "population": "Create, raise or close the budget that a population of users shares.",
+    "task": "Try a task on this machine.",
+    "population": "The budgets that populations of users share.",
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",
     "nodes": "Admit nodes to the federation, or remove them.",

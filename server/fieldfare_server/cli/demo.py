@@ -35,7 +35,7 @@ PLAN: dict[str, Any] = {
     "server_optimizer": {"kind": "sgd", "learning_rate": 0.3, "momentum": 0.9},
     "client": {"epochs": 1, "batch_size": 16, "learning_rate": 0.5},
 }
-"""The plan that the README prints; `deploy/plans/flights.toml` is the same plan."""
+"""The plan that docs/plan-files.md prints; `deploy/plans/flights.toml` is the same plan."""
 
 
 def demo(

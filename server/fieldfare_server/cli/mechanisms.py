@@ -41,7 +41,7 @@ def mechanisms(
                 with suppress(BadInput):
                     error = registry.build(description.example, rounds, participation).mean_error(rounds, participation)
             rows.append((kind, description.source, description.memory, description.cost, description.anytime, error))
-        # As in the README: the least error first, and last what was not computed.
+        # As in docs/mechanisms.md: the least error first, and last what was not computed.
         rows.sort(key=lambda row: (row[-1] is None, row[-1], row[0]))
         if json_:
             names = ("kind", "source", "memory", "cost", "anytime", "mean_error")

@@ -34,6 +34,7 @@ from fieldfare_server.ledger.proof import (
     compare_proposals,
     compare_round,
     compare_run,
+    compare_signed,
     compare_tokens,
     hash_row,
     require_all,
@@ -182,6 +183,7 @@ class _Verification:
             for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
                 raise Unfit(str(table), str(row), f"it refers to a missing row of {parent}")
         replay = self._chain(connection)
+        compare_signed(connection)
         names = self._populations(connection, replay)
         compare_proposals(connection, names, replay)
         self._tokens(connection, replay)

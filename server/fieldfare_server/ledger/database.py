@@ -175,7 +175,7 @@ class Database:
             return LedgerError(
                 f"ledger {self.name}",
                 f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
-                "start it, or name another with --ledger; what was committed is kept",
+                "start it and resume the run, or name another with --ledger; what was committed is kept",
             )
         return LedgerError(
             f"ledger {self.name}",

@@ -89,7 +89,7 @@ class Proof:
         self._replay = Replay(thorough=False)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
         self._newest_signed: str | None = None
-        self._signed = ""
+        self._signed: str | None = None
         """The signed head that was compared last."""
         self._broken: Unfit | None = None
         """A fault in the journal or in rows that never change again: it stays."""
@@ -276,7 +276,9 @@ class Proof:
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
         names = compare_populations(connection, self._replay)
-        self._compare_signed(connection)
+        if self._newest_signed != self._signed:
+            compare_signed(connection)
+            self._signed = self._newest_signed
         compare_proposals(connection, names, self._replay)
         compare_tokens(connection, self._replay)
         compare_charges(connection, names, self._replay)
@@ -310,20 +312,6 @@ class Proof:
         if number != len(self._replay.runs):
             raise Unfit("runs", str(last), "there are more or fewer than the journal names")
         return end if end < (last or 0) else 0
-
-    def _compare_signed(self, connection: Connection) -> None:
-        text_ = self._newest_signed
-        if text_ is None or text_ == self._signed:
-            return
-        try:
-            signed = SignedHead.parse(str(text_))
-        except HeadRefused as error:
-            raise Unfit("head", "1", error.why) from None
-        c = models.journal.c
-        there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
-        if signed.ledger != self._ledger or there != signed.hash:
-            raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
-        self._signed = text_
 
     def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
         """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
@@ -461,6 +449,21 @@ def compare_chunks(name: str, chunks: Iterable[Mapping[str, Any]], stored: dict[
             raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
     if stored:
         raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
+
+
+def compare_signed(connection: Connection) -> None:
+    """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
+    head = connection.execute(select(models.head)).mappings().one()
+    if head["signed"] is None:
+        return
+    try:
+        signed = SignedHead.parse(str(head["signed"]))
+    except HeadRefused as error:
+        raise Unfit("head", "1", error.why) from None
+    c = models.journal.c
+    there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
+    if signed.ledger != head["ledger"] or there != signed.hash:
+        raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
 
 
 def compare_proposals(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:

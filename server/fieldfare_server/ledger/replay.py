@@ -16,7 +16,7 @@ import numpy as np
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.accounting.individual import from_units
-from fieldfare.noise import NONCE_BYTES
+from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server.ledger import budget, odometers
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER

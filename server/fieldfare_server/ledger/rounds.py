@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import blobs, budget, chain, models, odometers
 from fieldfare_server.ledger.chain import sha256
@@ -75,9 +76,6 @@ def prepare(
     charges: Units | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
-    # Only a run needs noise, which needs torch.
-    from fieldfare.noise import NONCE_BYTES
-
     if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
         raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")

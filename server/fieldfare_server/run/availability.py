@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -20,6 +19,9 @@ from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
 from fieldfare.plan import AvailabilitySpec, Plan
 from fieldfare_server.run.selection import NotEnoughUsers, Users
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
 
 # What a random number decides: one independent family of uniforms for each.
 _HOME, _SPEED, _REACH, _DROP, _LATE, _TIE = range(6)

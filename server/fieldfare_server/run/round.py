@@ -29,7 +29,8 @@ from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
-from fieldfare.noise import NONCE_BYTES, SecureNoise
+from fieldfare.noise import SecureNoise
+from fieldfare.nonces import NONCE_BYTES
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import Occasion

@@ -2,6 +2,6 @@
 
 from fieldfare.noise.chunks import CHUNK
 from fieldfare.noise.drawer import UNIT, Drawer
-from fieldfare.noise.secure import NONCE_BYTES, SecureNoise, Source
+from fieldfare.noise.secure import SecureNoise, Source
 
-__all__ = ["CHUNK", "NONCE_BYTES", "UNIT", "Drawer", "SecureNoise", "Source"]
+__all__ = ["CHUNK", "UNIT", "Drawer", "SecureNoise", "Source"]

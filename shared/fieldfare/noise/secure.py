@@ -44,6 +44,7 @@ from fieldfare.errors import BadInput
 from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
 from fieldfare.noise.philox import PhiloxDrawer
+from fieldfare.nonces import NONCE_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,6 @@ Source = Literal["aes-256-ctr", "philox-4x32-10"]
 
 _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
-NONCE_BYTES: Final = 16
 Births = Callable[[int], int]
 """Row of z -> the round in which it is first used: `Mechanism.birth`."""
 _MAP: Final = "2"

@@ -214,6 +214,8 @@ GETS = (
 OTHERWISE = {
     # Refused for a run with a fixed seed; its text is the report's and the guarantee card's.
     "/v1/runs/{run_id}/registry-entry",
+    # Digests and a signature of one; as many as /v1/audit has rows.
+    "/v1/audit/head",
     # Tested below, as what they are.
     "/v1/events",
     "/v1/audit/export",

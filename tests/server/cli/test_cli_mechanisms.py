@@ -20,7 +20,7 @@ def test_every_kind_has_a_row_and_only_slow_ones_have_no_error() -> None:
     found = rows("--rounds", "128", "--separation", "32", "--max-participations", "4")
     assert set(found) == set(mechanisms.kinds())
     errors = [row["mean_error"] for row in found.values()]
-    assert errors[:-1] == sorted(errors[:-1]), "as in the README: the least error first"
+    assert errors[:-1] == sorted(errors[:-1]), "as in docs/mechanisms.md: the least error first"
     assert errors[-1] is None
     assert [kind for kind, row in found.items() if row["mean_error"] is None] == ["dense"]
     assert found["independent"]["mean_error"] == pytest.approx((4 * 129 / 2) ** 0.5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Boolean, Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
@@ -26,6 +26,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Head, Ledger, RunHandle, models, new_run_id
+from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.replay import Replay, Unfit
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
@@ -288,6 +289,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "ledger.sqlite3"
     with Ledger.open(str(path), create=True) as ledger:
         fill(ledger)
+        ledger.create_population("two", 1.0, 1e-6, rules=Rules(two_persons=True), actor="officer")
+        ledger.raise_population("two", epsilon=2.0, reason="more", actor="ann", person="aa")
     return path
 
 
@@ -316,7 +319,8 @@ def test_no_column_can_be_changed_unnoticed(filled: Path, tmp_path: Path, table:
         elif isinstance(old, str):
             new = old[:-1] + ("0" if old[-1:] != "0" else "1")
         else:
-            new = 77 if old is None else old + 1
+            truth = isinstance(models.metadata.tables[table].c[column].type, Boolean)
+            new = 77 if old is None else 1 - old if truth else old + 1
         link.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (new, rowid))
         for _, made in guards:
             link.execute(made)

@@ -98,7 +98,7 @@ def test_a_newer_version_is_refused(ledger_url: str) -> None:
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "0999", "{head}", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "{head}", None, None
 def upgrade():
     op.add_column("populations", sa.Column("colour", sa.String(10), nullable=True))
     {fail}
@@ -114,7 +114,7 @@ def test_an_older_version_is_refused_until_migrated(
         before = ledger.populations()
     shutil.copytree(migrate.LOCATION, tmp_path / "migrations")
     text_ = NEXT.format(head=migrate.latest(), fail="raise RuntimeError('power cut')" if fails else "")
-    (tmp_path / "migrations" / "versions" / "0999_next.py").write_text(text_)
+    (tmp_path / "migrations" / "versions" / "9000_next.py").write_text(text_)
     monkeypatch.setattr(migrate, "LOCATION", tmp_path / "migrations")
     with pytest.raises(LedgerError, match=r"its version is .*fieldfare migrate"):
         Ledger.open(ledger_url, create=True)
@@ -124,7 +124,7 @@ def test_an_older_version_is_refused_until_migrated(
         monkeypatch.undo()  # all of the failed migration is undone: the old program goes on
     else:
         with Ledger.open(ledger_url, migrate=True) as ledger:
-            assert ledger.version == "0999"
+            assert ledger.version == "9000"
     with Ledger.open(ledger_url) as ledger:
         assert ledger.populations() == before
         columns = {column["name"] for column in inspect(ledger.database.engine).get_columns("populations")}

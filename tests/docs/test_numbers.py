@@ -1,0 +1,104 @@
+"""The figures of the README are what this tree computes."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare.cost import cost_of
+from fieldfare.plan import Plan
+from fieldfare_server.cli.application import assemble
+from support.pages import ROOT, blocks_of
+
+PLANS = ROOT / "deploy/plans"
+README = (ROOT / "README.md").read_text()
+NU = 'kind = "nu"                    # fieldfare mechanisms lists all\nnu = "auto"\n'
+ROWS = {
+    "`flights.toml`, `nu`": ("flights", NU),
+    "the same with `blt`": ("flights", 'kind = "blt"\n'),
+    "the same with `independent`": ("flights", 'kind = "independent"\n'),
+    "`flights-poisson.toml`": ("flights-poisson", NU),
+}
+
+
+def noise(name: str, mechanism: str, epsilon: str) -> float:
+    """Root-mean-square noise in a prefix sum, as `fieldfare plan` prints it."""
+    text = (PLANS / f"{name}.toml").read_text()
+    assert text.count("epsilon = 1.0") == 1
+    text = text.replace("epsilon = 1.0", f"epsilon = {epsilon}")
+    cost = cost_of(Plan.from_toml(text.replace(NU, mechanism))).to_json()
+    return float(cost["prefix_noise_rms"])
+
+
+def row(start: str) -> list[str]:
+    (line,) = (line for line in README.splitlines() if line.startswith(f"| {start} |"))
+    return [cell.strip(" *") for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("start", ROWS)
+def test_the_comparison_with_amplified_dp_sgd(start: str) -> None:
+    header = row("plan")
+    for epsilon, shown in zip(header[1:-1], row(start)[1:-1], strict=True):
+        assert float(shown) == pytest.approx(noise(*ROWS[start], epsilon), abs=0.0051), (start, epsilon)
+
+
+def test_sampled_banded_noise() -> None:
+    assert "banded noise with sampling: 12.47 at epsilon 1" in README
+    assert noise("flights-cyclic", "", "1.0") == pytest.approx(12.475, abs=0.005)
+
+
+def test_the_least_noise_of_each_column_is_bold() -> None:
+    lines = [line for line in README.splitlines() if any(line.startswith(f"| {start} |") for start in ROWS)]
+    for column in range(2, 7):
+        cells = [line.split("|")[column].strip() for line in lines]
+        least = min(cells, key=lambda cell: float(cell.strip("*")))
+        assert [cell for cell in cells if cell.startswith("**")] == [least]
+
+
+def test_the_plan_on_the_site_is_the_demos() -> None:
+    (block,) = (b for b in blocks_of(ROOT / "docs/plan-files.md") if b.language == "toml")
+    shown, shipped = tomllib.loads(block.text), tomllib.loads((PLANS / "flights.toml").read_text())
+    assert shown["privacy"].pop("rounding") == "grid", "the default, shown for its comment"
+    assert shown == shipped
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    assert re.search(r"^make demo ", README, re.MULTILINE)
+    assert re.search(r"^make test ", README, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_page_on_mechanisms() -> None:
+    """All errors of its table but that of `dense`, which takes minutes; and the comparison in its text."""
+    page = (ROOT / "docs/mechanisms.md").read_text()
+    printed = CliRunner().invoke(assemble("mechanisms"), ["mechanisms", "--json"])
+    for entry in json.loads(printed.stdout):
+        if entry["mean_error"] is not None:
+            (line,) = (line for line in page.splitlines() if line.startswith(f"| `{entry['kind']}` |"))
+            assert float(line.strip("|").split("|")[-1]) == pytest.approx(entry["mean_error"], abs=0.0051), line
+    text = " ".join(page.split())
+    assert (
+        "12.40 for `flights-poisson.toml` and 12.47 for `flights-cyclic.toml`, against 18.34 for `blt` and 17.11"
+        in text
+    )
+    assert noise("flights", 'kind = "dense"\n', "1.0") == pytest.approx(17.11, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "more"),
+    [
+        ("`tree`, sigma 7, all nodes (as published)", "gboard-tree", 'nodes = "all"\n'),
+        ("`tree`, sigma 7", "gboard-tree", ""),
+        ("`blt`, sigma 6.356", "gboard-blt", ""),
+    ],
+)
+def test_the_gboard_rows(start: str, name: str, more: str) -> None:
+    cost = cost_of(Plan.from_toml((PLANS / f"{name}.toml").read_text() + more)).to_json()
+    noise_shown, rho, epsilon = (float(cell) for cell in row(start)[1:4])
+    assert noise_shown == pytest.approx(cost["prefix_noise_rms"], abs=0.0005)
+    assert rho == pytest.approx(cost["rho_zcdp"], abs=0.0005)
+    assert epsilon == pytest.approx(cost["epsilon"], abs=0.0051)
