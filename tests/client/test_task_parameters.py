@@ -137,3 +137,16 @@ def test_two_foreign_tasks_of_one_name_are_refused(monkeypatch: pytest.MonkeyPat
     announce(monkeypatch, ("numbers", "fieldfare_client.tasks.split:by_hash"), ("more", "nowhere_to_be.found:Task"))
     with pytest.raises(UnknownTask, match="cannot be found"):
         load_task("more")
+
+
+class Fixed(DigitsTask):
+    """A task of a user's own, which fixes what its base takes as parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(users=7)
+
+
+def test_a_task_that_fixes_its_bases_parameters_is_loaded_without_any() -> None:
+    task = load_task(f"{__name__}:Fixed")
+    assert isinstance(task, Fixed)
+    assert len(task.users()) == 7
