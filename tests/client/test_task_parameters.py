@@ -143,10 +143,10 @@ class Fixed(DigitsTask):
     """A task of a user's own, which fixes what its base takes as parameters."""
 
     def __init__(self) -> None:
-        super().__init__(users=7)
+        super().__init__(users_count=7)
 
 
 def test_a_task_that_fixes_its_bases_parameters_is_loaded_without_any() -> None:
     task = load_task(f"{__name__}:Fixed")
     assert isinstance(task, Fixed)
-    assert len(task.users()) == 7
+    assert task.users_count == 7
