@@ -204,9 +204,15 @@ def find_task(name: str) -> Any:
 
 
 def parameters_of(name: str) -> type[Table]:
-    """The model of the `[task]` table of the task `name`. Raises as `load_task`."""
+    """The model of the `[task]` table of the task `name`. Raises as `load_task`.
+
+    A class with an `__init__` that does not declare `Parameters` takes none: those of its base describe its base.
+    """
     target = find_task(name)
-    return target.Parameters if isinstance(target, type) and issubclass(target, Task) else Table
+    if not (isinstance(target, type) and issubclass(target, Task)):
+        return Table
+    owner = next(each for each in target.__mro__ if not {"Parameters", "__init__"}.isdisjoint(vars(each)))
+    return target.Parameters if "Parameters" in vars(owner) else Table
 
 
 def check_parameters(name: str, parameters: Mapping[str, Any]) -> Table:

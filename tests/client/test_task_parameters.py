@@ -150,3 +150,5 @@ def test_a_task_that_fixes_its_bases_parameters_is_loaded_without_any() -> None:
     task = load_task(f"{__name__}:Fixed")
     assert isinstance(task, Fixed)
     assert task.users_count == 7
+    with pytest.raises(BadInput, match="users"):
+        load_task(f"{__name__}:Fixed?users=9")
