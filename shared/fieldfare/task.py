@@ -295,7 +295,7 @@ def _resolve(reference: str) -> Any:
 def _instance(name: str, target: Any, given: Mapping[str, Any]) -> Task:
     if isinstance(target, type) and issubclass(target, Task):
         parameters = check_parameters(name, given)
-        return target.configured(parameters) if parameters.model_fields_set else target()
+        return target.configured(parameters) if type(parameters).model_fields else target()
     if given:
         raise BadInput("task", f"{name!r} is no class of tasks, which alone declares parameters.", "no table [task]")
     task = target if isinstance(target, Task) or not callable(target) else target()
