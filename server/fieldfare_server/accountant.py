@@ -3,7 +3,8 @@
 Flower 1.41 asks a `PrivacyAccountant` before each round (`would_exceed`) and tells it after (`compose`). This one
 reserves the round's loss in the ledger when it is asked, durably, so that nothing is released that is not charged, and
 commits it when it is told. Two trainers that ask at the same time cannot overspend, and a trainer that dies in between
-stays charged.
+stays charged. Every accountant has keys that no other has, so a training that is started again, from its beginning or
+from a checkpoint, pays for all that it releases again.
 
     strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 2.0, 20, accountant=ff.LedgerAccountant(...))
 
@@ -16,6 +17,7 @@ stays charged.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +26,10 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError
 
 if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
-    from flwr.supercore.privacy_accounting import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
+    from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
 
 _FORMAT = 1
+_LONGEST_NAME = 60
 
 
 class LedgerAccountant:
@@ -52,14 +55,16 @@ class LedgerAccountant:
             charger: a `fieldfare_server.ledger.Ledger`, or a `fieldfare_server.api.http_client.Client` with a token of
                 scope charge.
             population: whose budget is charged.
-            name: of this training. The same name continues the same charges after a restart.
+            name: of this training, for the journal, at most 60 characters.
             config: Flower's. `max_epsilon` must be set: without it Flower never asks before a round.
             adjacency: the population's.
-            rounds: the training's rounds, where all are to be charged at once.
+            rounds: the training's rounds, where all are to be charged at once, also if it is stopped or started again.
 
         Raises:
             BadInput: a configuration that does not stop, or that is for another relation than the budget.
         """
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise BadInput(f"name {name[:80]!r}", f"a training's name is 1 to {_LONGEST_NAME} characters.", "ranker")
         if config.max_epsilon is None:
             raise BadInput("max_epsilon = None", "Flower would never ask before a round.", "the population's epsilon")
         relation = config.neighboring_relation.value
@@ -71,6 +76,7 @@ class LedgerAccountant:
             )
         self._charger, self._population, self._name, self._why = charger, population, name, why
         self._config, self._adjacency, self._rounds = config, adjacency, rounds
+        self._key = f"{name}-{secrets.token_hex(8)}"
         self._events: list[tuple[float, int, int]] = []
         """(noise multiplier, sample size, population size) of every composed release."""
 
@@ -117,17 +123,17 @@ class LedgerAccountant:
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
         """What this training has spent, by itself. The ledger shows what the population has."""
-        from flwr.supercore.privacy_accounting import PrivacySpent
+        from flwr.serverapp import PrivacySpent
 
         at = self._config.target_delta if delta is None else delta
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "gaussian", None)
 
     def state_dict(self) -> dict[str, object]:
-        """What a restarted training gives to `load_state_dict`."""
+        """What a training that is continued gives to `load_state_dict`."""
         return {"format": _FORMAT, "name": self._name, "events": [list(event) for event in self._events]}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Continue where `state_dict` was taken. Raises `BadInput` for the state of another training."""
+        """Count what was released before. Raises `BadInput` for the state of another training."""
         events = state.get("events")
         if state.get("format") != _FORMAT or state.get("name") != self._name or not isinstance(events, list):
             raise BadInput("the accountant's state", f"it is not that of training {self._name!r}.")
@@ -141,10 +147,10 @@ class LedgerAccountant:
                     f"it was charged for {self._rounds} rounds.",
                     "another name for another training",
                 )
-            act(self._name, self._priced(event, self._rounds))
+            act(self._key, self._priced(event, self._rounds))
             return
         for number in range(self.num_releases, self.num_releases + count):
-            act(f"{self._name}-{number}", self._priced(event, 1))
+            act(f"{self._key}-{number}", self._priced(event, 1))
 
     def _reserve(self, key: str, loss: Loss) -> None:
         self._charger.reserve_charge(

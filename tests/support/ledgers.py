@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Demand
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle
-from fieldfare_server.ledger.odometers import Demand
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
 

@@ -158,6 +158,20 @@ class NewCharge(BaseModel):
 class Charge(_Answer):
     """A charge of another trainer."""
 
+    model_config = _like(
+        population="aircraft",
+        key="ranker-7",
+        state="reserved",
+        who="trainer",
+        what="ranker",
+        why="weekly training",
+        loss={"mu": 0.3},
+        mu=0.3,
+        leak=0.0,
+        reserved_at="2026-01-01T12:00:00Z",
+        closed_at=None,
+    )
+
     population: str
     key: str
     state: states.ChargeState

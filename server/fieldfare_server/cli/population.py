@@ -15,7 +15,6 @@ from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import read_token
-from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.populations import Rules
@@ -187,6 +186,8 @@ def reopen(opened: Ledger, name: Name, reason: Reason) -> Answer:
 @population.command()
 def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
     """Charge each user what that user took part in, from now on and for all ended runs whose strategy is here."""
+    from fieldfare_server.evidence.recompute import recomputed  # imports all of torch
+
     with refusals(json_):
         state = StateDirectory.of(home, ledger)
         with Ledger.open(state.ledger, head_file=state.head_file) as opened:

@@ -2,8 +2,8 @@
 
 Which users another trainer touched is unknown, so each charge is one common term in every user's account
 (`rows.base`), never n updates. A reservation counts like a charge until it is released: a trainer that dies between the
-two stays charged. Whoever names the same key again gets the same charge, so a request may be repeated after a lost
-answer; the same key with another loss is refused.
+two stays charged. A request may be repeated after a lost answer: the same key names the same charge. The same key with
+another loss, or after the charge was committed or released, is refused: a second training needs a second charge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
 
     Raises:
         BudgetRefused: it does not fit.
-        BadInput: an impossible loss, a key that names another loss, a closed population, no reason.
+        BadInput: an impossible loss, a key that names another loss or a charge that is closed, a closed population, no
+            reason.
     """
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable() or key.strip() != key:
         raise BadInput(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
@@ -51,7 +52,7 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
         row = rows.population_row(connection, name)
         earlier = _find(connection, row.id, key)
         if earlier is not None:
-            _require_same(earlier, described)
+            _require_reserved(earlier, described)
             return
         if row.state != "open":
             raise BadInput(f"a charge to population {name!r}", "it is closed.", "another population")
@@ -115,12 +116,18 @@ def _find(connection: Connection, population_id: int, key: str) -> Row[Any] | No
     return connection.execute(select(models.charges).where(c.population_id == population_id, c.key == key)).first()
 
 
-def _require_same(earlier: Row[Any], described: str) -> None:
+def _require_reserved(earlier: Row[Any], described: str) -> None:
     if earlier.loss != described:
         raise BadInput(
             f"charge {earlier.key!r}",
             f"that key names another loss, {earlier.loss}; nothing was charged.",
             "another key for another loss",
+        )
+    if earlier.state != "reserved":
+        raise BadInput(
+            f"charge {earlier.key!r}",
+            f"it is {earlier.state}, and one charge pays for one training; nothing was charged.",
+            "another key for another training",
         )
 
 

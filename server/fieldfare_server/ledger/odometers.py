@@ -34,7 +34,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from fieldfare.accounting.filter import Price, Rectangle
-from fieldfare.accounting.individual import MOST_UNITS, UNIT, Units, from_units
+from fieldfare.accounting.individual import MOST_UNITS, UNIT, Demand, Units, from_units
 from fieldfare.errors import BudgetRefused, LedgerError
 from fieldfare_server.ledger import blobs, budget, models
 from fieldfare_server.ledger.states import ACTIVE
@@ -120,27 +120,6 @@ def units_of(price: Price) -> int:
 def pledge(room: Units, most: int) -> Units:
     """The caps of a run that can cost one user `most`, for users with `room`, shape (n,)."""
     return np.clip(room, 0, most).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What a run asks of single users, in units; `Cost.demand` makes it.
-
-    Args:
-        most: the most that the run can cost one user.
-        costs: what 1, 2, ..., k participations cost a user who takes part as early and as often as allowed.
-        rounds: the run's rounds.
-        cohort: fewest users with which a round is committed; 0 where a round may have none.
-        separation: rounds between two participations of one user.
-        newcomers: users who are known to be there, and not registered yet.
-    """
-
-    most: int
-    costs: tuple[int, ...]
-    rounds: int
-    cohort: int
-    separation: int
-    newcomers: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import Units, from_units
+from fieldfare.accounting.individual import Demand, Units, from_units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare_server.ledger import budget, leases, models, odometers
@@ -68,7 +68,7 @@ class NewRun:
     leak: float | None = None
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
-    demand: odometers.Demand | None = None
+    demand: Demand | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -295,7 +295,7 @@ def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]
     return population.base() if alike else population.committed(), population.terms
 
 
-def _pledge(population: Population, name: str, demand: odometers.Demand, planned: PrivacyLoss, cost: Price) -> Units:
+def _pledge(population: Population, name: str, demand: Demand, planned: PrivacyLoss, cost: Price) -> Units:
     """The caps of a run that starts now, shape (users,). Raises `BudgetRefused` if too few users have enough left."""
     standing, terms, common = population.standing, population.terms, population.base()
     assert standing is not None

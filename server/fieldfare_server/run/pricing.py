@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+from fieldfare.accounting.individual import Demand
 from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
-from fieldfare_server.ledger.odometers import Demand
 from fieldfare_server.run.selection import users_asked
 
 SAMPLED_COHORTS = 4

@@ -25,7 +25,6 @@ from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
-from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from fieldfare.accounting.filter import RUN_SHARE, Price, price
@@ -144,5 +143,11 @@ def _total_variation(rho: float) -> float:
     top = 1.0 - 1e-15
     if top * (math.log1p(top) - math.log1p(-top)) <= rho:
         return 1.0
-    root = brentq(lambda v: v * (math.log1p(v) - math.log1p(-v)) - rho, 0.0, top, xtol=1e-15)
-    return min(1.0, float(root) * (1 + 1e-12) + 1e-15)
+    below, above = 0.0, top
+    for _ in range(60):  # bisection: the left side grows with TV
+        middle = (below + above) / 2
+        if middle * (math.log1p(middle) - math.log1p(-middle)) <= rho:
+            below = middle
+        else:
+            above = middle
+    return min(1.0, above * (1 + 1e-12) + 1e-15)

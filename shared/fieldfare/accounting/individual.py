@@ -34,6 +34,7 @@ machine; a user is overcharged by less than 1.2e-10 in 2 000 participations.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -48,6 +49,27 @@ UNIT = 2.0**-44
 """One unit of an odometer, in mu^2."""
 MOST_UNITS = 2**62
 """No odometer holds more: mu^2 = 2.6e5, epsilon above 1e5."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run asks of single users, in units.
+
+    Args:
+        most: the most that the run can cost one user.
+        costs: what 1, 2, ..., k participations cost a user who takes part as early and as often as allowed.
+        rounds: the run's rounds.
+        cohort: fewest users with which a round is committed; 0 where a round may have none.
+        separation: rounds between two participations of one user.
+        newcomers: users who are known to be there, and not registered yet.
+    """
+
+    most: int
+    costs: tuple[int, ...]
+    rounds: int
+    cohort: int
+    separation: int
+    newcomers: int = 0
 
 
 def units_up(mu_squared: Floats) -> Units:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from flwr.supercore.privacy_accounting import (
+from flwr.serverapp import (
     GaussianPrivacyEvent,
     NeighboringRelation,
     PrivacyConfig,
@@ -112,7 +112,13 @@ def test_a_repeated_request_changes_nothing_and_another_loss_is_refused(ledger: 
         ledger.commit_charge("people", "b", actor="trainer")
     with pytest.raises(BadInput, match="why"):
         ledger.reserve_charge("people", "c", Loss(mu=0.2), what="x", why=" ", actor="trainer")
-    assert ledger.head().count == rows + 1
+    with pytest.raises(BadInput, match="it is committed, and one charge pays for one training"):
+        ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+    ledger.release_charge("people", "d", actor="trainer")
+    with pytest.raises(BadInput, match="it is released"):
+        ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+    assert ledger.head().count == rows + 3
 
 
 def test_a_delta_needs_a_population_with_a_leak(ledger: Ledger) -> None:
@@ -185,6 +191,22 @@ def test_flowers_training_is_charged_and_stopped_by_the_ledger(ledger: Ledger) -
         again = accountant(ledger, epsilon, name)
         again.load_state_dict(of.state_dict())
         assert again.would_exceed(event)
+
+
+def test_a_training_that_is_started_again_pays_again(ledger: Ledger) -> None:
+    """Under the same name, from its beginning or from its state: what it releases again is charged again."""
+    event = GaussianPrivacyEvent(noise_multiplier=3.0, sample_size=10, population_size=100)
+    ledger.create_population("flower", 50.0, 1e-5, actor="officer")
+    first = accountant(ledger, 10.0)
+    first.compose(event, 2)
+    state = first.state_dict()
+    first.compose(event)
+    anew, restored = accountant(ledger, 10.0), accountant(ledger, 10.0)
+    restored.load_state_dict(state)
+    for each in (anew, restored):
+        assert not each.would_exceed(event)
+        each.compose(event)
+    assert ledger.population("flower").spent.mu_squared == pytest.approx(5 / 9)
 
 
 def test_an_accountant_that_could_not_stop_is_refused(ledger: Ledger) -> None:

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, text
 
 from fieldfare.accounting import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.foreign import Loss
-from fieldfare.accounting.individual import UNIT, units_up
+from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
 from fieldfare_server.ledger import Ledger, RunHandle, budget, odometers, rows
 from fieldfare_server.ledger.history import history
-from fieldfare_server.ledger.odometers import Demand, admission
+from fieldfare_server.ledger.odometers import admission
 from fieldfare_server.ledger.populations import Rules
 from support.ledgers import demand, digest, gaussian, start
 

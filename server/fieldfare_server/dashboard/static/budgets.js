@@ -37,16 +37,8 @@ export function gauge(population, index) {
 const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${name} `, h("b", {}, value));
 
 export const fitsAgain = (population) => (population.last_run_fits === null ? "no run yet" : population.last_run_fits ? "yes" : "no");
-export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN : count(population.users));
-
-// How many users have up to a tenth of the budget left, up to two tenths, ..., all of it. Never one user's value.
-function leftOf(population) {
-  const most = Math.max(1, ...population.left);
-  const label = population.left.map((users, i) => `${count(users)} users have up to ${10 * (i + 1)} % left`).join(", ");
-  return h("span", {}, s("svg", { class: "left", role: "img", "aria-label": label, viewBox: "0 0 50 12", width: 100, height: 24 },
-    population.left.map((users, i) => s("rect", { x: 5 * i, y: 12 - 12 * users / most, width: 4, height: 12 * users / most, fill: "var(--accent)" }))),
-    ` ${count(population.exhausted)} have nothing left`);
-}
+export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
+  : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },
@@ -58,8 +50,7 @@ function card(population, index) {
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
     facts([["One more run like the last", fitsAgain(population)], ["Largest run that fits", `ε ${epsilonLeft(population.remaining_epsilon)}`],
       ["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
-      ["Projected end", population.projected_end ? moment(population.projected_end) : "—"], ["Users seen", usersOf(population)],
-      population.left ? ["Users by what is left", leftOf(population)] : ["Accounting", "worst case, all users alike"], ["Adjacency", population.adjacency.replace("_", "-")]]));
+      ["Projected end", population.projected_end ? moment(population.projected_end) : "—"], ["Users seen", usersOf(population)], ["Adjacency", population.adjacency.replace("_", "-")]]));
 }
 
 const HEAD = ["Population", "Budget", "ε used", "Committed", "Limit", "Same again", "Largest run", "Users"];
