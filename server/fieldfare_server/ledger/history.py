@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import UNIT, Units, from_units
-from fieldfare_server.ledger import blobs, budget, models, odometers
+from fieldfare_server.ledger import budget, models, odometers
+from fieldfare_server.ledger.past import PAST
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.rows import population_row
 from fieldfare_server.ledger.states import ACTIVE
@@ -22,9 +22,8 @@ from fieldfare_server.ledger.states import ACTIVE
 class Moment:
     """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
 
-    Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` is an
-    upper bound: what runs of the past were pledged of each user is not kept, so each counts with the most that it could
-    cost one user, up to the limit. `PopulationView` has the exact value of now.
+    Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` that of
+    the user who had least left.
     """
 
     at: float
@@ -78,9 +77,9 @@ def history(source: Source, name: str, points: int = 200) -> History:
         population = population_row(connection, name)
         changes = _changes(connection, name)
         limits = [_Step(change.at, terms=change.after) for change in reversed(changes)]
-        runs = [*_run_steps(connection, population, points), *_odometer_steps(connection, population)]
-        others = _foreign_steps(connection, population)
-        steps = sorted([*limits, *runs, *others], key=lambda step: step.at)
+        alike = [*_run_steps(connection, population, points), *_foreign_steps(connection, population)]
+        single = _odometer_steps(connection, population, limits, alike)
+        steps = sorted([*limits, *alike, *single], key=lambda step: step.at)
     return History(tuple(_moments(steps, population, points)), tuple(changes))
 
 
@@ -133,35 +132,29 @@ _ODOMETERS = -2
 """Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below."""
 
 
-def _odometer_steps(connection: Connection, population: Any) -> Iterator[_Step]:
-    """What the user who had spent most had spent, and the most that could be committed, as individual runs moved it."""
-    c, r, p = models.runs.c, models.rounds.c, models.participations.c
-    ours = (c.population_id == population.id, c.accounting == odometers.INDIVIDUAL)
-    runs = {run.seq: run for run in connection.execute(select(models.runs).where(*ours).order_by(c.seq))}
-    query = select(p.run_seq, p.count.label("number"), p.users, p.charges, r.closed_at)
-    rounds = connection.execute(query.where(p.round_id == r.id, p.run_seq == c.seq).where(*ours).order_by(r.id)).all()
-    moves: list[tuple[float, int, int, Any]] = [(run.started_at, 0, run.seq, None) for run in runs.values()]
-    moves += [(row.closed_at, 1, row.run_seq, row) for row in rounds]
-    moves += [(run.ended_at, 2, run.seq, None) for run in runs.values() if run.ended_at is not None]
-    settled = np.zeros(population.users, dtype=np.int64)
-    spent = settled.copy()
-    taken: dict[int, Units] = {}
-    most = 0
-    for at, kind, seq, row in sorted(moves, key=lambda move: move[:3]):
-        # A run from before odometers has no `most`: its charges were recomputed after its end.
-        if kind == 0:
-            taken[seq] = np.zeros(population.users, dtype=np.int64)
-        elif kind == 1:
-            users = blobs.decode(row.users, row.number)
-            units = odometers.decode(row.charges, row.number)
-            taken[seq][users] += units
-            spent[users] += units
-            most = max(most, int(spent[users].max(initial=0)))
-        else:
-            settled += taken.pop(seq)
-        held = int(settled.max(initial=0)) + sum(runs[other].most or 0 for other in taken)
-        committed, now = (from_units(units) if units else 0.0 for units in (max(held, most), most))
-        yield _Step(at, _ODOMETERS, committed, now)
+def _odometer_steps(connection: Connection, population: Any, limits: list[_Step], alike: list[_Step]) -> list[_Step]:
+    """What the user who had spent most had spent, and what was committed of the one who had least left."""
+    if not odometers.is_individual(population):
+        return []
+    times, terms = [], [budget.Terms(population.epsilon, population.delta, population.leak)]
+    for step in limits:
+        assert step.terms is not None
+        epsilon, delta = step.terms.get("epsilon", terms[-1].epsilon), step.terms.get("delta", terms[-1].delta)
+        times.append(step.at)
+        terms.append(budget.Terms(epsilon, delta, population.leak))
+    moments, totals = [], [0.0]
+    held: dict[int, float] = {}
+    for step in sorted(alike, key=lambda step: step.at):
+        moments.append(step.at)
+        totals.append(max(0.0, totals[-1] + step.committed - held.get(step.run, 0.0)))
+        held[step.run] = step.committed
+
+    def left(at: float) -> int:
+        common = odometers.units_of(Price(totals[bisect_right(moments, at)]))
+        return odometers.limit_units(terms[bisect_right(times, at)]) - common
+
+    points = PAST.points(connection, population, left)
+    return [_Step(point.at, _ODOMETERS, point.committed, point.spent) for point in points]
 
 
 def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:
@@ -191,12 +184,6 @@ def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Momen
             spent += step.spent - before.spent
         if i % every == 0 or i == len(steps) - 1 or step.terms is not None:
             terms = budget.Terms(epsilon, delta, population.leak)
-            alike = held.get(_ODOMETERS, _NOTHING)
-            reserved = committed
-            if alike.committed > alike.spent:
-                # Admission keeps the sum within the limit, or the user who has spent most is beyond it.
-                limit = odometers.limit_units(terms) * UNIT
-                reserved = max(committed - alike.committed + alike.spent, min(committed, limit))
             # The sums may fall below 0 by their last bits.
-            gauges = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, reserved))
+            gauges = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, committed))
             yield Moment(step.at, epsilon, *gauges)

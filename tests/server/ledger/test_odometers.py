@@ -325,6 +325,9 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
         for _ in range(2):
             spend(run, users, TENTH // 2)
             seen.append(ledger.population("people"))
+            moments = history(ledger.database, "people").moments
+            assert moments[-1].spent_epsilon == pytest.approx(seen[-1].spent_epsilon, rel=1e-12)
+            assert moments[-1].committed_epsilon == pytest.approx(seen[-1].committed_epsilon, rel=1e-9)
         run.finish("done")
     ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
     ledger.commit_charge("people", "k", actor="z")
@@ -335,5 +338,5 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
     right = sorted({0.0, *(round(view.spent_epsilon, 9) for view in seen), round(now.spent_epsilon, 9)})
     assert spent == right
     assert moments[-1].spent_epsilon == pytest.approx(now.spent_epsilon, rel=1e-12)
-    assert moments[-1].committed_epsilon >= now.committed_epsilon * (1 - 1e-12)
+    assert moments[-1].committed_epsilon == pytest.approx(now.committed_epsilon, rel=1e-9)
     assert all(moment.committed_epsilon >= moment.spent_epsilon * (1 - 1e-12) for moment in moments)
