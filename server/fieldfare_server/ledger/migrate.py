@@ -6,6 +6,7 @@ Alembic is imported only to change a schema: reading a ledger must not wait for 
 from __future__ import annotations
 
 import pkgutil
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 LOCATION = Path(__file__).parent / "migrations"
+_ONE_AT_A_TIME = threading.Lock()
+"""Alembic keeps the migration that it is at in globals: of two threads that migrate, one would lose them."""
 
 
 def _config() -> Config:
@@ -67,7 +70,8 @@ def upgrade(database: Database, target: str = "head") -> None:
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
             config.attributes["connection"] = connection
-            command.upgrade(config, target)
+            with _ONE_AT_A_TIME:
+                command.upgrade(config, target)
 
 
 def damage(connection: Connection) -> list[str]:
@@ -94,7 +98,7 @@ def _fresh_schema() -> frozenset[tuple[str, str, str]]:
     from alembic import command
 
     config, engine = _config(), create_engine("sqlite://")
-    with engine.begin() as connection:
+    with engine.begin() as connection, _ONE_AT_A_TIME:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         return frozenset(_sqlite_schema(connection))

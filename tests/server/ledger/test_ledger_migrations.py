@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,22 @@ def test_an_older_version_is_refused_until_migrated(
 def test_there_must_be_something_to_migrate(ledger_url: str) -> None:
     with pytest.raises(LedgerError, match="none to migrate"):
         Ledger.migrate(ledger_url)
+
+
+def test_threads_that_migrate_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    made: list[bool] = []
+    together = threading.Barrier(4)
+
+    def make(number: int) -> None:
+        together.wait(60)
+        for turn in range(3):
+            url = str(tmp_path / f"{number}-{turn}.sqlite3")
+            with Ledger.open(url, create=True) as ledger, ledger.read() as connection:
+                made.append(not migrate.damage(connection))
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [True] * 12

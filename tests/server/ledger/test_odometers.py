@@ -140,6 +140,21 @@ def test_a_user_is_never_charged_more_than_is_left(ledger: Ledger) -> None:
         plain.commit_round(plain.open_round([0]), [0], gaussian(0.1), digest("y"), charges=np.array([1]))
 
 
+def test_a_run_is_pledged_no_more_than_each_user_has_left(ledger: Ledger) -> None:
+    people(ledger, gaussian_epsilon(0.4, DELTA), users=2)
+    first = start(ledger, 0.3, demand=demand(TENTH))
+    spend(first, [0], TENTH)
+    first.finish("done")
+    # User 0 has .16 - .09 left, less than all that the second run can cost one user.
+    second = start(ledger, 0.3, demand=demand(TENTH, rounds=1))
+    left = second.allowance(np.arange(2))
+    assert left is not None
+    assert TENTH // 2 < int(left[0]) < TENTH == int(left[1])
+    opened = second.open_round([0, 1])
+    with pytest.raises(BudgetRefused, match="1 of its 2 users"):
+        second.commit_round(opened, [0, 1], gaussian(0.3), digest("x"), charges=np.full(2, TENTH))
+
+
 def test_a_resumed_run_knows_what_its_users_have_left(ledger: Ledger) -> None:
     people(ledger, 1.0, users=4)
     run = start(ledger, demand=demand(1000), key_commitment=digest("key"))
