@@ -16,7 +16,7 @@ from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table,
 from fieldfare_server.doctor import Finding, machine, skipped
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
-from fieldfare_server.doctor.ledger import check_ledger, report_refusal
+from fieldfare_server.doctor.ledger import check_ledger, has_only_simulated_populations, report_refusal
 from fieldfare_server.doctor.secrets import (
     check_ledger_password,
     check_node_identity,
@@ -58,7 +58,7 @@ def doctor(
         state, findings = (None, []) if node else _state_directory(home, ledger)
         reached = list(check_superlink(superlink, root_certificates, node=node)) if superlink else []
         findings += [
-            *_machine(node, state, against, task or os.environ.get("FIELDFARE_TASK")),
+            *_machine(node, state, against, task or os.environ.get("FIELDFARE_TASK"), superlink),
             *_secrets(secrets, node, state),
             *(check_ledger(state) if state else ()),
             *(reached or [skipped("SuperLink", "no --superlink was given.")]),
@@ -84,12 +84,15 @@ def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirect
         ]
 
 
-def _machine(node: bool, state: StateDirectory | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+def _machine(
+    node: bool, state: StateDirectory | None, against: Path | None, task: str | None, superlink: str | None
+) -> Iterator[Finding]:
     yield from machine.check_faults()
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
     yield from machine.check_disk(*([state.root] if state else []), *volumes)
     if not node:
-        yield machine.check_node_authentication()
+        simulated = state is not None and superlink is None and has_only_simulated_populations(state)
+        yield machine.check_node_authentication(simulated)
     else:
         yield machine.check_task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
     yield from (
