@@ -79,7 +79,7 @@ def write_array(values: NDArray[Any]) -> Array:
     values = np.asarray(values, order="C")
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(values))
-    data = b"".join((header.getvalue(), values.reshape(-1).view(np.uint8)))
+    data = b"".join((header.getvalue(), values.reshape(-1).view(np.uint8).data))
     return Array(str(values.dtype), tuple(values.shape), "numpy.ndarray", data)
 
 
