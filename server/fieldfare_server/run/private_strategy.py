@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.participation import Adjacency
@@ -31,6 +31,7 @@ from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.availability import require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Dialect, PlainDialect
 from fieldfare_server.run.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.own_model import OwnModel
 from fieldfare_server.run.private_plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
 from fieldfare_server.run.roles import Buffers, Model, Role, assign_roles
@@ -56,7 +57,7 @@ class _There(NamedTuple):
     kind: Kind
 
 
-class PrivateStrategy(Strategy):
+class PrivateStrategy(WithoutNodeEvaluation):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
@@ -244,16 +245,6 @@ class PrivateStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Refused: see `configure_train`."""
         raise _only_start()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """None: a client's evaluation would be users' data outside of the guarantee."""
-        return ()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing: see `configure_evaluate`."""
-        return None
 
     # -- what a run is started with ---------------------------------------------------------------------------------
 
