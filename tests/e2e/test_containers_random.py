@@ -74,6 +74,13 @@ def model(federation: Federation, run: str) -> dict[str, np.ndarray]:
     return load(base64.b64decode(text))
 
 
+def files(federation: Federation, run: str) -> list[str]:
+    """What is left of the run on the coordinator's volume."""
+    found = federation.exec("keeper", "find", f"/state/runs/{run}", "-type", "f", "-printf", "%P\n").split()
+    assert found == ["model.safetensors"], f"run {run}: a key or a checkpoint is left behind: {found}"
+    return found
+
+
 def test_runs_outlive_schedules_of_kills_drawn_at_random(federation: Federation, tmp_path: Path) -> None:
     """At the end of each: the model, each round's charge and noise row, the whole journal, and no key left behind."""
     recovery: dict[str, list[float]] = defaultdict(list)
@@ -104,9 +111,7 @@ def test_runs_outlive_schedules_of_kills_drawn_at_random(federation: Federation,
                 np.testing.assert_allclose(value, reference[name], rtol=0, atol=1e-4, err_msg=f"seed {seed}: {name}")
             compared += 1
         # A coordinator that dies at the very end leaves its key to the next one, or to the `verify` in check_run.
-        wait_for(
-            lambda run=run: federation.exec("keeper", "ls", f"/state/runs/{run}").split() == ["model.safetensors"], 120
-        )
+        wait_for(lambda run=run: files(federation, run) == ["model.safetensors"], 120)  # type: ignore[misc]
         actions = federation.sql(f"SELECT action, count(*) FROM audit WHERE run = '{run}' GROUP BY action")
         counted = {str(action): int(count) for action, count in actions}
         assert counted["round.commit"] == ROUNDS, f"seed {seed}: {counted}"
