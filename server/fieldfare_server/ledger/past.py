@@ -124,12 +124,14 @@ class Past:
         c = models.runs.c
         ours = (c.population_id == population.id, c.accounting == odometers.INDIVIDUAL)
         columns = (c.seq, c.most, c.next_round, c.started_at, c.ended_at)
-        runs = {run.seq: run for run in connection.execute(select(*columns).where(*ours).order_by(c.seq))}
+        rows: list[Row[Any]] = list(connection.execute(select(*columns).where(*ours).order_by(c.seq)))
+        runs: dict[int, Row[Any]] = {run.seq: run for run in rows}
         ledger = connection.execute(select(models.head.c.ledger)).scalar_one()
         with self._lock:
             known = self._known.pop((ledger, population.id), None)
             if known is None or not _goes_on(known, runs):
-                known = _Population(*(np.zeros(population.users, dtype=np.int64) for _ in range(2)))
+                nothing = np.zeros(population.users, dtype=np.int64)
+                known = _Population(nothing, nothing.copy())
             _replay(connection, known, population.users, runs, left)
             self._known[ledger, population.id] = known
             while len(self._known) > self._most:
