@@ -2,9 +2,9 @@
 
 The first node that claims a user is bound to that user, for this run and all later ones on the population, so no other
 node can take the user over, also while the first is offline. While the first is in quarantine (`standing`), another
-node that claims the user answers for them, and the binding stays. `fieldfare nodes release` sets a node's users free: they
-moved, the node has a new key, or it had claimed users that were never its own. A binding decides who is asked for an
-update. It changes no number that is charged: a user has one number in the population, whichever node answers.
+node that claims the user answers for them, and the binding stays. `fieldfare nodes release` sets a node's users free:
+they moved, the node has a new key, or it had claimed users that were never its own. A binding decides who is asked for
+an update. It changes no number that is charged: a user has one number in the population, whichever node answers.
 
 The file stands in the coordinator's state directory, not in the ledger. It holds user numbers, which mean nothing
 without the nodes' own lists, and how many users each node has, which is secret under `add_remove`. Without the file

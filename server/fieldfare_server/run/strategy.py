@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_flower import logs
@@ -31,6 +31,7 @@ from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import is_simulated, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
+from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.patience import Patience
 from fieldfare_server.run.replies import Answer, Receiver, Slots
@@ -81,7 +82,7 @@ class Attempt:
     """Raw. It grows with every reply."""
 
 
-class FieldfareStrategy(Strategy):
+class FieldfareStrategy(WithoutNodeEvaluation):
     """Runs a `Session` on a Flower `Grid`.
 
     Guarantee: everything that is released during and after `start` (models, scores, the ledger's public columns) is
@@ -266,16 +267,6 @@ class FieldfareStrategy(Strategy):
         reported = self._sum_replies(attempt, map(slots.take, replies))
         faults.point("strategy.aggregated")
         return (self._model_record() if self._close_attempt(attempt, reported) else None), None
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """None: a client's evaluation would be users' data outside of the guarantee."""
-        return ()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing: see `configure_evaluate`."""
-        return None
 
     # -- the parts of a round -------------------------------------------------------------------------------------
 
@@ -563,7 +554,4 @@ class FieldfareStrategy(Strategy):
         if patience.is_over(committed) or (patience.voids and silent):
             few = f"{patience.voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
             cause = f" First cause: {self._first_cause}." if self._first_cause else ""
-            raise Interrupted(
-                f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause} Resume when "
-                "nodes are back."
-            )
+            raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")
