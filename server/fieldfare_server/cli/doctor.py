@@ -17,7 +17,7 @@ from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table,
 from fieldfare_server.doctor import Finding, guard, machine, skipped
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
-from fieldfare_server.doctor.ledger import check_ledger, report_refusal
+from fieldfare_server.doctor.ledger import check_ledger, has_only_simulated_populations, report_refusal
 from fieldfare_server.doctor.secrets import (
     check_ledger_password,
     check_node_identity,
@@ -60,7 +60,7 @@ def doctor(
             raise BadInput(f"--secrets {secrets}", "there is no such directory.", "/secrets")
         state, findings = (None, []) if node else _state_directory(home, ledger)
         trained = task or os.environ.get("FIELDFARE_TASK")
-        findings += _machine(node, state, against, trained)
+        findings += _machine(node, state, against, trained, superlink)
         findings += _secrets(secrets, node, state)
         if state:
             findings += guard("ledger", lambda: check_ledger(state))
@@ -82,13 +82,16 @@ def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirect
         ]
 
 
-def _machine(node: bool, state: StateDirectory | None, against: Path | None, task: str | None) -> Iterator[Finding]:
+def _machine(
+    node: bool, state: StateDirectory | None, against: Path | None, task: str | None, superlink: str | None
+) -> Iterator[Finding]:
     yield from guard("environment", machine.check_faults)
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
     yield from guard("volumes", lambda: machine.check_disk(*([state.root] if state else []), *volumes))
     yield from guard("limits", machine.check_limits)
     if not node:
-        yield machine.check_node_authentication()
+        simulated = state is not None and superlink is None and has_only_simulated_populations(state)
+        yield machine.check_node_authentication(simulated)
     elif task:
         yield from guard(f"task {task}", lambda: [machine.check_task(task)])
     else:

@@ -52,6 +52,16 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
         )
 
 
+def has_only_simulated_populations(home: StateDirectory) -> bool:
+    """Whether the ledger of `home` can be read, and has populations, and none of them is of people."""
+    try:
+        with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
+            populations = opened.populations()
+    except FieldfareError:
+        return False
+    return bool(populations) and all(population.simulated for population in populations)
+
+
 def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
     """A refusal by another part of the program, as a finding."""
     if isinstance(error, Refused):

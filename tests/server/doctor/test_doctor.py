@@ -529,6 +529,25 @@ def test_unstable_identities(value: str, state: str | None, side: Side, monkeypa
 
 
 @pytest.mark.parametrize(
+    ("people", "more", "state"), [(0, (), None), (1, (), "fault"), (0, ("--superlink", "127.0.0.1:9"), "fault")]
+)
+def test_a_home_of_simulated_populations_has_no_nodes_to_authenticate(
+    people: int, more: tuple[str, ...], state: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIELDFARE_NODE_AUTH", raising=False)
+    made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
+    made.prepare()
+    with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
+        ledger.create_population("made-up", 4.0, 1e-6, actor="test", simulated=True)
+        if people:
+            ledger.create_population("people", 4.0, 1e-6, actor="test")
+    code, said = ask("--home", made.root, *more, *(("--insecure",) if more else ()))
+    assert bad(said).get("node authentication", (None,))[0] == state
+    if state is None:
+        assert code == 0, said
+
+
+@pytest.mark.parametrize(
     ("days", "state", "words"),
     [
         (-2, "fault", "not valid before"),
