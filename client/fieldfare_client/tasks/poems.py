@@ -108,7 +108,7 @@ def build(folder: Path) -> tuple[Parts, dict[str, Any]]:
         np.array(owner, np.int64),
         {"tokens": np.array(rows, np.int16).reshape(-1, LENGTH + 1), "rank": np.array(ranks, np.uint8)},
     )
-    parts = {
+    parts: Parts = {
         part: song.select(chosen) for part, chosen in parts_by_digest(f"fieldfare-poems:{n}" for n in names).items()
     }
     shown = [window for author, text in tang if author not in NAMELESS for window in windows(text, codes)]
