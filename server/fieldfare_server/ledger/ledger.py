@@ -15,7 +15,7 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import chain, foreign, leases, populations, rows, runs, tokens, views
+from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, rows, runs, tokens, views
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
@@ -339,6 +339,20 @@ class Ledger(Reader):
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
+        """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""
+        nodes.admit(self._journal, key, name, most_users, actor)
+
+    def release_node(self, key: str, name: str, *, actor: str) -> None:
+        """Set the users of a node free for other nodes to claim. Raises `BadInput`."""
+        nodes.release(self._journal, key, name, actor)
+
+    def node_register(self) -> nodes.NodeRegister:
+        """What was said of nodes; it reads what is new each time that it is asked."""
+        return nodes.NodeRegister(self.database)
 
 
 def _is_empty(database: Database) -> bool:

@@ -516,6 +516,12 @@ class Replay:
     def _token_use(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._require(row, body["id"] in self.tokens, "a token is used that was never created")
 
+    def _node_admit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, len(body["key"]) == 64 and body["most_users"] >= 1, "a node is admitted for no users")
+
+    def _node_release(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, len(body["key"]) == 64, "a node without a key is released")
+
     def _run_audit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._require(row, row["run"] in self.runs, "a run is audited that was never started")
 

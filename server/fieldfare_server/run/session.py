@@ -31,9 +31,11 @@ from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
 from fieldfare_server.ledger.states import EndState
+from fieldfare_server.run.bindings import Bindings
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.dialects import CohortDialect, Dialect
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
+from fieldfare_server.run.identity import keys_are_proven
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.pricing import demand_of, price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
@@ -219,7 +221,10 @@ class Session:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
-        self.cohorts.roster.hear = self._witnesses.hear
+        roster = self.cohorts.roster
+        roster.hear = self._witnesses.hear
+        if self.dialect.name == "cohort" and keys_are_proven():
+            roster.bindings = Bindings(home.root, self.plan.privacy.population, ledger.node_register())
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
