@@ -45,6 +45,8 @@ NODE_USERS = 8
 """On a node, faults of fewer users than these are the users' and not the task's."""
 SECONDS = 1.0
 """Spent on looking for wrong rows; the result says how many rows were looked at."""
+LARGE = 100.0
+"""Inputs above this are worth a warning: models are made for values of about 1."""
 BLOCK = 1 << 16
 """Values of a column that are looked at together."""
 
@@ -57,7 +59,8 @@ class Faulty(BadInput):
     def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
         """cause: what the task's code raised."""
         self.kind, self.cause = kind, cause
-        super().__init__(f"run.task = {name!r} ({kind})", why, nearest)
+        # Parameters stand in the plan's table [task], not in its name.
+        super().__init__(f"run.task = {name.partition('?')[0]!r} ({kind})", why, nearest)
 
     def trace(self) -> str:
         """The traceback of `cause`; empty where there is none. It may quote users' data."""
@@ -220,6 +223,13 @@ class _Check:
             for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
                 if line := describe_conversion(word, before.dtype, after.dtype):
                     self._say(line)
+            if self.inputs.is_floating_point() and not self.on_node:
+                largest = float(torch.nan_to_num(self.inputs, posinf=0.0, neginf=0.0).abs().amax())
+                if largest > LARGE:
+                    self._warn(
+                        f"inputs of one user reach {largest:.3g}, and models train best on values of about 1: divide "
+                        "by constants that you know without looking at these users"
+                    )
         self._count_bad_rows()
 
     def _require_rows(self, prepared: Any, rows: int) -> None:
