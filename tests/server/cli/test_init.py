@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
-from fieldfare_client.check import Faulty, check
+from fieldfare_client.check import check
+from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.init import CHOSEN
 from fieldfare_server.cli.starter import csv_task as starter
