@@ -117,7 +117,8 @@ along a valley c v = const of clip norm c (in units of sqrt(d)) and step v, and 
 **Run here.** d = {size}, gamma = d / n = {GAMMA:g}, label noise {NOISE:g}, one pass, step decaying with power
 {POWER:g}, epsilon {EPSILON:g} at delta 1e-5 (zero-out). Unlike in the paper **every round's model is released and
 charged**: the paper's last-iterate accounting is never used. The step of each row is the best of the ODE on a grid;
-no score chooses anything. At c = 0.3, {100 * (1 - flat):.0f} % of the users are clipped in the first round. The starting risk is 0.5.
+no score chooses anything. At c = 0.3, {100 * (1 - flat):.0f} % of the users are clipped in the first round. The
+starting risk is 0.5.
 
 {chr(10).join(part + chr(10) for part in parts)}
 **Verdict.** {why}
