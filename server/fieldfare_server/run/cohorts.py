@@ -9,7 +9,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
-from fieldfare_server.run.selection import Selector, Users
+from fieldfare_server.run.selection import Affords, Selector, Users
 
 
 class Cohorts:
@@ -18,7 +18,8 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise, affords: Affords) -> None:
+        """affords: who has enough left of their own budget."""
         self._account, self._noise = account, noise
         self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
@@ -29,6 +30,7 @@ class Cohorts:
             plan.run.over_selection,
             order=noise.generator("order", 0),
             fewest=max(1, plan.report_goal),
+            affords=affords,
         )
 
     def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
