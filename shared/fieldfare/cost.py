@@ -17,12 +17,12 @@ from fieldfare.accounting import (
     PrivacyLoss,
     SampledGaussian,
     amplification,
+    balls_in_bins,
     calibrate,
     charge_for,
     discretised,
     zcdp_epsilon,
 )
-from fieldfare.accounting import balls_in_bins
 from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.realised import RealisedCharge
@@ -52,8 +52,8 @@ seed is written down before it returns."""
 
 _MOST_ATTEMPTS = 6
 _NEGLIGIBLE_SHIFT = 1e-4
-"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search's own error is
-larger."""
+"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
+more."""
 _TRIES = 30
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
@@ -375,7 +375,9 @@ def _certified(
 ) -> Cost:
     """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
 
-    resolution_of: noise multiplier -> r. Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
+    resolution_of: noise multiplier -> r.
+
+    Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
     privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
     products = balls_in_bins.gram(cost.mechanism, bins)

@@ -369,7 +369,7 @@ def _format_cursor(cursor: int | None) -> str | None:
 
 
 def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
-    if loss.sampled:
+    if loss.amplified:
         return Loss(epsilon=epsilon, delta=delta)
     return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
@@ -448,7 +448,7 @@ def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
 def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
     """Whether the population would admit the plan of `run` once more."""
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
-    leak = budget.default_leak(run.planned, view.committed, terms) if run.planned.sampled else None
+    leak = budget.default_leak(run.planned, view.committed, terms) if run.planned.amplified else None
     return view.state == "open" and terms.hold(view.committed + budget.price_of(run.planned, leak))
 
 

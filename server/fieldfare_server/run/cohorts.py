@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
@@ -26,8 +29,13 @@ class Cohorts:
             plan.run.cohort,
             plan.run.over_selection,
             order=noise.generator("order", 0),
+            words=self._secret_words,
             fewest=max(1, plan.report_goal),
         )
+
+    def _secret_words(self, count: int, attempt: int) -> NDArray[np.uint64]:
+        """Cryptographic, because amplification is charged; of no round, because bins hold for the whole run."""
+        return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream="bins"), dtype="<u8")
 
     def select(self, round: int, available: Users, voids: int = 0) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.

@@ -26,7 +26,7 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.pace import Pace
@@ -162,6 +162,7 @@ class FieldfareStrategy(Strategy):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
+        require_callable(plan, grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
         try:

@@ -6,14 +6,14 @@ Thakurta 2024, arXiv 2410.06266, study it. Chua et al. 2412.16802 use the name f
 
 **What is charged** follows from one theorem, which is proven here and rests on no paper's claim.
 
-*Kahane's inequality* (1986; Rhodes and Vargas 2014, Theorem 2.1). Let X, Y be centred Gaussian vectors with E X_i X_j <=
-E Y_i Y_j for all i, j, and p_i >= 0. For f convex of at most linear growth, E f(sum p_i exp(X_i - Var X_i / 2)) is at
-most the same of Y.
+*Kahane's inequality* (1986; Rhodes and Vargas 2014, Theorem 2.1). Let X, Y be centred Gaussian vectors with
+E X_i X_j <= E Y_i Y_j for all i, j, and p_i >= 0. For f convex of at most linear growth, E f(sum p_i exp(X_i -
+Var X_i / 2)) is at most the same of Y.
 
 *Theorem.* A user's pattern pi is secret and independent of everything else. In round t an adversary who has seen all
 earlier outputs, and who knows all other users' data and coins, picks u_t of norm at most 1. World P shows y_t =
-sum_{s <= t} C_ts pi_s u_s + sigma z_t, world Q shows sigma z_t. Then for every epsilon, in both orders, the hockey-stick
-divergence is at most that of
+sum_{s <= t} C_ts pi_s u_s + sigma z_t, world Q shows sigma z_t. Then for every epsilon, in both orders, the
+hockey-stick divergence is at most that of
 
     P* = mean over bins j of N(m_j, sigma^2 I)   against   Q* = N(0, sigma^2 I),      m_j = |C| pi_j.              (1)
 
@@ -21,8 +21,8 @@ divergence is at most that of
 |v_t|^2 / (2 sigma^2)), v_t = sum_{s <= t} C_ts pi_s u_s. Backwards in t: suppose that from any weights after round t no
 adversary exceeds what Gaussian exponents with covariances sum_{r > t} (|C| pi)_r (|C| pi')_r / sigma^2 give. Before
 round t the history fixes u_1 .. u_t. The covariance of the exponents of round t for pi and pi' is <v_t, v_t'> /
-sigma^2 <= (|C| pi)_t (|C| pi')_t / sigma^2, because |<u_s, u_s'>| <= 1; so Kahane's inequality gives the same from round
-t on. f(x) = (x - e^epsilon)_+ and (1 - e^epsilon x)_+ are the two orders. []
+sigma^2 <= (|C| pi)_t (|C| pi')_t / sigma^2, because |<u_s, u_s'>| <= 1; so Kahane's inequality gives the same from
+round t on. f(x) = (x - e^epsilon)_+ and (1 - e^epsilon x)_+ are the two orders. []
 
 It is tight where C has no negative entry. Where it has some, C in the place of |C| is *wrong*: for [[1, 0], [-.5, 1]],
 b = 2, sigma = 1 and epsilon = 1, C would say .0587 where the updates (1, -1) reach .1019. C may be tall, if every row
@@ -30,7 +30,7 @@ is drawn after the rounds that it contains (`mode_products` checks it). A user w
 where the silence depends on data and history.
 
 **Monte Carlo.** Both divergences are means of X = (P - e^epsilon Q)_+ / R over samples of a proposal R. Proposals are
-mixtures of components each of which bounds X (`_Pair`), so that 0 <= X <= M with M in closed form. Let Y = X / M, and let
+mixtures of components each of which bounds X (`_Pair`), so that 0 <= X <= M with a known M. Let Y = X / M, and let
 a stake 0 < l <= 1 be fixed by other samples. For the true mean mu of Y the product of 1 + l (mu - Y_i) is non-negative
 with mean 1, so by Markov's inequality it exceeds 1 / beta with probability at most beta. Hence (Waudby-Smith and Ramdas
 2024, with one stake)
@@ -102,7 +102,9 @@ def gram(mechanism: Mechanism, bins: int) -> Vector:
     """
     if not 1 <= bins <= min(mechanism.rounds, MOST_BINS):
         most = min(mechanism.rounds, MOST_BINS)
-        raise BadInput(f"participation.bins = {bins}", f"must be in [1, {most}] with {mechanism.rounds} rounds.", str(most))
+        raise BadInput(
+            f"participation.bins = {bins}", f"must be in [1, {most}] with {mechanism.rounds} rounds.", str(most)
+        )
     if mechanism.rounds <= _LARGEST_MATRIX:
         modes = mode_products(mechanism, bins)
         return modes.T @ modes
@@ -235,7 +237,9 @@ class _Pair:
             size = part.stop - start
             uniforms = _uniforms(seed, stream, start // _CHUNK, size * (self._bins + 2)).reshape(size, -1)
             noise = ndtri(uniforms[:, 2:]) @ self._root.T
-            ratio[part], proposal[part] = (self._adding if add else self._removing)(uniforms[:, 0], uniforms[:, 1], noise)
+            ratio[part], proposal[part] = (self._adding if add else self._removing)(
+                uniforms[:, 0], uniforms[:, 1], noise
+            )
 
         with ThreadPoolExecutor(_WORKERS) as pool:
             list(pool.map(fill, range(0, count, _CHUNK)))
@@ -404,7 +408,7 @@ def _round_up(value: float) -> float:
 
 
 class _Forecast:
-    """What a certification would say at other noise, by the same normals for every noise: smooth, and no certificate."""
+    """What a certification would say at other noise, by the same normals for each: smooth, and no certificate."""
 
     def __init__(self, products: Vector, count: int, failure: float, samples: tuple[int, int]) -> None:
         self._products, self._count, self._samples = products, count, samples
@@ -501,7 +505,9 @@ def points_for(products: Vector, noise_multiplier: float, epsilon: float, delta:
     mu = math.sqrt(float(np.diag(products).max())) / noise_multiplier
     furthest = min(gaussian_epsilon(mu, _DEEPEST * delta), LARGEST_EPSILON)
     grid = np.unique(np.concatenate([np.linspace(0.0, furthest, 240), [epsilon]]))
-    falling = np.log(np.maximum(_Forecast(products, _ROUGH, FAILURE, SAMPLES).curve(noise_multiplier, grid, epsilon), 1e-300))
+    falling = np.log(
+        np.maximum(_Forecast(products, _ROUGH, FAILURE, SAMPLES).curve(noise_multiplier, grid, epsilon), 1e-300)
+    )
     levels = np.linspace(falling[0], max(falling[-1], math.log(_DEEPEST * delta)), _LEVELS)
     epsilons = np.interp(-levels, -falling, grid)
     chosen = {0.0, epsilon, *(round(float(e), 6) for e in epsilons[1:])}
@@ -509,12 +515,14 @@ def points_for(products: Vector, noise_multiplier: float, epsilon: float, delta:
 
 
 def estimated_epsilon(products: Vector, noise_multiplier: float, delta: float) -> float:
-    """About the epsilon of a given noise multiplier at `delta`, by public samples: where its curve is to be sharpest."""
+    """About the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be sharpest."""
     forecast = _Forecast(products, _ROUGH, FAILURE, SAMPLES)
     high = gaussian_epsilon(math.sqrt(float(np.diag(products).max())) / noise_multiplier, delta)
     if forecast.delta(noise_multiplier, 0.0, certified=False) <= delta or high <= 1e-6:
         return 0.0
     if forecast.delta(noise_multiplier, high, certified=False) >= delta:
         return round(high, 6)
-    found = brentq(lambda e: math.log(forecast.delta(noise_multiplier, e, certified=False) / delta), 0.0, high, xtol=1e-4)
+    found = brentq(
+        lambda e: math.log(forecast.delta(noise_multiplier, e, certified=False) / delta), 0.0, high, xtol=1e-4
+    )
     return round(float(found), 6)

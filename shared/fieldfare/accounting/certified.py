@@ -8,6 +8,7 @@ lower convex envelope of the points.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,7 +52,7 @@ class CertifiedCurve:
 
     def __post_init__(self) -> None:
         epsilons = [epsilon for epsilon, _ in self.points]
-        in_order = all(a < b for a, b in zip(epsilons, epsilons[1:], strict=False))
+        in_order = all(a < b for a, b in itertools.pairwise(epsilons))
         inside = all(0 <= e <= LARGEST_EPSILON and self.failure <= d <= 1 for e, d in self.points)
         if not (2 <= len(epsilons) <= MOST_POINTS and epsilons[0] == 0 and in_order and inside):
             raise BadInput("points of a certified curve", "must be (epsilon, delta) in order, from epsilon 0.")
@@ -97,9 +98,9 @@ class CertifiedCurve:
     def least_mu(self, leak: float) -> float:
         """The least mu for which E(mu, `leak`) of `filter` lies above the curve; inf where no mu does.
 
-        Each chord is a test: of mass m in one world and a in the other, where delta = m - a e^epsilon. A convex curve of
-        chords lies below another convex one if and only if each chord's whole line does. Epsilons below 0 are the other
-        order's, which the points bound too.
+        Each chord is a test: of mass m in one world and a in the other, where delta = m - a e^epsilon. A convex curve
+        of chords lies below another convex one if and only if each chord's whole line does. Epsilons below 0 are the
+        other order's, which the points bound too.
         """
         x, h = self._envelope
         if h[-1] > leak:
@@ -137,7 +138,10 @@ class CertifiedCurve:
             other.samples,
             len(other.points),
         )
-        ours, theirs = ([self.mu, self.failure, *np.ravel(self.points)], [other.mu, other.failure, *np.ravel(other.points)])
+        ours, theirs = (
+            [self.mu, self.failure, *np.ravel(self.points)],
+            [other.mu, other.failure, *np.ravel(other.points)],
+        )
         return made and all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(ours, theirs, strict=True))
 
     def to_json(self) -> dict[str, Any]:
@@ -156,7 +160,8 @@ class CertifiedCurve:
         """The inverse of `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
         if not isinstance(table, dict) or set(table) != {"attempt", "failure", "mu", "points", "samples", "seed"}:
             raise ValueError("not a certified curve")
-        numbers = [table["attempt"], table["failure"], table["mu"], *table["samples"], *sum(table["points"], [])]
+        flat = itertools.chain.from_iterable(table["points"])
+        numbers = [table["attempt"], table["failure"], table["mu"], *table["samples"], *flat]
         if any(isinstance(value, bool) or not isinstance(value, int | float) for value in numbers):
             raise TypeError("a value of a certified curve is not a number")
         points = tuple((float(epsilon), float(delta)) for epsilon, delta in table["points"])

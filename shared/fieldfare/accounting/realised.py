@@ -27,8 +27,8 @@ from fieldfare.accounting import PrivacyLoss, charge_for
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
-    Adjacency,
     IN_STEP,
+    Adjacency,
     MinSeparation,
     Participation,
     Poisson,
