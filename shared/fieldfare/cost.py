@@ -26,6 +26,7 @@ from fieldfare.accounting import (
 from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.realised import RealisedCharge
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import BallsInBins, Participation, Single, adjacency_factor
@@ -255,6 +256,16 @@ class Cost:
         )
         return f"<table><tbody>{rows}</tbody></table>{private}"
 
+    @property
+    def prefix_noise(self) -> Floats:
+        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm 1."""
+        return self.noise_multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
+
+    @property
+    def prefix_noise_rms(self) -> float:
+        """The root mean square of `prefix_noise`."""
+        return float(np.sqrt(np.mean(np.square(self.prefix_noise))))
+
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints.
 
@@ -266,7 +277,6 @@ class Cost:
         exact = self.mechanism.sensitivity(self.participation)
         amplified = self.loss.amplified
         factor = adjacency_factor(self.plan.privacy.adjacency)
-        noise = self.noise_multiplier * self.mechanism.prefix_row_norms(rounds)
         return {
             "mechanism": self.mechanism.kind,
             "rounds": rounds,
@@ -287,8 +297,8 @@ class Cost:
             "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
-            "prefix_noise_max": float(noise.max()),
-            "prefix_noise_rms": float(np.sqrt(np.mean(np.square(noise)))),
+            "prefix_noise_max": float(self.prefix_noise.max()),
+            "prefix_noise_rms": self.prefix_noise_rms,
             "buffers": self.mechanism.buffers,
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),

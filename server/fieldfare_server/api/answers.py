@@ -84,7 +84,6 @@ class Answers:
     """
 
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
-        """root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
         self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
 
@@ -448,8 +447,9 @@ def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
 def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
     """Whether the population would admit the plan of `run` once more."""
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
-    leak = budget.default_leak(run.planned, view.committed, terms) if run.planned.amplified else None
-    return view.state == "open" and terms.hold(view.committed + budget.price_of(run.planned, leak))
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
+    leak = None if run.planned.amplified else run.leak
+    return view.state == "open" and terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

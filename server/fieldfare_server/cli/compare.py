@@ -18,7 +18,7 @@ from fieldfare_server.cli.progress import Trace, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
 
-ERROR = "prefix_error"
+ERROR = "prefix_noise_rms"
 """Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."""
 
 
@@ -65,9 +65,6 @@ def compare_mechanisms(
         )
     plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
     rows = [{"label": label_of(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
-    for row in rows:
-        # mean_error is at noise multiplier = sensitivity; scale it to the plan's noise multiplier.
-        row[ERROR] = row["mean_error"] * row["noise_multiplier"] / row["sensitivity"]
     return rows, _train(base, plans, rows, nodes, quiet) if train else []
 
 

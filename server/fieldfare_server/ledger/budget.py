@@ -220,9 +220,14 @@ def room(committed: Price, terms: Terms) -> Room:
     return Room(mu, epsilon(PrivacyLoss(mu * mu), terms.delta))
 
 
-def default_leak(planned: PrivacyLoss, committed: Price, terms: Terms) -> float:
-    """d of a run that does not name one: nothing, or for a sampled run `RUN_SHARE` of what is left of D."""
-    return RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.amplified else 0.0
+def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | None = None) -> Price:
+    """What a run that plans `planned` reserves if it starts now.
+
+    leak: as in `price_of`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
+    """
+    if leak is None:
+        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.amplified else 0.0
+    return price_of(planned, leak)
 
 
 def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:

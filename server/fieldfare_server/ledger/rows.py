@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, case, func, or_, select
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
@@ -199,6 +200,7 @@ def run_view(row: Row[Any], now: float) -> views.RunView:
         "planned_epsilon": budget.epsilon(planned, row.delta),
         "spent": spent,
         "spent_epsilon": budget.epsilon(spent, row.delta),
+        "leak": None if row.price is None else Price.from_json(row.price).leak,
         "state": "interrupted" if silent else row.state,
     }
     return views.RunView(**{**row._mapping, **values})

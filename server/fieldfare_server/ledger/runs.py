@@ -95,8 +95,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         with journal.database.read() as connection:
             population_row(connection, run.population)
         seen, terms = journal.proof.ask(lambda replay: _position(replay, run.population))
-        leak = budget.default_leak(run.planned, seen, terms) if run.leak is None else run.leak
-        cost = budget.price_of(run.planned, leak)
+        cost = budget.quote(run.planned, seen, terms, run.leak)
         try:
             return _insert(journal, run, adjacency, cost, holder, lease_seconds)
         except _Overdrawn as overdrawn:

@@ -107,6 +107,8 @@ class RunView(View):
     planned_epsilon: float
     spent: PrivacyLoss
     spent_epsilon: float
+    leak: float | None
+    """What it has reserved of the population's leak D; None for runs of the ledger's first version."""
     noise_source: str
     trust_node_ids: bool
     """Participation limits hold only if nodes tell the truth about who they are."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, Connection, text
+from sqlalchemy import Boolean, text
 
 from fieldfare.errors import FieldfareError
 from fieldfare_server.evidence.verify import verify
@@ -20,7 +20,7 @@ from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.proof import Disproved, Proof
 from fieldfare_server.ledger.replay import Replay
 from support.fill import fill
-from support.ledgers import commit, digest, start
+from support.ledgers import commit, digest, edit_behind_the_guards, start
 
 TAMPERINGS = (
     # R3 of the findings: the budget, what was settled, an admin's token.
@@ -48,20 +48,6 @@ TAMPERINGS = (
     ("UPDATE populations SET leak = 1e-7", "populations .*: leak"),
 )
 """(what someone with the database's password does, what the refusal names)."""
-
-
-def edit_behind_the_guards(connection: Connection, statement: str) -> None:
-    """Take the triggers away, edit, and put them back."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL session_replication_role = replica"))
-        assert connection.execute(text(statement)).rowcount > 0
-        return
-    guards = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
-    for name, _ in guards:
-        connection.execute(text(f"DROP TRIGGER {name}"))
-    assert connection.execute(text(statement)).rowcount > 0
-    for _, made in guards:
-        connection.execute(text(made))
 
 
 def test_every_tampering_is_refused_at_the_next_charge(ledger_url: str) -> None:
