@@ -46,6 +46,7 @@ the same bound up to its last digits. Uniforms lie on a grid of 2^-53, which is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -86,6 +87,8 @@ _MARGIN: Final = 2e-3
 """Added to the noise that a search finds, for the search's own error: some 3 % of delta."""
 _PUBLIC_SEED: Final = bytes(16)
 """Of searches and previews, which certify nothing."""
+_NOTHING: Final = 1e-250
+"""A bound below this is as good as a mean, and too small to divide by."""
 _REACH, _CELLS = 40.0, 20_000
 """In log(P / Q) beyond epsilon, and in how many cells, the bound of a sample is sought."""
 _TILTS_REMOVE: Final = (2.5, 3.5, 4.5, 5.5)
@@ -216,7 +219,8 @@ class _Pair:
         """M: no sample's X is larger."""
         if add:
             furthest = self._gbar / 2 - epsilon
-            return 1 / sum(w * math.exp(-s * furthest - s * s * self._v / 2) for w, s in self._moves)
+            logs = [math.log(w) - s * furthest - s * s * self._v / 2 for w, s in self._moves]
+            return math.exp(-float(np.logaddexp.reduce(logs)))
         # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a grid the
         # quotient is at most that of its ends, numerator above and denominator below.
         t = epsilon + np.linspace(0.0, _REACH, _CELLS + 1)
@@ -320,6 +324,8 @@ def upper_bound(values: Vector, most: float, stake: float, log_odds: float, coun
     """
     if not (values.min() >= 0 and values.max() <= most * (1 + 1e-9)):
         raise ArithmeticError("a sample of a certified charge is out of the range that its bound rests on")
+    if most < _NOTHING:
+        return most
     positive = values[values > 0] / most
     zeros, share = values.size - positive.size, (1.0 if count is None else count / values.size)
 
@@ -351,9 +357,9 @@ def _stake(values: Vector, most: float, count: float, log_odds: float) -> float:
 def _enough(pilot: Vector, most: float, log_odds: float, count: int) -> int:
     """How many of `count` samples bring a bound within about 2 % of the mean, by the pilot."""
     mean = float(pilot.mean())
-    if mean == 0:
+    if mean < _NOTHING:
         return count
-    needed = max(50 * log_odds * most / mean, 1e4 * log_odds * float(np.var(pilot)) / mean**2, 1.0)
+    needed = max(50 * log_odds * most / mean, 1e4 * log_odds * (float(np.std(pilot)) / mean) ** 2, 1.0)
     return min(count, 1 << math.ceil(math.log2(needed)))
 
 
@@ -483,18 +489,18 @@ def least_noise(
     return min(unamplified, math.exp(found) * (1 + _MARGIN * attempt))
 
 
-def _search(cost: object, products: Vector, epsilon: float, goal: float, tolerance: float) -> float:
+def _search(cost: Callable[[float], float], products: Vector, epsilon: float, goal: float, tolerance: float) -> float:
     """Where the falling `cost` of a noise multiplier is `goal`."""
-    assert callable(cost)
-    top = math.log(math.sqrt(float(np.diag(products).max())) / gaussian_mu(epsilon, goal))
-    if math.log(cost(math.exp(top))) > math.log(goal):
+
+    def off(log: float) -> float:
+        return math.log(max(cost(math.exp(log)), 1e-300) / goal)
+
+    low = top = math.log(math.sqrt(float(np.diag(products).max())) / gaussian_mu(epsilon, goal))
+    if off(top) > 0:
         return math.exp(top)  # so few samples cannot show any amplification
-    low = top
-    for _ in range(60):
+    while off(low) <= 0 and low > top - 12:
         low -= 0.4
-        if cost(math.exp(low)) > goal:
-            return math.exp(brentq(lambda x: math.log(cost(math.exp(x)) / goal), low, low + 0.4, xtol=tolerance))
-    return math.exp(low)
+    return math.exp(brentq(off, low, low + 0.4, xtol=tolerance)) if off(low) > 0 else math.exp(low)
 
 
 def points_for(products: Vector, noise_multiplier: float, epsilon: float, delta: float) -> tuple[float, ...]:
