@@ -9,7 +9,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long mutants containers-test docs flower-matrix
+.PHONY: install demo test check test-long mutants containers-test containers-random docs flower-matrix
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
@@ -51,6 +51,13 @@ SELECT ?= containers
 containers-test: install
 	$(COMPOSE) build superlink
 	CONTAINERS=1 COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" $(BIN)/pytest -m "$(SELECT)" $(ARGS) tests/e2e
+
+# Containers that die at random in the middle of runs; SCHEDULES=20, or SEEDS="17 23" to repeat some.
+SCHEDULES ?= 20
+containers-random: install
+	$(COMPOSE) build superlink
+	CONTAINERS=1 CONTAINERS_SCHEDULES="$(SCHEDULES)" CONTAINERS_SEEDS="$(SEEDS)" COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" \
+	  $(BIN)/pytest -s tests/e2e/test_containers_random.py $(ARGS)
 
 bench-mechanisms: install
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)

@@ -1,10 +1,16 @@
-"""How fast a cohort trains here, against other ways to train it: `python benchmarks/simulation.py --help`.
+"""Whole private rounds here and elsewhere: `python benchmarks/simulation.py --help`.
 
-One round: 50 users of 50 examples, one epoch, batches of 10, clip norm 0.4. Client-tasks (one user's local training)
-per CPU second of one thread, best of `--repeats` turns; every system takes its turn, on the same data. Ours is training
-and clipping alone (README.md says what that leaves out). `--pfl` runs
-pfl-research in an environment of its own (simulation_pfl.py says how to make one), `--flower` Flower's Ray simulation
-with as many actors as cores, by wall clock, after its first round.
+One round: a cohort of users with 50 examples each, one epoch, batches of 10, clip norm 0.4, noise for epsilon 8. Each
+system runs in a process with one thread, and takes its turn after the other: some rounds, then the next system. Figures
+are medians over turns. A client-task is one user's local training; it is counted per second of CPU time of all threads.
+
+- `fieldfare`: `ff.simulate`, from the selection of users to the commit in a ledger on disk, with default rounding and
+  BLT noise, of a task that has a model, a loss, users and a score, and no method that speeds anything up;
+- `lean`: a bare PyTorch loop with clipping and noise (simulation_lean.py);
+- `pfl`: pfl-research's own round with its Gaussian noise, in the environment of `--pfl` (simulation_pfl.py);
+- `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round.
+
+`--as before` keeps the phases of a round under that name, to compare with later ones.
 """
 
 from __future__ import annotations
@@ -12,312 +18,197 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import time
-from collections.abc import Callable
+import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
-import numpy as np
 import torch
 
-from fieldfare import clipping
-from fieldfare.plan import ClientSpec
-from fieldfare.schema import Schema
-from fieldfare_client.training import Trainer, clip_with
-from fieldfare_client.training.choice import KNOWN
-from fieldfare_client.training.workers import WorkerTrainer
-from fieldfare_client.users import UserTable
-from simulation_models import BATCH, CLIP, MODELS, RATE, ROWS, USERS
-from simulation_task import BenchTask, reference
+from simulation_models import BATCH, CLIP, COHORT, EPSILON, MODELS, ROWS
+from simulation_turns import System
 
 CORES = os.cpu_count() or 1
-CLIENT = ClientSpec(batch_size=BATCH, learning_rate=RATE)
+TURN = 0.5
+"""CPU seconds of a turn, about; at least one round."""
+WARM = 4
+"""Rounds before the first turn: the choice of an engine, caches."""
+
+TARGETS: dict[str, dict[str, float]] = {
+    "mlp-2k, 50": {"pfl": 10, "lean": 1, "flower": 60},
+    "mlp-2k, 500": {"pfl": 18, "lean": 1},
+    "mlp-197k, 50": {"pfl": 2.5, "lean": 1, "flower": 15},
+    "lenet-62k, 50": {"pfl": 1.05, "lean": 1, "flower": 3},
+    "cnn-1.6M, 50": {"pfl": 1.0, "lean": 1, "flower": 3},
+    "gru-25k, 50": {"pfl": 1.5, "lean": 1},
+    "lstm-31k, 50": {"pfl": 1.5, "lean": 1},
+    "transformer-35k, 50": {"pfl": 1.5, "lean": 1},
+}
+"""Client-tasks a CPU second (of flower: a wall second) over the peer's, aimed at."""
 
 
-def ours(task: BenchTask, table: UserTable) -> Callable[[], Any]:
-    """Fieldfare's own training, with the clipping of a plan."""
-    schema = Schema.of(task.build_model())
-    spec = clipping.parse({"kind": "flat", "norm": CLIP})
-    trainer = Trainer(task, CLIENT, clip_with(spec, schema))
-    start = schema.flatten(dict(task.build_model().named_parameters()))
-    rounds = iter(range(10**9))
-    run = lambda: trainer.train([start], [1.0], table, np.arange(USERS), at_round=next(rounds))  # noqa: E731
-    run.explain = trainer.explain  # type: ignore[attr-defined]
-    return run
-
-
-def plain(task: BenchTask, table: UserTable) -> Callable[[], Any]:
-    """The obvious loop: a module, an optimizer, one user after another."""
-    rows = table.rows(np.arange(USERS)).columns
-    model = task.build_model()
-    start = [p.detach().clone() for p in model.parameters()]
-
-    def run() -> list[torch.Tensor]:
-        total = [torch.zeros_like(p) for p in start]
-        for user in range(USERS):
-            with torch.no_grad():
-                for p, s in zip(model.parameters(), start, strict=True):
-                    p.copy_(s)
-            optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-            for batch in torch.randperm(ROWS).add(user * ROWS).split(BATCH):
-                optimizer.zero_grad()
-                task.loss(model(rows["x"][batch]), rows["y"][batch]).mean().backward()
-                optimizer.step()
-            with torch.no_grad():
-                update = [p - s for p, s in zip(model.parameters(), start, strict=True)]
-                norm = torch.linalg.vector_norm(torch.stack([u.norm() for u in update]))
-                for t, u in zip(total, update, strict=True):
-                    t += u * (CLIP / norm).clamp(max=1)
-        return total
-
-    return run
-
-
-def lean(task: BenchTask, table: UserTable) -> Callable[[], Any]:
-    """The leanest sequential loop: `torch.autograd.grad` and fused list operations, nothing checked."""
-    rows = table.rows(np.arange(USERS)).columns
-    model = task.build_model()
-    weights = list(model.parameters())
-    start = [p.detach().clone() for p in weights]
-
-    def run() -> list[torch.Tensor]:
-        total = [torch.zeros_like(p) for p in start]
-        for user in range(USERS):
-            with torch.no_grad():
-                torch._foreach_copy_(weights, start)
-            for batch in torch.randperm(ROWS).add_(user * ROWS).split(BATCH):
-                gradient = torch.autograd.grad(task.loss(model(rows["x"][batch]), rows["y"][batch]).mean(), weights)
-                with torch.no_grad():
-                    torch._foreach_add_(weights, gradient, alpha=-RATE)
-            with torch.no_grad():
-                update = torch._foreach_sub(weights, start)
-                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(update)))
-                torch._foreach_mul_(update, (CLIP / norm).clamp_(max=1))
-                torch._foreach_add_(total, update)
-        return total
-
-    return run
-
-
-class Pfl:
-    """pfl-research in its own environment, a round at a time."""
-
-    def __init__(self, python: str, model: str) -> None:
-        command = [python, str(Path(__file__).with_name("simulation_pfl.py")), model]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def __call__(self) -> float:
-        """CPU seconds of one round, by the clock of that process."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("round "):
-                return float(line.split()[1])
-        raise RuntimeError(f"pfl ended with exit code {self._process.wait()}")
-
-    def close(self) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.stdout.close()  # type: ignore[union-attr]
-        self._process.terminate()
-        self._process.wait()
-
-
-TURN = 0.1
-"""CPU seconds of a turn, at least: in training, rounds follow one another and find their caches warm."""
-
-
-def timed(run: Callable[[], Any]) -> Callable[[], float]:
-    """CPU seconds of one call in this process, mean over a turn."""
-
-    def measure() -> float:
-        began, calls = time.process_time(), 0
-        while (took := time.process_time() - began) < TURN:
-            run()
-            calls += 1
-        return took / calls
-
-    return measure
-
-
-def rounds(ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """CPU seconds of a round in each of `repeats` turns, after two turns that do not count."""
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats + 2):
-        for name, run in ways.items():
-            seconds = run()
-            if repeat >= 2:
-                took[name].append(seconds)
-    return took
-
-
-def first_round(model: str) -> float:
-    """Wall seconds from loaded data to the end of the first round: model, trainer, choice of engine."""
-    task = BenchTask(model)
-    table = task.users()
-    KNOWN.clear()
-    began = time.perf_counter()
-    ours(task, table)()
-    return time.perf_counter() - began
-
-
-def measure(name: str, repeats: int, pfl: str, flower: bool) -> dict[str, Any]:
-    """Everything about one model."""
-    task = BenchTask(name)
-    table = task.users()
-    first = first_round(name)
-    fieldfare = ours(task, table)
-    ways = {
-        "fieldfare": timed(fieldfare),
-        "lean": timed(lean(task, table)),
-        "plain": timed(plain(task, table)),
+def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict[str, Any]:
+    """Everything about one model and cohort."""
+    arguments = (model, str(cohort))
+    systems = {
+        "fieldfare": System(sys.executable, "simulation_round.py", *arguments),
+        "lean": System(sys.executable, "simulation_lean.py", *arguments),
     }
-    peer = Pfl(pfl, name) if pfl else None
-    if peer:
-        ways["pfl"] = peer
+    if pfl:
+        systems["pfl"] = System(pfl, "simulation_pfl.py", *arguments)
+    loads = [os.getloadavg()[0]]
     try:
-        took = rounds(ways, repeats)
+        # Rounds of a turn: as many of each system as take about the same time.
+        counts = {}
+        for name, system in systems.items():
+            system.turn(WARM)
+            counts[name] = max(1, min(16, round(TURN / system.turn(1)[0])))
+        took: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+        for _ in range(turns):
+            for name, system in systems.items():
+                took[name].append(system.turn(counts[name]))
+            loads.append(os.getloadavg()[0])
     finally:
-        if peer:
-            peer.close()
-    ours_took = np.array(took["fieldfare"])
+        for system in systems.values():
+            system.close()
+    cpu = {name: median(seconds for seconds, _ in turn) for name, turn in took.items()}
+    ours = took["fieldfare"]
+    (engine,) = (json.loads(note)["engine"] for note in systems["fieldfare"].notes if '"engine"' in note)
     result: dict[str, Any] = {
-        "tasks_per_cpu_second": {way: round(USERS / min(seconds), 1) for way, seconds in took.items()},
-        "ratio_of_best": {way: round(min(t) / ours_took.min(), 3) for way, t in took.items() if way != "fieldfare"},
-        "median_ratio_of_neighbouring_rounds": {
-            way: round(float(np.median(np.array(t) / ours_took)), 3) for way, t in took.items() if way != "fieldfare"
+        "tasks_per_cpu_second": {name: round(cohort / seconds, 1) for name, seconds in cpu.items()},
+        "round_cpu_ms": {name: round(1e3 * seconds, 2) for name, seconds in cpu.items()},
+        "round_wall_ms": {name: round(1e3 * median(wall for _, wall in turn), 2) for name, turn in took.items()},
+        "ratio": {
+            name: round(median(theirs[0] / own[0] for theirs, own in zip(turn, ours, strict=True)), 2)
+            for name, turn in took.items()
+            if name != "fieldfare"
         },
-        "first_round_wall_seconds": round(first, 3),
-        "engine": fieldfare.explain(),  # type: ignore[attr-defined]
+        "turns": turns,
+        "rounds_a_turn": counts,
+        "load": [round(min(loads), 1), round(max(loads), 1)],
+        "engine": engine[-1:],
     }
     if flower:
         from simulation_flower import flower_tasks_per_second
 
-        speeds = {
-            "fieldfare, 1 process": wall_speed(fieldfare),
-            f"fieldfare, {CORES} processes": workers_speed(task, table),
-            f"flower, {CORES} actors": flower_tasks_per_second(name, 3),
-        }
-        best, theirs = max(list(speeds.values())[:2]), list(speeds.values())[2]
-        result["tasks_per_wall_second"] = {way: round(speed, 1) for way, speed in speeds.items()}
-        result["ratio_of_wall"] = {"flower": round(best / theirs, 2)}
+        theirs = flower_tasks_per_second(model, 3)
+        walls = {"fieldfare": 1e3 * cohort / result["round_wall_ms"]["fieldfare"], "flower": theirs}
+        result["tasks_per_wall_second"] = {name: round(speed, 1) for name, speed in walls.items()}
+        result["ratio"]["flower"] = round(walls["fieldfare"] / theirs, 1)
     return result
 
 
-def wall_speed(run: Callable[[], Any]) -> float:
-    """Client-tasks per wall second, over a second or three rounds, whichever is longer."""
-    began, calls = time.perf_counter(), 0
-    while calls < 3 or time.perf_counter() - began < 1:
-        run()
-        calls += 1
-    return calls * USERS / (time.perf_counter() - began)
-
-
-def workers_speed(task: BenchTask, table: UserTable) -> float:
-    """As `wall_speed`, with a training process for every core, after two rounds that do not count."""
-    start = Schema.of(task.build_model()).flatten(dict(task.build_model().named_parameters()))
-    spec = clipping.parse({"kind": "flat", "norm": CLIP})
-    rounds = iter(range(10**9))
-    with WorkerTrainer(reference(task.model), CLIENT, spec, table, workers=CORES) as pool:
-        run = lambda: pool.train([start], [1.0], np.arange(USERS), at_round=next(rounds))  # noqa: E731
-        run()
-        run()
-        return wall_speed(run)
-
-
-TARGETS = {
-    "mlp-2k": {"pfl": 30, "flower": 150},
-    "mlp-197k": {"pfl": 2.2, "flower": 12},
-    "lenet-62k": {"pfl": 1.15, "flower": 3},
-    "cnn-1.6M": {"pfl": 1.0, "flower": 2},
-    "gru-25k": {"pfl": 2},
-}
-LEAN = 0.97
-"""Never slower than the lean loop by more than 3 %."""
+def phases(model: str, cohort: int, rounds: int) -> dict[str, Any]:
+    """CPU milliseconds of each phase of a round of ours, mean over `rounds`."""
+    system = System(sys.executable, "simulation_round.py", model, str(cohort), "--phases")
+    before = os.getloadavg()[0]
+    system.turn(rounds + WARM)
+    system.close()
+    (line,) = (note for note in system.notes if '"phases"' in note)
+    took = {name: round(ms, 2) for name, ms in json.loads(line)["phases"].items()}
+    return {"phases": took, "load": [round(before, 1), round(os.getloadavg()[0], 1)]}
 
 
 def verdicts(name: str, result: dict[str, Any]) -> dict[str, str]:
-    """Each target, what was reached, and whether that is enough: by the best round of each."""
-    reached = {**result["ratio_of_best"], **result.get("ratio_of_wall", {})}
-    wanted = {**TARGETS[name], "lean": LEAN}
+    """Each target, what was reached, and whether that is enough."""
+    reached, wanted = result["ratio"], TARGETS.get(name, {})
     return {
-        peer: f"{reached[peer]:.2f}x, wanted {least}x: {'met' if reached[peer] >= least else 'NOT MET'}"
+        peer: f"{reached[peer]:.2f}x, wanted {least:g}x: {'met' if reached[peer] >= least else 'NOT MET'}"
         if peer in reached
-        else f"wanted {least}x: not measured"
+        else f"wanted {least:g}x: not measured"
         for peer, least in wanted.items()
     }
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The results as a page of Markdown."""
-    lines = ["# Simulation: client-tasks per second against peers", "", *(f"- {k}: {v}" for k, v in ABOUT.items()), ""]
+def markdown(report: dict[str, Any]) -> str:
+    """The report as a page of Markdown."""
+    results = report["results"]
+    lines = ["# Simulation: whole rounds against peers", "", *(f"- {k}: {v}" for k, v in ABOUT.items()), ""]
     lines += [
-        "Per CPU second, best round of each; `median` is the median ratio of rounds that ran one after another.",
+        "Client-tasks a CPU second, medians over turns; ratios are medians over pairs of neighbouring turns.",
         "",
-        "| model | fieldfare | lean loop | plain loop | pfl 0.6.0 | median x lean, pfl | first round, s | rounds "
-        "| load |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model, cohort | fieldfare | lean loop | pfl 0.6.0 | x lean | x pfl | our round, CPU ms | wall ms | load |",
+        "|---" * 9 + "|",
     ]
     for name, r in results.items():
-        speed, median = r["tasks_per_cpu_second"], r["median_ratio_of_neighbouring_rounds"]
-        cells = [f"{speed[way]:,.0f}" if way in speed else "-" for way in ("fieldfare", "lean", "plain", "pfl")]
-        ratios = ", ".join(f"{median[way]:.2f}" if way in median else "-" for way in ("lean", "pfl"))
-        lines.append(
-            f"| {name} | {' | '.join(cells)} | {ratios} | {r['first_round_wall_seconds']:.2f} "
-            f"| {r['rounds']} | {r['load_average'][0]} to {r['load_average'][1]} |"
-        )
+        speeds = [
+            f"{r['tasks_per_cpu_second'][way]:,.0f}" if way in r["tasks_per_cpu_second"] else "-"
+            for way in ("fieldfare", "lean", "pfl")
+        ]
+        ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "pfl")]
+        own = [f"{r[key]['fieldfare']:.1f}" for key in ("round_cpu_ms", "round_wall_ms")]
+        lines.append(f"| {name} | {' | '.join(speeds + ratios + own)} | {r['load'][0]} to {r['load'][1]} |")
     walls = {name: r["tasks_per_wall_second"] for name, r in results.items() if "tasks_per_wall_second" in r}
     if walls:
-        ways = list(next(iter(walls.values())))
-        lines += ["", "Per wall second; Flower on Ray after its first round; the ratio is of the better of ours:", ""]
-        lines += [f"| model | {' | '.join(ways)} | ratio |", "|---" * (len(ways) + 2) + "|"]
-        for name, wall in walls.items():
-            ratio = results[name]["ratio_of_wall"]["flower"]
-            lines.append(f"| {name} | {' | '.join(f'{speed:,.0f}' for speed in wall.values())} | {ratio:.1f} |")
-    lines += ["", "Targets:", "", "| model | peer | |", "|---|---|---|"]
-    lines += [f"| {name} | {peer} | {said} |" for name, r in results.items() for peer, said in r["targets"].items()]
-    lines += ["", "Engines chosen:", "", *(f"- {name}: {'; '.join(r['engine'])}" for name, r in results.items())]
+        lines += ["", f"Client-tasks a wall second; Flower on Ray with {CORES} actors, after its first round:", ""]
+        lines += ["| model, cohort | fieldfare | flower | ratio |", "|---" * 4 + "|"]
+        lines += [
+            f"| {name} | {wall['fieldfare']:,.0f} | {wall['flower']:,.0f} | {results[name]['ratio']['flower']:.1f} |"
+            for name, wall in walls.items()
+        ]
+    lines += ["", "Targets:", "", "| model, cohort | peer | |", "|---|---|---|"]
+    lines += [f"| {name} | {peer} | {text} |" for name, r in results.items() for peer, text in r["targets"].items()]
+    lines += ["", "CPU ms of the phases of a round of ours (mean), in the thread that runs it:", ""]
+    for name, states in report["phases"].items():
+        names = list(next(iter(states.values()))["phases"])
+        lines += [f"| {name} | {' | '.join(states)} |", "|---" * (len(states) + 1) + "|"]
+        lines += [
+            f"| {phase} | {' | '.join(str(state['phases'].get(phase, 0.0)) for state in states.values())} |"
+            for phase in names
+        ]
+        lines.append(
+            f"| all | {' | '.join(format(sum(state['phases'].values()), '.2f') for state in states.values())} |"
+        )
+        lines.append(f"| load | {' | '.join('{} to {}'.format(*state['load']) for state in states.values())} |")
+        lines.append("")
+    lines += ["Engines chosen:", "", *(f"- {name}: {'; '.join(r['engine'])}" for name, r in results.items())]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cohort", type=int, default=COHORT)
+    parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--pfl", metavar="PYTHON", default="", help="the interpreter of an environment with pfl")
     parser.add_argument("--flower", action="store_true", help="also Flower's Ray simulation (minutes)")
+    parser.add_argument("--phases", action="store_true", help="measure only the phases of a round of ours")
+    parser.add_argument("--as", dest="state", default="after", help="the name of these phases")
     parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
     kept = chosen.out / "simulation.json" if chosen.out else None
-    results: dict[str, Any] = json.loads(kept.read_text())["results"] if kept and kept.exists() else {}
-    for name in chosen.models:
-        load = os.getloadavg()[0]
-        result = measure(name, chosen.repeats, chosen.pfl, chosen.flower)
-        result["rounds"] = chosen.repeats
-        result["load_average"] = [round(load, 1), round(os.getloadavg()[0], 1)]
-        result["targets"] = verdicts(name, result)
+    report: dict[str, Any] = {"results": {}, "phases": {}}
+    if kept and kept.exists():
+        report = json.loads(kept.read_text())
+    for model in chosen.models:
+        name = f"{model}, {chosen.cohort}"
+        if chosen.phases:
+            result = phases(model, chosen.cohort, 40)
+            report["phases"].setdefault(name, {})[chosen.state] = result
+        else:
+            result = measure(model, chosen.cohort, chosen.turns, chosen.pfl, chosen.flower)
+            result["targets"] = verdicts(name, result)
+            report["results"][name] = result
         print(f"{name}: {json.dumps(result)}", flush=True)
-        results[name] = result
         if kept:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            results = {model: results[model] for model in MODELS if model in results}
-            kept.write_text(json.dumps({"about": ABOUT, "results": results}, indent=2) + "\n")
-            kept.with_suffix(".md").write_text(markdown(results))
+            report["results"] = dict(sorted(report["results"].items(), key=lambda item: _place(item[0])))
+            kept.write_text(json.dumps({"about": ABOUT, **report}, indent=2) + "\n")
+            kept.with_suffix(".md").write_text(markdown(report))
+
+
+def _place(name: str) -> tuple[int, int]:
+    model, _, cohort = name.partition(", ")
+    return list(MODELS).index(model), int(cohort)
 
 
 ABOUT = {
-    "command": "make bench-simulation (models not asked for by --models keep their figures)",
+    "command": "make bench-simulation ARGS=... (models and cohorts not asked for keep their figures)",
     "machine": f"{os.cpu_count()} cores, torch {torch.__version__}, one thread a process",
-    "round": f"{USERS} users of {ROWS} examples, 1 epoch, batches of {BATCH}, clip norm {CLIP}; every system in turn, "
-    f"for {TURN} CPU seconds at least, after 2 turns that do not count",
-    "first round": "wall seconds, with the data loaded and Python's modules imported: model, trainer, choice of engine",
+    "round": f"users of {ROWS} examples, 1 epoch, batches of {BATCH}, clip norm {CLIP}, epsilon {EPSILON:g}; every "
+    f"system in turn, for about {TURN} CPU seconds, after {WARM} rounds that do not count",
 }
 
 

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from simulation_models import BATCH, RATE, ROWS, USERS, columns, example_loss, make
+from simulation_models import BATCH, COHORT, RATE, ROWS, columns, example_loss, make
 
 NODES = 1000
 
@@ -32,7 +32,7 @@ def client_app(model: str) -> ClientApp:
         network = make(model)
         network.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(network.parameters(), lr=RATE)
-        first = int(context.node_config["partition-id"]) % USERS * ROWS
+        first = int(context.node_config["partition-id"]) % COHORT * ROWS
         for batch in torch.randperm(ROWS).add(first).split(BATCH):
             optimizer.zero_grad()
             example_loss(network(rows["x"][batch]), rows["y"][batch]).mean().backward()
@@ -45,7 +45,7 @@ def client_app(model: str) -> ClientApp:
 
 @lru_cache(maxsize=1)
 def _rows(model: str) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(values) for name, values in columns(model).items()}
+    return {name: torch.from_numpy(values) for name, values in columns(model, COHORT).items()}
 
 
 def flower_tasks_per_second(model: str, rounds: int) -> float:
@@ -62,10 +62,10 @@ def flower_tasks_per_second(model: str, rounds: int) -> float:
 
     @server.main()
     def run(grid: Grid, context: Context) -> None:
-        strategy = Timed(fraction_train=USERS / NODES, fraction_evaluate=0.0, min_train_nodes=USERS)
+        strategy = Timed(fraction_train=COHORT / NODES, fraction_evaluate=0.0, min_train_nodes=COHORT)
         start = ArrayRecord(make(model).state_dict())
         strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds + 1)
 
     config = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, client_app(model), NODES, backend_config=config)  # type: ignore[arg-type]
-    return USERS * (len(ends) - 1) / (ends[-1] - ends[0])
+    return COHORT * (len(ends) - 1) / (ends[-1] - ends[0])

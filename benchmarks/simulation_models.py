@@ -9,19 +9,44 @@ import numpy as np
 import torch
 from torch import nn
 
-USERS, ROWS, BATCH, RATE, CLIP = 50, 50, 10, 0.1, 0.4
+ROWS, BATCH, RATE, CLIP = 50, 10, 0.1, 0.4
+COHORT = 50
+POPULATION, SEPARATION = 16, 8
+"""Users there are, in cohorts; and after how many rounds one may take part again."""
+EPSILON, NOISE = 8.0, 12.0
+"""What a run may spend at delta 1e-6, and about the noise multiplier that this takes: peers add that much."""
 
 
-class Gru(nn.Module):
-    """A small next-character model."""
+class Recurrent(nn.Module):
+    """A small next-character model around a GRU or an LSTM."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[nn.GRU | nn.LSTM]) -> None:
         super().__init__()
-        self.embedding, self.recurrent = nn.Embedding(64, 32), nn.GRU(32, 64, batch_first=True)
+        self.embedding, self.recurrent = nn.Embedding(64, 32), kind(32, 64, batch_first=True)
         self.head = nn.Linear(64, 64)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.head(self.recurrent(self.embedding(inputs))[0])
+        return outputs
+
+
+class Transformer(nn.Module):
+    """A small next-character model with one layer of causal attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.place = nn.Embedding(64, 48), nn.Parameter(torch.zeros(20, 48))
+        self.first, self.second = nn.LayerNorm(48), nn.LayerNorm(48)
+        self.attend, self.mix = nn.Linear(48, 144), nn.Linear(48, 48)
+        self.hidden = nn.Sequential(nn.Linear(48, 192), nn.GELU(), nn.Linear(192, 48))
+        self.head = nn.Linear(48, 64)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        values = self.embedding(inputs) + self.place
+        heads = [part.unflatten(-1, (4, 12)).transpose(-2, -3) for part in self.attend(self.first(values)).chunk(3, -1)]
+        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        values = values + self.mix(mixed.transpose(-2, -3).flatten(-2))
+        outputs: torch.Tensor = self.head(values + self.hidden(self.second(values)))
         return outputs
 
 
@@ -48,7 +73,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...] | None]] = {
     "mlp-197k": (lambda: mlp(3072, 64), (3072,)),
     "lenet-62k": (lenet, (3, 32, 32)),
     "cnn-1.6M": (cnn, (3, 32, 32)),
-    "gru-25k": (Gru, None),
+    "gru-25k": (lambda: Recurrent(nn.GRU), None),
+    "lstm-31k": (lambda: Recurrent(nn.LSTM), None),
+    "transformer-35k": (Transformer, None),
 }
 
 
@@ -66,9 +93,9 @@ def example_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-def columns(name: str) -> dict[str, Any]:
-    """Random rows of all users, user after user."""
-    shape, generator, rows = MODELS[name][1], np.random.default_rng(0), USERS * ROWS
+def columns(name: str, users: int) -> dict[str, Any]:
+    """Random rows of `users` users, user after user."""
+    shape, generator, rows = MODELS[name][1], np.random.default_rng(0), users * ROWS
     if shape is None:
         return {"x": generator.integers(0, 64, (rows, 20)), "y": generator.integers(0, 64, (rows, 20))}
     return {"x": generator.standard_normal((rows, *shape), np.float32), "y": generator.integers(0, 10, rows)}

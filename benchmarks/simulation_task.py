@@ -1,4 +1,4 @@
-"""The models of the simulation benchmark as Fieldfare's tasks, where training processes find them too."""
+"""The models of the simulation benchmark as a task that a user writes: a model, a loss, users, a score; no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from fieldfare.task import Task
 from fieldfare_client.users import UserTable
-from simulation_models import MODELS, ROWS, USERS, columns, example_loss, make
+from simulation_models import ROWS, columns, example_loss, make
 
 
 class BenchTask(Task):
@@ -18,8 +18,8 @@ class BenchTask(Task):
     score_name = "none"
     held_out = "Nothing is evaluated."
 
-    def __init__(self, model: str) -> None:
-        self.model = model
+    def __init__(self, model: str, users: int) -> None:
+        self.model, self.count = model, users
 
     def build_model(self) -> nn.Module:
         return make(self.model)
@@ -28,24 +28,11 @@ class BenchTask(Task):
         return example_loss(outputs, targets)
 
     def users(self) -> UserTable:
-        return UserTable([str(user) for user in range(USERS)], np.arange(USERS + 1) * ROWS, columns(self.model))
+        return UserTable(
+            [str(user) for user in range(self.count)],
+            np.arange(self.count + 1) * ROWS,
+            columns(self.model, self.count),
+        )
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return {"none": 0.0}
-
-
-class TASKS:
-    """One `BenchTask` a model, by names that `reference` gives."""
-
-
-def _attribute(model: str) -> str:
-    return model.replace(".", "_")  # a dot would be another attribute
-
-
-def reference(model: str) -> str:
-    """What `load_task` knows the model's task by."""
-    return f"simulation_task:TASKS.{_attribute(model)}"
-
-
-for _model in MODELS:
-    setattr(TASKS, _attribute(_model), BenchTask(_model))

@@ -3,8 +3,10 @@
 Every step that fails names what is wrong in the words of the task's author. The text may quote users' data, so it stays
 on the machine that holds them. `Faulty.kind`, one word of a fixed list, is all that a node sends.
 
-On a node, what one user's data do decides nothing: a fault of users' data counts there only where each of at least
-`NODE_USERS` users has it, because a node that refuses for one user's data would tell the server something of that user.
+On a node, values that are wrong (NaN, labels out of range, users whose training fails) are the task's fault only where
+all users that were looked at have them, and these are at least `NODE_USERS`: a node that refuses tells the server
+something of its users. That is a threshold and no guarantee: where all others fail, the last user's data decide. And
+code that raises on the rows of the first user, at a column or shape that it does not expect, counts as it stands.
 """
 
 from __future__ import annotations

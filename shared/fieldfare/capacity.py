@@ -65,7 +65,7 @@ class Capacity:
         """Whether there is a timetable of `rounds` rounds with `size` users each.
 
         Exact up to `EXACT_ROUNDS` rounds. Beyond, only the totals are compared: "yes" is then necessary and not
-        sufficient. O(rounds x most).
+        sufficient. O(rounds x most), or O(separation x most) where a walk in a circle shows it.
         """
         if rounds <= 0 or size == 0:
             return True
@@ -75,6 +75,8 @@ class Capacity:
         fitting = np.minimum(left, -(-np.maximum(rounds - np.arange(separation)[:, None], 0) // separation))
         if int((self.counts * fitting).sum()) < rounds * size:
             return False
+        if self._walk_lasts(rounds, size):
+            return True
         if rounds > EXACT_ROUNDS:
             return bool(self.counts[:, 1:].sum() >= size * separation)
         # By falling number of rounds left, without those who have none; column -1 is "one more round".
@@ -93,6 +95,22 @@ class Capacity:
             returning[1:] = taken[:-1]
             returning[0] = 0
         return True
+
+    def _walk_lasts(self, rounds: int, size: int) -> bool:
+        """Whether a walk in a circle, as in `fills`, is a timetable: sufficient, and far cheaper than the greedy one.
+
+        For some q, walk through the N users who have at least q rounds left, by rising rest. Visit j of the first pass
+        is in round floor(j / size), so no visit is too early where the first of those who rest r rounds has at
+        least r x size users before them. The rest is as in `fills`, with q rounds for each user.
+        """
+        separation, width = self.counts.shape
+        # [rest, q]: how many users rest so long and have at least q rounds left; and how many of those rest less.
+        having = self.counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+        before = having.cumsum(axis=0) - having
+        in_time = ((having == 0) | (before // size >= np.arange(separation)[:, None])).all(axis=0)
+        users = before[-1] + having[-1]
+        enough = (users >= size * min(separation, rounds)) & (users * np.arange(width) >= rounds * size)
+        return bool((in_time & enough).any())
 
     def largest(self, rounds: int, most: int, fewest: int = 0) -> int:
         """The largest size in [fewest, most] for which `lasts(rounds, size)`; 0 where there is none."""

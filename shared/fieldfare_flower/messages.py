@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
-from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_flower.npy import BadReply, read_array, write_array
 
 VERSION = 2
 TRAIN = "train"
@@ -268,4 +268,4 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
 
 
 def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})
+    return ArrayRecord({name: write_array(value) for name, value in arrays.items()})

@@ -235,7 +235,7 @@ def test_missing_or_other_files_are_refused_with_what_to_do(
     with pytest.raises(BadInput, match="FIELDFARE_DATA"):
         kind().users()
     monkeypatch.setenv("FIELDFARE_DATA", str(tmp_path))
-    with pytest.raises(BadInput, match="write it once"):
+    with pytest.raises(BadInput, match="fieldfare data fetch"):
         kind().users()
     write(tmp_path / f"{kind.name}-train.arrow", [UserTable(["a"], np.array([0, 1]), {"z": np.zeros(1)})])
     with pytest.raises(BadInput, match="lacks the columns"):

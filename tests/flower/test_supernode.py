@@ -149,4 +149,5 @@ def test_a_flower_without_any_of_these_names_runs_as_it_is_with_one_warning(
         supernode.main()
     assert ran == ["flower-supernode"]
     (warning,) = caplog.records
+    assert warning.getMessage().startswith(f"{private.LACKS}: ")
     assert len(warning.getMessage().split(";")) == 3

@@ -423,7 +423,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         level=_level(view),
         last_run=newest[0].id if newest else None,
         last_run_fits=_fits_again(view, newest[0]) if newest else None,
-        in_words=budget_in_words(view.epsilon, view.delta, view.leak),
+        in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
 

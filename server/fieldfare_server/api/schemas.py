@@ -100,9 +100,12 @@ class Population(_Answer):
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str
     adjacency: str
-    epsilon: float = Field(description="the limit of what comes, however runs are chosen")
+    epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
     delta: float
-    bound_epsilon: float = Field(default=0.0, description="with bound_delta the guarantee: the largest limit so far")
+    bound_epsilon: float = Field(
+        default=0.0,
+        description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
+    )
     bound_delta: float = 0.0
     ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
     ceiling_delta: float | None = None
@@ -113,7 +116,7 @@ class Population(_Answer):
     proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
     overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
-    spent: Loss = Field(description="a gauge of what committed rounds used of the budget; the limit is the guarantee")
+    spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
     committed: Loss = Field(description="the same with what the runs under way have reserved")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
@@ -130,7 +133,9 @@ class Population(_Answer):
     )
     last_run: str | None = None
     last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
-    in_words: str = Field(default="", description="what the whole budget lets anybody conclude about one user")
+    in_words: str = Field(
+        default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
+    )
     created_at: datetime
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
 """Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {
     "task": "Try a task on this machine.",
+    "data": "Fetch public data sets, or list them.",
     "population": "The budgets that populations of users share.",
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",

@@ -59,8 +59,12 @@ def run_row(connection: Connection, run_id: str) -> Row[Any]:
     return row
 
 
-def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
-    """(run, seconds after which its population lets a reservation go) of each run that was silent for longer."""
+def reservations(connection: Connection, population: str | None = None) -> list[tuple[str, float, float]]:
+    """(run, seconds, end) of each run under way whose population states how long reservations last.
+
+    seconds: what the population states. end: seconds since 1970 at which the reservation goes unless the lease is
+    renewed before. population: only runs of this one; None: of all.
+    """
     r, p, lease = models.runs.c, models.populations.c, models.leases.c
     query = (
         select(r.id, p.reservation_seconds, lease.renewed_at, lease.seconds)
@@ -72,10 +76,14 @@ def expired_runs(connection: Connection, now: float, population: str | None) -> 
         query = query.where(p.name == (population if is_name(population) else ""))
     # A lease that still runs is not expired, however short a time the population states.
     return [
-        (row.id, row.reservation_seconds)
+        (row.id, row.reservation_seconds, row.renewed_at + max(row.reservation_seconds, row.seconds))
         for row in connection.execute(query)
-        if now >= row.renewed_at + max(row.reservation_seconds, row.seconds)
     ]
+
+
+def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
+    """(run, seconds after which its population lets a reservation go) of each run that was silent for longer."""
+    return [(run, seconds) for run, seconds, ends_at in reservations(connection, population) if now >= ends_at]
 
 
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:

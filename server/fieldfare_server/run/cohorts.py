@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,19 +39,20 @@ class Cohorts:
         """Cryptographic, because amplification is charged; of no round, because bins hold for the whole run."""
         return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream="bins"), dtype="<u8")
 
-    def select(self, round: int, available: Users, voids: int = 0) -> Users:
+    def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.
 
         Args:
             voids: attempts at this round, in this process, that too few users answered. They are drawn with other
                 randomness, because the same users might not answer again. A round that a crash voided is drawn as
                 before, so that the resumed run is the one that would have been without the crash.
+            without: nodes whose users no later round counts on.
 
         Raises:
             NotEnoughUsers: as `Selector.select`.
         """
         stream = f"select.{voids}" if voids else "select"
-        known = self.roster.known()
+        known = self.roster.known(without)
         # One generator for all hours that a simulation may have to try.
         generator = self._noise.generator(stream, round)
 

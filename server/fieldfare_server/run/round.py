@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.accounting import PrivacyLoss
@@ -36,7 +37,7 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
-from fieldfare_server.run.aggregation import Aggregate, Reader
+from fieldfare_server.run.aggregation import Aggregate, Reader, split_chunks, squared_norm
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
@@ -376,7 +377,7 @@ class Rounds:
             "score": score.get(self.model.score_name),
             "noise_std": noise_std,
             "noise_norm": noise_std * math.sqrt(coordinates),
-            "released_norm": float(torch.linalg.vector_norm(update, dtype=torch.float64)),
+            "released_norm": math.sqrt(squared_norm(_doubles(update))),
             "clip_norm": self.released.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
@@ -398,6 +399,11 @@ def noise_spread(shares: Sequence[float]) -> float:
     """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
     variances = [1.0 / share for share in shares if share]
     return math.sqrt(math.fsum(variances) / len(variances))
+
+
+def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
+    """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
+    return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

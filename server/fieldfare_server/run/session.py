@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -227,9 +228,9 @@ class Session:
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
-    def shown_head(self) -> dict[str, ConfigRecord]:
-        """The record, by its name, of the journal's signed head; {} for a rehearsal."""
-        return {} if self._witnesses is None else self._witnesses.record()
+    def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
+        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal."""
+        return {node: {} for node in nodes} if self._witnesses is None else self._witnesses.records(nodes)
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -27,7 +28,7 @@ from scipy.special import erfcx, ndtr
 from fieldfare.errors import BadInput
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_NODES, _WEIGHTS = (each.tolist() for each in np.polynomial.legendre.leggauss(8))
 
 
 def _mills(s: float) -> float:
@@ -36,11 +37,14 @@ def _mills(s: float) -> float:
 
 
 def _mills_slope(s: float) -> float:
-    """H(s) = 1 - s R(s) to full relative precision: for larger s by the continued fraction R / (s + 2/(s + 3/...))."""
+    """H(s) = 1 - s R(s) to full relative precision: for larger s by the continued fraction R / (s + 2/(s + 3/...)).
+
+    What is cut off the fraction is below 1e-16 of it.
+    """
     if s < 2:
         return 1 - s * _mills(s)
     ratio = 0.0
-    for n in range(120, 0, -1):
+    for n in range(12 + int(480 / (s * s)), 0, -1):
         ratio = n / (s + ratio)
     return _mills(s) * ratio
 
@@ -49,8 +53,7 @@ def _log_bracket(x: float, mu: float) -> float:
     """log(R(x) - R(x + mu)), x > -30."""
     if mu > 0.1 * max(1.0, x):
         return math.log(_mills(x) - _mills(x + mu))
-    nodes = x + 0.5 * mu * (_NODES + 1)
-    total = math.fsum(w * _mills_slope(s) for w, s in zip(_WEIGHTS.tolist(), nodes.tolist(), strict=True))
+    total = math.fsum(w * _mills_slope(x + 0.5 * mu * (t + 1)) for t, w in zip(_NODES, _WEIGHTS, strict=True))
     return math.log(0.5 * mu) + math.log(total)
 
 
@@ -82,6 +85,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return math.exp(gaussian_log_delta(mu, epsilon))
 
 
+@lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP; 0 < delta < 1.
 
@@ -99,7 +103,36 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # delta(epsilon) <= Phi(-x) <= exp(-x^2/2) for x >= 0: the root lies at or below x = sqrt(2 log(1/delta)).
     high = mu * (mu / 2 + math.sqrt(-2 * target))
-    return _decreasing_root(lambda epsilon: gaussian_log_delta(mu, epsilon) - target, 0.0, high)
+    return _newton_root(mu, target, high) or _decreasing_root(
+        lambda epsilon: gaussian_log_delta(mu, epsilon) - target, 0.0, high
+    )
+
+
+def _newton_root(mu: float, target: float, high: float) -> float:
+    """The root of log delta(epsilon) = `target` below `high`, from above as `_decreasing_root`; 0 where it is not sure.
+
+    By Newton's method, since equation (2) gives the slope as well: d log delta / d epsilon = -phi(x) R(x + mu) / delta.
+    """
+    # A first guess from delta(epsilon) ~ phi(x) mu H(x), H(x) ~ 1 / (1 + x^2), for small mu; else from the bound.
+    x = high / mu - mu / 2
+    for _ in range(3):
+        x = math.sqrt(max(0.0, 2 * (math.log(mu) - math.log1p(x * x) - _LOG_ROOT_2PI - target)))
+    epsilon = mu * (x + mu / 2) if mu < 1 else high
+    for _ in range(50):
+        value = gaussian_log_delta(mu, epsilon)
+        slope = -math.exp(_log_density(epsilon / mu - mu / 2) + math.log(_mills(epsilon / mu + mu / 2)) - value)
+        step = (value - target) / slope
+        if not (math.isfinite(step) and 0 < epsilon - step <= high):
+            return 0.0
+        epsilon -= step
+        if abs(step) <= 1e-11 * epsilon:
+            break
+    # Convergence is quadratic, so what is left is round-off. Go up until the delta is not above the target.
+    for ulps in (0, 1, 2, 4, 8, 16):
+        above = epsilon * (1 + ulps * 2.0**-52)
+        if gaussian_log_delta(mu, above) <= target:
+            return above
+    return 0.0
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare.accounting import (
+    gaussian,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_log_delta,
@@ -67,6 +68,35 @@ def test_epsilon_is_an_upper_bound_to_the_last_bit() -> None:
     for mu, log_delta in itertools.product((0.01, 0.3, 0.7, 1.1, 2.9, 7.0), (-3.0, -7.7, -11.5, -20.1, -50.0)):
         delta = math.exp(log_delta)
         assert gaussian_log_delta(mu, gaussian_epsilon(mu, delta)) <= math.log(delta)
+
+
+def test_newtons_root_is_the_bisected_one_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def count(mu: float, epsilon: float) -> float:
+        nonlocal calls
+        calls += 1
+        return gaussian_log_delta(mu, epsilon)
+
+    monkeypatch.setattr(gaussian, "gaussian_log_delta", count)
+    for mu, log_delta in itertools.product((1e-5, 0.003, 0.08, 0.25, 0.9, 1.4, 5.0, 30.0), (-1.5, -6.0, -13.8, -40.0)):
+        if gaussian_log_delta(mu, 0.0) <= log_delta:
+            continue
+        high = mu * (mu / 2 + math.sqrt(-2 * log_delta))
+        calls = 0
+        newton = gaussian._newton_root(mu, log_delta, high)
+        assert 0 < calls <= 12
+        bisected = gaussian._decreasing_root(lambda e, mu=mu, y=log_delta: gaussian_log_delta(mu, e) - y, 0.0, high)
+        assert newton == pytest.approx(bisected, rel=1e-13)
+        assert gaussian_log_delta(mu, newton) <= log_delta
+
+
+def test_where_newton_is_not_sure_the_root_is_bisected(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = gaussian_epsilon(0.4, 1e-6)
+    gaussian_epsilon.cache_clear()
+    monkeypatch.setattr(gaussian, "_newton_root", lambda mu, target, high: 0.0)
+    assert gaussian_epsilon(0.4, 1e-6) == pytest.approx(expected, rel=1e-13)
+    gaussian_epsilon.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -261,5 +261,12 @@ def test_a_budget_in_words_never_says_less_than_its_pair(live: LiveLedger) -> No
     assert "100 %" in loss_in_words(900.0, 1e-5, None)
 
 
+def test_a_tightened_limit_promises_no_more_than_the_largest_budget_so_far(local: TestClient, live: LiveLedger) -> None:
+    live.ledger.tighten_population("aircraft", epsilon=6.0, reason="less is needed", actor="officer")
+    population = local.get("/v1/populations/aircraft").json()
+    assert (population["epsilon"], population["bound_epsilon"], population["bound_delta"]) == (6.0, 8.0, 1e-5)
+    assert population["in_words"] == budget_in_words(8.0, 1e-5, 0.0) != budget_in_words(6.0, 1e-5, 0.0)
+
+
 def test_one_form_of_small_numbers() -> None:
     assert [decimal(x) for x in (1e-5, 2.5e-7, 0.5, 1e20, 3.0)] == ["1e-5", "2.5e-7", "0.5", "1e20", "3"]

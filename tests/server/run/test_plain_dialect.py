@@ -268,7 +268,7 @@ def test_a_reply_that_flower_cannot_decode_is_one_bad_reply(tmp_path: Path) -> N
     private = strategy(tmp_path)
     result = private.start(Crafted(vector_app, 3, {}), vector_arrays(), num_rounds=2)
     assert [result.train_metrics_clientapp[number]["reports"] for number in (1, 2)] == [2, 2]
-    assert rejects(tmp_path, private) == [{"schema": 1}, {"schema": 1}]
+    assert rejects(tmp_path, private) == [{"schema": 1}, {}], "a node that failed rests for a round"
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) 
 
 def test_the_first_cause_is_kept_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One node answers, three fail for ever: the run ends and says what went wrong first."""
-    monkeypatch.setattr("fieldfare_server.run.strategy.MOST_VOIDS", 3)
+    monkeypatch.setattr("fieldfare_server.run.patience.MOST_VOIDS", 3)
     app = app_of(lambda m, a: records(**a) if m.metadata.dst_node_id == 2 else {}["missing"])
     with pytest.raises(Refused, match=r"3 rounds in a row .* First cause: .*KeyError"):
         run(tmp_path, app)
@@ -408,7 +408,7 @@ def names_of(grid: Any, simulated: bool = False) -> dict[int, int]:
     values = OwnModel.read(vector_arrays())
     schema = OwnModel(values, assign_roles(values)).schema
     roster = KeyRoster(schema, "run", lambda ids: np.arange(len(ids)), simulated=simulated)
-    roster.ask_new_nodes(grid, 1.0)
+    roster.look(grid)
     roster.register()
     return {node: int(names[0]) for node, (_, names) in roster.by_node(roster.available()).items()}
 

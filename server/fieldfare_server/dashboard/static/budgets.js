@@ -42,7 +42,7 @@ export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN : c
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },
     h("div", { class: "budget-head" }, h("span", { class: "budget-name" }, populationLink(population.name)), levelTags(population)),
-    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the guaranteed ${number(population.epsilon)} at δ ${number(population.delta)}`)),
+    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
     gauge(population, index),
     population.warnings.map((text) => h("p", { class: "small error" }, text)),
     h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),

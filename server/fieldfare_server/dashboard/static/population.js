@@ -43,8 +43,9 @@ export function drawFits(parent, population) {
   const answer = population.last_run === null ? "No run has been charged yet." : population.last_run_fits ? "One more run like the last fits." : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer),
     facts([["Same run again", fitsAgain(population)], ["Largest next run", `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
-      ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`], ["Users seen", usersOf(population)]]),
-    h("h3", { class: "gap" }, "The whole budget in words"), h("p", { class: "small" }, population.in_words),
+      ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`],
+      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)]]),
+    h("h3", { class: "gap" }, "The guarantee in words"), h("p", { class: "small" }, population.in_words),
     population.last_run ? h("p", { class: "gap small" }, h("a", { href: `#run=${encodeURIComponent(population.last_run)}` }, "The last run")) : null);
 }
 
