@@ -101,7 +101,7 @@ def test_a_word_beyond_the_last_whole_multiple_is_not_folded_back() -> None:
 def test_an_attempt_that_was_void_is_drawn_as_before(tmp_path: Path) -> None:
     with Session.begin(home(tmp_path, adjacency="add_remove"), plan(**BINNED), True) as session:
         grid = LyingGrid(3)
-        session.cohorts.roster.ask_new_nodes(grid, 5.0)
+        session.cohorts.roster.settle(grid, 5.0)
         session.cohorts.roster.register()
         users = session.cohorts.roster.available()
         first = session.cohorts.select(1, users)
@@ -116,7 +116,7 @@ def test_an_attempt_that_was_void_is_drawn_as_before(tmp_path: Path) -> None:
 def test_bins_follow_from_cryptographic_bits_of_the_runs_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Never from a numpy generator, whose state some cohorts would give away."""
     with Session.begin(home(tmp_path, adjacency="add_remove"), plan(**BINNED), True) as session:
-        session.cohorts.roster.ask_new_nodes(LyingGrid(3), 5.0)
+        session.cohorts.roster.settle(LyingGrid(3), 5.0)
         session.cohorts.roster.register()
         users = session.cohorts.roster.available()
         key = session.files.key() if session.files else b""
