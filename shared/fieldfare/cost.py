@@ -18,6 +18,7 @@ from fieldfare.accounting import (
     SampledGaussian,
     amplification,
     balls_in_bins,
+    binned_optimum,
     calibrate,
     charge_for,
     discretised,
@@ -324,6 +325,13 @@ def cost_of(
         draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
     """
     participation = plan.participation.build()
+    if isinstance(participation, BallsInBins):
+        stored = None if cache is None else cache.get(CERTIFIED)
+        if stored is not None:
+            bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
+            return _with_certificate(bare, Certificate.from_bytes(stored), math.sqrt(resolution))
+        bare = _tuned(plan, participation, cache)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache)
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
@@ -331,12 +339,6 @@ def cost_of(
         _require_discrete(plan, mechanism, participation)
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
-    if isinstance(participation, BallsInBins):
-        stored = None if cache is None else cache.get(CERTIFIED)
-        bare = _bare(plan, mechanism, participation)
-        if stored is not None:
-            return _with_certificate(bare, Certificate.from_bytes(stored), math.sqrt(resolution))
-        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache)
     return _calibrated(plan, mechanism, participation, resolution, concentrated)
 
 
@@ -348,14 +350,14 @@ def cost_with_resolution(
     if not isinstance(participation, BallsInBins):
         return with_resolution(cost_of(plan, cache), clip, numel, users)
     # One certificate, for the noise that leaves room for the resolution.
-    mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
-    norms = mechanism.row_norms()
+    bare = _tuned(plan, participation, cache)
+    norms = bare.mechanism.row_norms()
 
     def resolution_of(sigma: float) -> float:
         setting = (plan.privacy.rounding, sigma, clip, numel, users, float(norms.max()))
         return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
 
-    return _certified(_bare(plan, mechanism, participation), resolution_of, draw or preview(), cache)
+    return _certified(bare, resolution_of, draw or preview(), cache)
 
 
 def preview() -> Draw:
@@ -367,6 +369,15 @@ def preview() -> Draw:
         return hashlib.sha256(f"fieldfare preview {attempt}".encode()).digest()[:16], attempt
 
     return draw
+
+
+def _tuned(plan: Plan, participation: BallsInBins, cache: MutableMapping[str, bytes] | None) -> Cost:
+    """The plan with its mechanism, whose free choices are made for the charge of balls in bins; nothing charged yet."""
+    privacy = plan.privacy
+    decided = {} if cache is None else cache
+    if privacy.epsilon is not None:
+        binned_optimum.choose(plan.mechanism, plan.run.rounds, participation, privacy.epsilon, privacy.delta, decided)
+    return _bare(plan, build(plan.mechanism, plan.run.rounds, participation, decided), participation)
 
 
 def _bare(plan: Plan, mechanism: Mechanism, participation: Participation) -> Cost:
@@ -390,7 +401,7 @@ def _certified(
     Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
     privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
-    products = balls_in_bins.gram(cost.mechanism, bins)
+    products, samples = balls_in_bins.gram(cost.mechanism, bins), balls_in_bins.SAMPLES
     for _ in range(_MOST_ATTEMPTS):
         # The seed is written down before anything is drawn from it.
         seed, attempt = draw()
@@ -400,15 +411,14 @@ def _certified(
         else:
             assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
             target = privacy.epsilon
-            sigma = balls_in_bins.least_noise(products, target, privacy.delta, attempt=attempt)
+            sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
             shift = 8 * resolution_of(sigma)
             if shift > _NEGLIGIBLE_SHIFT * target:
                 if shift >= target / 2:
                     raise BudgetRefused(f"epsilon = {target}", "the resolution of floats takes most of it.")
                 target -= 1.1 * shift
-                sigma = balls_in_bins.least_noise(products, target, privacy.delta, attempt=attempt)
+                sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
         epsilons = balls_in_bins.points_for(products, sigma, target, privacy.delta)
-        samples = balls_in_bins.SAMPLES
         curve = balls_in_bins.certify(
             products, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples
         )

@@ -119,7 +119,8 @@ def settle(plan: Plan, root: Path, price: Callable[[MutableMapping[str, bytes]],
 
     Raises `BadInput` where the plan cannot be met.
     """
-    kept = describe(plan.mechanism.kind).slow or (root / KEPT).is_dir()
+    # Only slow kinds name their results by all that they were made for.
+    kept = describe(plan.mechanism.kind).slow
     entries = _Recording(StrategyFiles(root / KEPT) if kept else None)
     cost = price(entries)
     content = {
