@@ -22,10 +22,12 @@ from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
     BudgetChange,
+    Charge,
     Histogram,
     History,
     Loss,
     Moment,
+    NewCharge,
     Page,
     Point,
     Population,
@@ -250,6 +252,24 @@ class Answers:
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
 
+    def charge(self, name: str, asked: NewCharge, actor: str) -> Charge:
+        """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
+        with self._ledger.snapshot() as snapshot:
+            _population_view(snapshot, name)
+        if (asked.action == "reserve") != (asked.loss is not None):
+            raise BadInput(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
+        if asked.action == "reserve":
+            assert asked.loss is not None
+            view = self._ledger.reserve_charge(name, asked.key, asked.loss, what=asked.what, why=asked.why, actor=actor)
+        elif asked.action == "commit":
+            view = self._ledger.commit_charge(name, asked.key, actor=actor)
+        else:
+            view = self._ledger.release_charge(name, asked.key, actor=actor)
+        fields = view.model_dump(include={"population", "key", "state", "who", "what", "why", "loss"})
+        closed = None if view.closed_at is None else utc(view.closed_at)
+        price = {"mu": view.price.mu, "leak": view.price.leak}
+        return Charge(**fields, **price, reserved_at=utc(view.reserved_at), closed_at=closed)
+
     def population_of(self, run_id: str) -> str:
         """The population that a run is charged to."""
         with self._ledger.snapshot() as snapshot:
@@ -415,6 +435,9 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        accounting=view.accounting,
+        left=view.left,
+        exhausted=view.exhausted,
         warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
@@ -449,7 +472,12 @@ def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = None if run.planned.amplified else run.leak
-    return view.state == "open" and terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
+    price = budget.quote(run.planned, view.committed, terms, leak)
+    if run.accounting == "individual":
+        # For the users who have most left; whether they are enough is judged when the run starts.
+        fits = price.mu <= view.remaining_mu * (1 + 1e-9) and view.committed.leak + price.leak <= view.leak
+        return view.state == "open" and fits
+    return view.state == "open" and terms.hold(view.committed + price)
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ COMMANDS = {
     "again, until stopped.",
     "serve": "Serve the budget API and page.",
     "budget": "What each population has spent, reserved and left.",
+    "charge": "Reserve, commit or release a loss of another trainer.",
     "runs": "List the newest runs.",
     "report": "The privacy statement of one run; every number in it comes from the ledger.",
     "certificate": "The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user.",

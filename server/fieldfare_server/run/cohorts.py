@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
-from fieldfare_server.run.selection import Selector, Users
+from fieldfare_server.run.selection import Affords, Selector, Users
 
 
 class Cohorts:
@@ -21,7 +21,8 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise, affords: Affords) -> None:
+        """affords: who has enough left of their own budget."""
         self._account, self._noise = account, noise
         self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
@@ -33,6 +34,7 @@ class Cohorts:
             order=noise.generator("order", 0),
             words=self._secret_words,
             fewest=max(1, plan.report_goal),
+            affords=affords,
         )
 
     def _secret_words(self, count: int, attempt: int) -> NDArray[np.uint64]:

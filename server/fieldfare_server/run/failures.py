@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from flwr.app import Message
@@ -64,8 +65,9 @@ class Failures:
         self._answered = False
         """Whether any node ever answered as it should."""
         self._first = ""
+        self._silent: set[int] = set()
         self.silent = False
-        """Whether no node ever answered anything, though some were asked and their time is over."""
+        """Whether no node ever answered anything, and most of those online were asked and had their time."""
 
     def note_answer(self) -> None:
         """A node answered as it should."""
@@ -89,11 +91,13 @@ class Failures:
         self._wrong.add(node)
         self._counts[Fault(None, reason)] += 1
 
-    def note_silence(self, silent: int, asked: int, seconds: float) -> None:
-        """`silent` of `asked` nodes did not answer in time."""
+    def note_silence(self, silent: Collection[int], asked: int, seconds: float, online: int) -> None:
+        """The nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are there."""
         if silent:
-            self.silent = silent == asked and not (self._answered or self._counts)
-            self._remember(f"{silent} of {asked} nodes did not answer within {seconds:g} s")
+            self._silent.update(silent)
+            # A few that are silent prove nothing about the others.
+            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts)
+            self._remember(f"{len(silent)} of {asked} nodes did not answer within {seconds:g} s")
 
     @property
     def first_cause(self) -> str:

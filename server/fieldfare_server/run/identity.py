@@ -66,6 +66,11 @@ def key_pseudonym(key: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
 
 
+def keys_are_proven() -> bool:
+    """Whether the operator states that the SuperLink authenticates its SuperNodes, so that a key names one node."""
+    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
+
+
 def identity_is_stable(grid: Grid) -> bool:
     """Whether no node on this grid can claim the users of another.
 

@@ -413,7 +413,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
             stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
             dialect = self._make_dialect(stored, dialect.config or ConfigRecord(), there)
             return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
-        return Session.begin(self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect)
+        # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
+        lasts = there.kind != "simulated" or self.dialect != "plain"
+        return Session.begin(
+            self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect, users_last=lasts
+        )
 
     def _find_population(self, plan: Plan) -> PopulationView | None:
         """The plan's population; None where it is missing and `budget` says that it shall be made."""

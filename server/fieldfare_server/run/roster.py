@@ -7,11 +7,13 @@ that doubles. A round never waits for a node that has never answered; only the s
 
 **Bindings.** Where nodes are authenticated, a user stays with the node that first claimed them, in all runs
 (`bindings`); the claims of other nodes are refused and counted. Elsewhere a node's id lasts no longer than its process,
-so a user moves to another node when their first one is offline. A node that was registered for at most N users and
+and a user whose node is offline goes to the next that claims them. In both cases the users of a node that fails
+(`standing`) go to another node that claims them, for this session. A node that was registered for at most N users and
 claims more is refused whole.
 
 Neither decides who is charged: that is the user's number, whichever node answers for them. A user whom a wrong node
-claimed first is asked there and nowhere else; the claim costs that user a place in the sum, never privacy.
+claimed is asked there and nowhere else while that node answers well; the claim costs that user a place in the sum,
+never privacy.
 
 Under `add_remove` a refused claim removes the users that it names and no others, except where a node claims more users
 than it was registered for: then one user more decides about all of that node (THREATS.md).
@@ -58,13 +60,13 @@ BOUND_ELSEWHERE = "user bound to another node"
 class Bound(Protocol):
     """Which users are bound to which node, durably, where nodes are authenticated (`bindings.Bindings`)."""
 
-    def node_names(self, grid: Grid) -> Mapping[int, int]:
+    def node_names(self, grid: Grid) -> Mapping[int, str]:
         """Node id -> a name that lasts as long as the node's key, for the nodes that are online."""
 
-    def most_users(self, name: int) -> int | None:
+    def most_users(self, name: str) -> int | None:
         """How many users the node was registered for; None: nothing was said."""
 
-    def bind(self, users: Users, name: int) -> NDArray[np.bool_]:
+    def bind(self, users: Users, name: str) -> NDArray[np.bool_]:
         """Bind those of `users` that are free; returns which of them belong to `name` now, shape (n,)."""
 
     def save(self) -> None:
@@ -108,8 +110,12 @@ class Roster:
         self._claims: list[tuple[int, NDArray[np.uint64]]] = []
         """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
-        self._node_names: Mapping[int, int] = {}
+        self._node_names: Mapping[int, str] = {}
         self._set_aside: frozenset[int] = frozenset()
+        self._failed: frozenset[int] = frozenset()
+        """Nodes whose users other nodes may have."""
+        self._claimed: dict[int, Users] = {}
+        """Node -> all users that it claimed, in the order in which nodes answered."""
         self._available: Users | None = None
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
         """Told every accepted answer, the node and its content: what else the node says in it."""
@@ -156,11 +162,10 @@ class Roster:
             left = deadline - time.monotonic()
             self.look(grid)
             tick()
-            if not self.waiting or left <= 0:
+            if not self.silent or left <= 0:
                 break
             time.sleep(pause)
             pause = min(pause * 1.25, LONGEST_PAUSE)
-        self.failures.note_silence(self.waiting, len(self._online), timeout)
 
     def _ask(self, grid: Grid, now: float) -> None:
         """Send the questions that are due."""
@@ -187,10 +192,10 @@ class Roster:
         return self._questions.setdefault(node, _Question())
 
     @property
-    def waiting(self) -> int:
-        """How many nodes that are online have been asked and have not answered at all."""
-        silent = (self._questions.get(node) for node in self._online - self._answered)
-        return sum(question is None or question.slot >= 0 for question in silent)
+    def silent(self) -> set[int]:
+        """The nodes that are online, have been asked and have not answered at all."""
+        questions = {node: self._questions.get(node) for node in self._online - self._answered}
+        return {node for node, question in questions.items() if question is None or question.slot >= 0}
 
     def _read_users(self, node: int, reply: Message | None) -> None:
         """Take in what `node` answered; None: something that cannot be decoded."""
@@ -245,11 +250,21 @@ class Roster:
         """How many nodes have said which users they host."""
         return len(self._answered)
 
-    def set_aside(self, nodes: Iterable[int]) -> None:
-        """From now on `available` leaves out the users of these nodes, who stay available as a `reserve`."""
-        wanted = frozenset(nodes)
-        if wanted != self._set_aside:
-            self._set_aside, self._available = wanted, None
+    def set_aside(self, resting: frozenset[int], quarantined: frozenset[int]) -> None:
+        """From now on `available` leaves out the users of the nodes `resting`, who stay available as a `reserve`.
+
+        A user whose node rests goes to another node that claims them: a node that claims all users first and then fails
+        holds none of them up. Where users are bound to nodes, that takes a quarantine.
+        """
+        failed = resting if self.bindings is None else quarantined
+        if (resting, failed) == (self._set_aside, self._failed):
+            return
+        self._set_aside, self._failed, self._available = resting, failed, None
+        lost = np.isin(self._owner, np.fromiter(failed, np.uint64)) & (self._owner != 0)
+        for node, users in self._claimed.items():
+            if node in self._online and node not in resting and lost.any():
+                moved = users[lost[users]]
+                self._owner[moved], lost[moved] = node, False
 
     # -- users ------------------------------------------------------------------------------------------------------
 
@@ -285,8 +300,9 @@ class Roster:
             orphaned = ~np.isin(self._owner[indices], np.fromiter(self._online, np.uint64))
             free = orphaned | (self._owner[indices] == 0)
             self.refused[CLAIMED_TWICE] += int((~free).sum())
+        self._claimed[node] = indices
         self._owner[indices[free]] = node
-        self._name[indices[free]] = names[free]
+        self._name[indices] = names
 
     def available(self) -> Users:
         """Indices of the users whose node is online and not set aside, in the order of their pseudonyms.

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
@@ -76,6 +77,8 @@ class RoundRecord:
     could try cohorts against the digest."""
     nonces: list[str]
     """The nonce of every round so far, this one included, hex; empty for a run without nonces."""
+    charges: list[int] | None = None
+    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
     """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
 
@@ -86,13 +89,15 @@ class RoundRecord:
             del fields["strategy"]
         if not self.nonces:
             del fields["nonces"]  # as the records of before there were nonces
+        if self.charges is None:
+            del fields["charges"]
         return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
 
     @classmethod
     def from_json(cls, meta: Mapping[str, Any]) -> Self:
         """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
         try:
-            meta = {"nonces": [], "strategy": None, **meta}
+            meta = {"nonces": [], "strategy": None, "charges": None, **meta}
             fields = {name: meta[name] for name in cls.__dataclass_fields__}
             participants = np.asarray(meta["participants"], np.int64)
             return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
@@ -188,6 +193,19 @@ class Rounds:
             reader,
         )
 
+    # -- what users have left -------------------------------------------------------------------------------------
+
+    def costs(self, index: int, users: Users) -> Units:
+        """What round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
+        assert self._charge is not None  # a rehearsal has no odometers
+        assert self.cost is not None
+        return self.cost.increments(self._charge.growth(index, users))
+
+    def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
+        """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
+        left = self.account.allowance(users)
+        return None if left is None else np.asarray(self.costs(index, users) <= left)
+
     # -- from the sum to the released model -----------------------------------------------------------------------
 
     def commit_round(self, opened: OpenRound, total: Aggregate, reported: Sequence[Users]) -> None:
@@ -225,6 +243,7 @@ class Rounds:
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
         noise_tensors, noise_facts = self.running_noise.state()
+        costs = self.costs(opened.index, participants) if self.account.individual else None
         record = RoundRecord(
             round=opened.index,
             attempt=opened.attempt,
@@ -241,6 +260,7 @@ class Rounds:
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
             strategy=None if self.cost is None else self.cost.strategy,
             nonces=[nonce.hex() for nonce in self._nonces or ()],
+            charges=None if costs is None else costs.tolist(),
         )
         digest = NO_CHECKPOINT
         if self.files is not None:
@@ -257,7 +277,13 @@ class Rounds:
     def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
         charge = (record.participants, record.spent, digest)
         self.account.commit_round(
-            opened, *charge, record.statistics, record.rejects, record.reports, nonce=record.nonce()
+            opened,
+            *charge,
+            record.statistics,
+            record.rejects,
+            record.reports,
+            nonce=record.nonce(),
+            charges=None if record.charges is None else np.asarray(record.charges, np.int64),
         )
         if self.files is not None:
             self.files.promote(digest)

@@ -2,14 +2,14 @@
 
 | answer of a node to a training instruction | strikes |
 |---|---|
-| one that is summed | 1 fewer |
-| an error, one that breaks the contract, or none in time | 2 more |
+| one that sums all users it was asked for | 1 fewer |
+| an error, one that breaks the contract or leaves users out, or none in time | 2 more |
 
 After a failure that leaves s strikes the node rests for 2^(s / 2) - 1 attempts: 1, 3, 7, 15. From `QUARANTINE` strikes
 on it is in quarantine: it rests for `QUARANTINE_ATTEMPTS`, and then one more failure puts it back. A node that fails in
-more than one of three answers gets there, one that fails less often does not. In an attempt in which no node answered
-well, silence and passing errors give no strikes: then it is the network that failed, or this server. A quarantine lasts
-for one session: a resumed run asks everyone again.
+more than one of three answers gets there, one that fails less often does not. Where the nodes in good standing cannot
+fill a round, all are asked, and the first good answer ends a rest: after an outage of the network, or of this server,
+nodes that are well are back at once. A quarantine lasts for one session: a resumed run asks everyone again.
 
 **What it may do to privacy.** Nothing here is charged, and nobody is charged otherwise for it: a charge follows from
 who is in a released sum, and rest only keeps users out of cohorts. Participation limits are enforced afterwards, by the
@@ -63,23 +63,20 @@ class Standing:
         self._attempt = 0
         self._records: dict[int, _Record] = {}
 
-    def note_attempt(self, good: Iterable[int], wrong: Iterable[int], absent: Iterable[int]) -> int:
+    def note_attempt(self, good: Iterable[int], failed: Iterable[int]) -> int:
         """One attempt at a round is over; returns how many nodes it put in quarantine.
 
         Args:
-            good: nodes whose reply is summed.
-            wrong: nodes whose reply broke the contract, or was an error of their app.
-            absent: nodes that were silent until the time was over, or offline.
+            good: nodes whose reply is summed, with all users that they were asked for.
+            failed: the others that were asked, but for those that still had time.
         """
         self._attempt += 1
         if not self._counts:
             return 0
-        answered = list(good)
-        for node in answered:
+        for node in good:
             record = self._records.get(node)
             if record is not None:
-                record.strikes = max(0, record.strikes - 1)
-        failed = [*wrong, *(absent if answered else ())]
+                record.strikes, record.until = max(0, record.strikes - 1), self._attempt
         return sum(self._strike(node) for node in failed)
 
     def _strike(self, node: int) -> bool:

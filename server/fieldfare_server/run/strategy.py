@@ -30,7 +30,7 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
-from fieldfare_server.run.failures import PASSING, Failures
+from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.patience import Patience
@@ -286,6 +286,9 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             time_is_over = time.monotonic() >= deadline
             if time_is_over:
                 self._expect_no_more(roster.reserve().size)
+                roster.failures.note_silence(
+                    roster.silent, roster.nodes_online, plan.run.round_timeout, roster.nodes_online
+                )
             try:
                 cohort = self._select_among_present()
             except NotEnoughUsers:
@@ -319,7 +322,8 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         """
         plan, cohorts, index = self.session.plan, self.session.cohorts, self.session.next_round
         roster, resting = cohorts.roster, self._standing.resting()
-        roster.set_aside(resting)
+        quarantined = self._standing.quarantined()
+        roster.set_aside(resting, quarantined)
         reliable, everyone = roster.available(), roster.reserve()
         goal = max(1, plan.report_goal)
         if plan.run.min_available is not None:
@@ -334,7 +338,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             cohorts.require_lasting(0)
         if goal <= reliable.size < everyone.size:
             with contextlib.suppress(NotEnoughUsers):
-                return cohorts.select(index, reliable, self._patience.voids, self._standing.quarantined())
+                return cohorts.select(index, reliable, self._patience.voids, quarantined)
         return cohorts.select(index, everyone, self._patience.voids)
 
     @property
@@ -406,7 +410,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         plan, total = self.session.plan, attempt.sum
         reported: list[Users] = []
         nodes = [message.metadata.dst_node_id for message in attempt.messages]
-        good, wrong, silent = list[int](), list[int](), set(nodes)
+        good, silent = list[int](), set(nodes)
         in_time = False
         for answer in answers:
             # Each reply counts once, under the message that it answers. Who it says it is from decides nothing.
@@ -415,21 +419,23 @@ class FieldfareStrategy(WithoutNodeEvaluation):
                 continue
             users, node = attempt.asked[answer.slot], nodes[answer.slot]
             silent.discard(node)
+            before = total.users
             if self._add_reply(total, answer.reply, int(users.size), node):
                 reported.append(users)
-                good.append(node)
-            elif not _passes(answer.reply):
-                wrong.append(node)
+                # A user whose training fails counts with zero, so a node that is well leaves out no one.
+                if total.users - before == users.size:
+                    good.append(node)
             if not plan.samples and total.users >= plan.run.cohort:
                 # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
                 # never cut: one user's presence would then decide whether another user is summed.
                 in_time = True
                 break
         else:
-            self._failures.note_silence(len(silent), len(nodes), plan.run.round_timeout)
+            online = self.session.cohorts.roster.nodes_online
+            self._failures.note_silence(silent, len(nodes), plan.run.round_timeout, online)
         # Where enough had answered, no one was late.
-        absent = set(nodes) - {*good, *wrong} - (silent if in_time else set())
-        quarantined = self._standing.note_attempt(good, wrong, absent)
+        failed = set(nodes).difference(good, silent if in_time else ())
+        quarantined = self._standing.note_attempt(good, failed)
         for reason, count in {QUARANTINED: quarantined, **self._newly_refused()}.items():
             total.rejects[reason] += count
         total.rejects += Counter()  # drops reasons that count nothing
@@ -550,11 +556,3 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             few = f"{patience.voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
             cause = f" First cause: {self._first_cause}." if self._first_cause else ""
             raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")
-
-
-def _passes(reply: Message | None) -> bool:
-    """Whether a reply that cannot be used is one of Flower's errors that pass: the node or its reply is not there."""
-    try:
-        return reply is not None and reply.has_error() and int(reply.error.code) in PASSING
-    except Exception:  # whatever a crafted reply makes Flower's message raise
-        return False

@@ -22,7 +22,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
-from fieldfare_server.run import strategy as strategy_module
+from fieldfare_server.run import patience as patience_module
 from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
@@ -198,7 +198,7 @@ def released(state_dir: StateDirectory, session: Session) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Watch every sum: no reply moves it by more than the users whom its node was asked to train may."""
-    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
+    monkeypatch.setattr(patience_module, "MOST_VOIDS", 3)
     moved: list[float] = []
     add = Aggregate.add
 
