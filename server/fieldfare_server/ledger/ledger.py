@@ -290,6 +290,13 @@ class Ledger(Reader):
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         runs.record_residual_test(self._journal, run_id, result, actor)
 
+    def draw_seed(self, run_id: str, population: str, plan_digest: str, *, actor: str) -> tuple[bytes, int]:
+        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of this plan it is for).
+
+        Both are in the journal when this returns. Raises `BadInput` if there is no such population.
+        """
+        return runs.draw_seed(self._journal, run_id, population, plan_digest, actor)
+
     def record_key_destroyed(self, run_id: str, *, actor: str) -> None:
         """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""
         runs.record_key_destroyed(self._journal, run_id, actor)

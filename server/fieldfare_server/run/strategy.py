@@ -28,7 +28,7 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
@@ -175,6 +175,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
+        require_callable(plan, grid)
         self._patience.waits = not is_simulated(grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
