@@ -26,6 +26,7 @@ class Account(Protocol):
 
     id: str
     nonces: list[bytes] | None
+    grouped: bool
 
     @property
     def schedule(self) -> Schedule | None: ...
@@ -51,6 +52,18 @@ class Account(Protocol):
         reports: int = 0,
         nonce: bytes | None = None,
     ) -> None: ...
+    def begin_groups(self) -> None: ...
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+    ) -> None: ...
+    def commit_group(self, checkpoint_digest: str) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
@@ -67,6 +80,7 @@ class Rehearsal:
     """
 
     id = "rehearsal"
+    grouped = False
     schedule = None
     clock = staticmethod(time.time)
     nonces: list[bytes] | None = None
@@ -116,6 +130,24 @@ class Rehearsal:
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
         self._next_round = round.index + 1
+
+    def begin_groups(self) -> None:
+        return
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+    ) -> None:
+        raise NotImplementedError("a rehearsal has no transactions to save")
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        return
 
     def heartbeat(self) -> None:
         return

@@ -197,7 +197,9 @@ class Session:
         try:
             session = cls(plan, cost, handle, files, key, model, dialect)
             opened = handle.open_round_pending()
-            if opened is not None:
+            if opened is None:
+                files.discard()  # of a group that was not committed
+            else:
                 with logs.about(run_id, handle.next_round):
                     if session.rounds.settle_open_round(opened, files):
                         log.info("round %d was complete when the run stopped: committed", opened.index)
@@ -252,13 +254,22 @@ class Session:
         return self.released.next_round
 
     @property
+    def coming_round(self) -> int:
+        """The round that is trained next: above `next_round` by the rounds of a group under way."""
+        return self.rounds.newest.next_round
+
+    @property
     def noise_multiplier(self) -> float:
         """Standard deviation of z in clip norms; 0 for a rehearsal without noise."""
         return self.cost.noise_multiplier if self.cost else 0.0
 
     def epsilon(self) -> float:
         """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
-        spent = self.released.spent
+        return self.epsilon_of(self.released)
+
+    def epsilon_of(self, released: Released) -> float:
+        """What the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
+        spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
     def model_arrays(self) -> Arrays:
@@ -273,6 +284,7 @@ class Session:
         Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
         then, and the next command on this home destroys what is left.
         """
+        self.rounds.commit_held()
         path = None
         if self.files is not None:
             path = write_model(self.files, self.model.tensors(self.params))

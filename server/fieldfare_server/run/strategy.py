@@ -31,6 +31,7 @@ from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.replies import Answer, Receiver, Slots
+from fieldfare_server.run.round import Released
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.stopping import stop_run
@@ -165,21 +166,25 @@ class FieldfareStrategy(Strategy):
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
         try:
-            while session.next_round < plan.run.rounds:
-                # Obey the ledger: an officer may stop or pause the run between two rounds.
-                request = session.account.request()
-                if request == "stop":
-                    session.finish("stopped", "stopped on request")
-                    return
-                if request == "pause":
-                    self._at_scheduled_time = False
-                    session.heartbeat()
-                    time.sleep(PAUSE_POLL)
-                    continue
-                with logs.about(run, session.next_round, stamp):
-                    self.run_round(grid)
-                self._require_finite_model()
-                self._require_answering_nodes()
+            try:
+                while session.coming_round < plan.run.rounds:
+                    # Obey the ledger: an officer may stop or pause the run between two rounds.
+                    request = session.account.request()
+                    if request == "stop":
+                        session.finish("stopped", "stopped on request")
+                        return
+                    if request == "pause":
+                        self._at_scheduled_time = False
+                        session.heartbeat()
+                        time.sleep(PAUSE_POLL)
+                        continue
+                    with logs.about(run, session.coming_round, stamp):
+                        self.run_round(grid)
+                    self._require_finite_model()
+                    self._require_answering_nodes()
+            finally:
+                # However the loop ends: what a group holds becomes durable, and then may be seen.
+                session.rounds.commit_held()
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
@@ -256,9 +261,9 @@ class FieldfareStrategy(Strategy):
             # On a simulated grid waiting brings no further user. On a real one nodes join, and users come back.
             last_look = is_simulated(grid) or time.monotonic() >= deadline
             try:
-                if enough and session.next_round == 0:
+                if enough and session.coming_round == 0:
                     cohorts.require_lasting(0)
-                cohort = cohorts.select(session.next_round, available, self._voids) if enough else available[:0]
+                cohort = cohorts.select(session.coming_round, available, self._voids) if enough else available[:0]
             except NotEnoughUsers:
                 if last_look:
                     raise
@@ -280,7 +285,7 @@ class FieldfareStrategy(Strategy):
             self._wait_for_scheduled_time(grid)
         self._at_scheduled_time = False
         cohorts.roster.register()
-        cohort = cohorts.select(session.next_round, cohorts.roster.available())
+        cohort = cohorts.select(session.coming_round, cohorts.roster.available())
         faults.point("strategy.selected")
         return cohort
 
@@ -374,6 +379,7 @@ class FieldfareStrategy(Strategy):
         if total.users < needed:
             cause = self._first_cause
             reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
+            session.rounds.commit_held()  # a void round ends its group
             session.account.void_round(attempt.opened, reason, reports=total.users, rejects=dict(total.rejects))
             self._voids += 1
             count = "too few" if self._counts_are_secret else total.users
@@ -383,19 +389,23 @@ class FieldfareStrategy(Strategy):
         if self._pace is not None:
             # The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came.
             self._wait_for_scheduled_time(attempt.grid)
-        session.rounds.commit_round(attempt.opened, total, reported)
+        cohort, reports = int(attempt.cohort.size), total.users
+
+        def show(released: Released) -> None:
+            self._on_round(self._report_round(released, cohort, reports))
+
+        session.rounds.commit_round(attempt.opened, total, reported, show)
         self._voids = 0
-        self._on_round(self._report_round(attempt))
         return True
 
-    def _report_round(self, attempt: Attempt) -> RoundReport:
-        session, released, secret = self.session, self.session.released, self._counts_are_secret
+    def _report_round(self, released: Released, cohort: int, reports: int) -> RoundReport:
+        session, secret = self.session, self._counts_are_secret
         return RoundReport(
-            round=attempt.opened.index,
+            round=released.next_round - 1,
             rounds=session.plan.run.rounds,
-            cohort=None if secret else int(attempt.cohort.size),
-            reports=None if secret else attempt.sum.users,
-            epsilon=session.epsilon(),
+            cohort=None if secret else cohort,
+            reports=None if secret else reports,
+            epsilon=session.epsilon_of(released),
             epsilon_limit=session.cost.epsilon if session.cost else 0.0,
             score_name=session.model.score_name,
             score=released.score.get(session.model.score_name),
@@ -413,9 +423,9 @@ class FieldfareStrategy(Strategy):
     def _require_finite_model(self) -> None:
         """End a run whose model diverged. The model is released and charged; further training would only spend more."""
         session = self.session
-        if session.model.is_finite(session.params):
+        if session.model.is_finite(session.rounds.newest.params):
             return
-        last = session.next_round - 1
+        last = session.coming_round - 1
         session.finish("failed", f"the model was not finite any more after round {last}")
         raise BadInput(
             f"server_optimizer and client learning rates of run {session.account.id}",
