@@ -80,6 +80,7 @@ class Session:
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
         self._witnesses: Witnesses | None = None
+        self._shown: dict[str, ConfigRecord] = {}
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -197,9 +198,7 @@ class Session:
         try:
             session = cls(plan, cost, handle, files, key, model, dialect)
             opened = handle.open_round_pending()
-            if opened is None:
-                files.discard()  # of a group that was not committed
-            else:
+            if opened is not None:
                 with logs.about(run_id, handle.next_round):
                     if session.rounds.settle_open_round(opened, files):
                         log.info("round %d was complete when the run stopped: committed", opened.index)
@@ -207,6 +206,7 @@ class Session:
                         log.info("round %d was open when the run stopped: void", opened.index)
             if handle.checkpoint is not None:
                 session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
+            files.discard()  # a checkpoint of rounds that were never committed
         except BaseException as error:
             handle.hand_back(str(error))
             raise
@@ -222,8 +222,15 @@ class Session:
         self._lease_keeper.start()
 
     def shown_head(self) -> dict[str, ConfigRecord]:
-        """The record, by its name, of the journal's signed head; {} for a rehearsal."""
-        return {} if self._witnesses is None else self._witnesses.record()
+        """The record, by its name, of the journal's signed head; {} for a rehearsal.
+
+        Within a group of rounds the same one: this run writes none.
+        """
+        if self._witnesses is None:
+            return {}
+        if self.coming_round == self.next_round or not self._shown:
+            self._shown = self._witnesses.record()
+        return self._shown
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""
