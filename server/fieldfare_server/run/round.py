@@ -38,6 +38,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
 from fieldfare_server.run.aggregation import Aggregate, Reader
+from fieldfare_server.run.noise_state import NoiseState
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
@@ -172,6 +173,7 @@ class Rounds:
             self.running_noise = RunningNoise.of(
                 cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
             )
+        self._noise_state = NoiseState(self.running_noise, files, self._nonces)
 
     # -- what nodes are sent --------------------------------------------------------------------------------------
 
@@ -274,7 +276,7 @@ class Rounds:
         if self.account.grouped:
             self._hold(opened, _Held(record, newest, show))
             return
-        digest, record = self._write_checkpoint(record, newest, *self.running_noise.state())
+        digest, record = self._write_checkpoint(record, newest, *self._noise_state.take())
 
         # Commit: the charge becomes durable.
         self._commit(opened, digest, record)
@@ -323,8 +325,7 @@ class Rounds:
         if not self._held:
             self._held_since = time.monotonic()
         self._held.append(held)
-        tensors, facts = self.running_noise.state()
-        self._held_noise = {name: tensor.clone() for name, tensor in tensors.items()}, facts
+        self._held_noise = self._noise_state.take()
         self.newest = held.released
         last = held.released.next_round == self.plan.run.rounds
         if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
@@ -384,7 +385,7 @@ class Rounds:
         state = _without_prefix("opt.", tensors)
         released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
         self.newest = self.released = released
-        self.running_noise.restore(_without_prefix("noise.", tensors), record.noise)
+        self._noise_state.restore(_without_prefix("noise.", tensors), record.noise)
         if self.cost is not None:
             setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
             patterns = self.account.patterns(np.arange(self.account.users))
