@@ -94,7 +94,8 @@ def main() -> None:
             load.append(os.getloadavg()[0])
     about = {
         "command": f"python benchmarks/checkpoints.py --numel {chosen.numel:.0e} --rounds {chosen.rounds}",
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__}, one thread, load {min(load):.1f} to {max(load):.1f}",
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__}, one thread",
+        "load": f"{min(load):.1f} to {max(load):.1f}",
         "what": "float64 noise on the grid, parameters float32; the parameters themselves are not counted",
     }
     header = ["state, MB", "a round before, MB", "a round now, MB", "noise, CPU ms", "checkpoint, CPU ms"]
