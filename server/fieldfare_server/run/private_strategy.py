@@ -381,7 +381,9 @@ class PrivateStrategy(Strategy):
             try:
                 engine.take_to_end(grid)
             except BudgetRefused as refusal:
+                hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
+            hooks.take_model()
         log.info("")
         log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
         log.info("")
@@ -526,6 +528,11 @@ class _Rounds:
         if not self._secret:
             log.info("aggregate_train: Received %s results and %s failures", results, failures)
 
+    def take_model(self) -> None:
+        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
+        if self._session.next_round:
+            self._result.arrays = self._session.model.record(self._session.params)
+
     def committed(self, report: RoundReport) -> None:
         """A round is committed: only now may its model be seen."""
         session, number = self._session, report.round + 1
@@ -536,8 +543,6 @@ class _Rounds:
         metrics["noise-std"] = float(report.noise_std)
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
-        arrays = session.model.record(session.params)
-        self._result.arrays = arrays
         self._result.train_metrics_clientapp[number] = metrics
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
@@ -545,7 +550,7 @@ class _Rounds:
         every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
         if self._evaluate is not None and (last or number % every == 0):
             log.info("Global evaluation")
-            evaluated = self._evaluate(number, arrays)
+            evaluated = self._evaluate(number, session.model.record(session.params))
             log.info("\t└──> MetricRecord: %s", evaluated)
             if evaluated is not None:
                 self._result.evaluate_metrics_serverapp[number] = evaluated
