@@ -6,7 +6,7 @@ Both run the same ClientApp in one process, in turn. It answers with arrays that
 that a round is what the server does: write instructions, read replies, clip, sum, step. Seconds are the CPU's, which
 other programs on the machine stretch less than the clock's; waits for the disk are not in them. Excluded, by their own
 clocks, are the ClientApp and the drawing of noise in both. Ours is measured twice: a run as a user starts it, with
-ledger and checkpoints on disk, which Flower's wrapper has not; and the same rounds without them.
+ledger and checkpoints on disk, which Flower's wrapper has not; and the same rounds without them. All use one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, dp_fixed_clipping
+from threadpoolctl import threadpool_limits
 
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.run.dialects import PlainDialect
@@ -157,6 +161,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="how often each is measured, in alternation")
     parser.add_argument("--out", type=Path, help="directory for plain_dialect.json")
     options = parser.parse_args()
+    # Threads that wait for work burn seconds of the CPU, and the programs use different libraries for theirs.
+    torch.set_num_threads(1)
+    threadpool_limits(1)
     generator = np.random.default_rng(1)
     size = options.parameters // 10
     arrays = ArrayRecord(
@@ -169,6 +176,7 @@ def main() -> None:
             seconds[name] += measure(arrays, options.nodes, options.rounds)[1:]
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     result = {
+        "command": shlex.join(["benchmarks/plain_dialect.py", *sys.argv[1:]]),
         "parameters": options.parameters,
         "nodes": options.nodes,
         "rounds": len(seconds["plain dialect"]),
@@ -176,7 +184,12 @@ def main() -> None:
         "range_seconds": {name: [min(values), max(values)] for name, values in seconds.items()},
         "overhead_of_the_dialect": medians["plain dialect"] / medians["flower's wrapper"] - 1,
         "overhead_with_ledger_and_checkpoints": medians["private run"] / medians["flower's wrapper"] - 1,
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()},
+        "machine": {
+            "threads": torch.get_num_threads(),
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "load": os.getloadavg(),
+        },
     }
     print(json.dumps(result, indent=2))
     if options.out is not None:

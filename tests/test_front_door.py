@@ -55,6 +55,12 @@ def test_editors_and_type_checkers_see_the_same_names() -> None:
             typed |= {alias.asname: (node.module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
             typed |= {alias.asname: alias.name.rpartition(".")[::2] for alias in node.names}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "private":
+            # A module that can be called: a type checker is told its class.
+            assert ast.unparse(node.annotation) == "_Private"
+            assert type(ff.private).__name__ == "Private"
+            assert typed.pop("_Private") == (ff.private.__name__, "Private")
+            typed["private"] = ("fieldfare_client", "private")
     assert sorted(typed) == sorted(_PUBLIC) == sorted(set(dir(ff)) - {"__version__"})
     for name, (module, attribute) in typed.items():
         path = _PUBLIC[name][0]
@@ -103,6 +109,76 @@ def test_a_missing_package_names_the_extra_that_brings_it(name: str, missing: st
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert f"fieldfare.{name} needs '{missing}" in done.stdout
     assert f"pip install {install}" in done.stdout
+
+
+APP = """
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+import fieldfare as ff
+
+app = ClientApp(mods=[ff.private])
+own = ClientApp()
+server = ServerApp()
+
+
+@app.train(mods=[ff.private])
+def plain(message: Message, context: Context) -> Message:
+    return Message(message.content, reply_to=message)
+
+
+@own.query("users")
+@ff.private.users
+def users(context: Context) -> list[str]:
+    return ["a", "b"]
+
+
+@own.train()
+@ff.private.train(lambda: torch.nn.Linear(2, 1))
+def train(model: torch.nn.Module, user: str, context: Context, config: dict[str, object]) -> None:
+    try:
+        ff.private.check(train, ["a"])
+    except ff.private.LostDevice:
+        pass
+
+
+def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    return MetricRecord({"accuracy": 1.0})
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    strategy = ff.PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population="p", run_config=context.run_config)
+    result = strategy.start(grid, ArrayRecord(), num_rounds=3, train_config=ConfigRecord(), evaluate_fn=evaluate)
+    print(result.arrays)
+"""
+WRONG = """
+import fieldfare as ff
+
+ff.private(1, 2)
+ff.private.trian
+ff.PrivateStrategy(epsilon="8")
+"""
+
+
+def test_a_users_app_passes_a_strict_type_checker_and_its_slips_do_not(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    for name, text in {"right": APP, "wrong": WRONG}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    # The cache is the one that `make check` has filled: without it this takes half a minute.
+    command = [sys.executable, "-m", "mypy", "--strict", str(tmp_path / "right.py"), str(tmp_path / "wrong.py")]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=280)
+    errors = [line.partition("wrong.py:")[2] for line in done.stdout.splitlines() if "error:" in line]
+    assert "right.py" not in done.stdout, done.stdout
+    assert {line.partition(":")[0] for line in errors} == {"4", "5", "6"}, done.stdout + done.stderr
+
+
+def test_the_module_and_its_type_have_the_same_names() -> None:
+    private = import_module("fieldfare_client.private")
+    for name in private.__all__:
+        assert getattr(type(private), name) is getattr(private, name)
 
 
 def test_the_sites_api_page_has_every_public_name() -> None:

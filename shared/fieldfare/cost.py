@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -20,22 +21,29 @@ from fieldfare.accounting import (
     zcdp_epsilon,
 )
 from fieldfare.accounting.filter import gauge, price
-from fieldfare.accounting.realised import RealisedCharge
+from fieldfare.accounting.gaussian import gaussian_mu
+from fieldfare.accounting.individual import UNIT, Units, round_off, units_up
+from fieldfare.accounting.realised import Growth, RealisedCharge
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Participation, Single, adjacency_factor
+from fieldfare.participation import MinSeparation, Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 
 PRICED_SHARES = (0.01, 0.1, 0.3)
 """Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
 
-CHARGE_FORMAT = 1
-"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not."""
+CHARGE_FORMAT = 2
+"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not; 1: an
+`epsilon` left no room for odometers, which are rounded up."""
 
 _TRIES = 30
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
+
+_EVALUATED = 64
+"""Participations up to which tightly packed patterns are evaluated one by one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +122,49 @@ class Cost:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
         return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
 
+    # -- what single users pay (`individual`) ------------------------------------------------------------------------
+
+    @cached_property
+    def _column(self) -> float:
+        """The largest squared norm of a column of C."""
+        return float(self.mechanism.sensitivity(Single())) ** 2
+
+    def increments(self, growth: Growth) -> Units:
+        """What one round costs its users, from what it adds to their norms (`RealisedCharge.growth`), shape (m,).
+
+        Equation (1) of `individual`, never below it: float64's round-off is charged on top, and each is rounded up. The
+        resolution of floats is charged with a user's first round: without any, nothing differs between the two worlds.
+        """
+        bound = round_off(self.mechanism.rounds) * self._column * (1 + 2.0 * growth.earlier)
+        factor = adjacency_factor(self.plan.privacy.adjacency) / self.noise_multiplier
+        mu_squared = (growth.squared + bound) * factor**2
+        if self.plan.privacy.rounding == "discrete":
+            mu_squared = mu_squared * discretised.SHARE * (1 + 1e-15)
+        return units_up(mu_squared + np.where(growth.earlier == 0, self.resolution, 0.0))
+
+    def most_units(self) -> int:
+        """The most that all increments of one user add up to, whatever allowed rounds the user takes part in."""
+        count = self.participation.separation_and_count(self.mechanism.rounds)[1]
+        return int(units_up(np.asarray(self.loss.mu_squared * (1 + _unit_margin(self.mechanism, count))))) + count
+
+    def tight_units(self) -> tuple[int, ...]:
+        """What 1, 2, ..., k rounds cost a user who takes part as early and as often as allowed.
+
+        The feasibility of a run is judged by these (spec/budgets.md 2.3). Beyond some rounds each takes its share of
+        the most, which is the cost of all k: a round costs more with every round before it.
+        """
+        separation, count = self.participation.separation_and_count(self.mechanism.rounds)
+        charge = RealisedCharge(
+            self.mechanism, MinSeparation(separation), self.noise_multiplier, self.plan.privacy.adjacency, users=1
+        )
+        user, total, costs = np.zeros(1, dtype=np.int64), 0, list[int]()
+        for round in range(0, min(count, _EVALUATED) * separation, separation):
+            total += int(self.increments(charge.growth(round, user))[0])
+            charge.add(round, user)
+            costs.append(total)
+        most = self.most_units()
+        return (*costs, *(max(total, -(-most * j // count)) for j in range(len(costs) + 1, count + 1)))
+
     def describe(self) -> list[tuple[str, str]]:
         """(item, value) for people; every figure is one of `to_json` or `priced`."""
         fields, plan = self.to_json(), self.plan
@@ -167,6 +218,16 @@ class Cost:
         )
         return f"<table><tbody>{rows}</tbody></table>{private}"
 
+    @property
+    def prefix_noise(self) -> Floats:
+        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm 1."""
+        return self.noise_multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
+
+    @property
+    def prefix_noise_rms(self) -> float:
+        """The root mean square of `prefix_noise`."""
+        return float(np.sqrt(np.mean(np.square(self.prefix_noise))))
+
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints.
 
@@ -178,7 +239,6 @@ class Cost:
         exact = self.mechanism.sensitivity(self.participation)
         amplified = bool(self.loss.sampled)
         factor = adjacency_factor(self.plan.privacy.adjacency)
-        noise = self.noise_multiplier * self.mechanism.prefix_row_norms(rounds)
         return {
             "mechanism": self.mechanism.kind,
             "rounds": rounds,
@@ -197,8 +257,8 @@ class Cost:
             "amplified_by_sampling": amplified,
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
-            "prefix_noise_max": float(noise.max()),
-            "prefix_noise_rms": float(np.sqrt(np.mean(np.square(noise)))),
+            "prefix_noise_max": float(self.prefix_noise.max()),
+            "prefix_noise_rms": self.prefix_noise_rms,
             "buffers": self.mechanism.buffers,
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),
@@ -229,7 +289,7 @@ def cost_of(
         _require_discrete(plan, mechanism, participation)
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
-    return _calibrated(plan, mechanism, participation, resolution, concentrated)
+    return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
 
 
 def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
@@ -258,7 +318,9 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         room, best = start * whole, None
         for _ in range(_TRIES):
             try:
-                tried = _calibrated(cost.plan, cost.mechanism, cost.participation, room, cost.concentrated)
+                tried = _calibrated(
+                    cost.plan, cost.mechanism, cost.participation, room, cost.concentrated, CHARGE_FORMAT
+                )
             except BudgetRefused:
                 break
             needed = needed_by(tried)
@@ -279,11 +341,18 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
 
 
 def _calibrated(
-    plan: Plan, mechanism: Mechanism, participation: Participation, resolution: float, concentrated: bool
+    plan: Plan,
+    mechanism: Mechanism,
+    participation: Participation,
+    resolution: float,
+    concentrated: bool,
+    charge_format: int,
 ) -> Cost:
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     amplified = amplification(mechanism, participation, privacy.adjacency).holds
+    units = _room_for_units(plan, mechanism, participation) if charge_format >= 2 else 0.0
+    extra = PrivacyLoss(resolution + units)
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
@@ -293,13 +362,13 @@ def _calibrated(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             adjacency=privacy.adjacency,
-            already=None if amplified else PrivacyLoss(resolution),
+            already=None if amplified else extra,
             concentrated=concentrated,
         )
         if amplified:
             sigma = _less_resolution(mechanism, sigma, resolution, plan)
         if discrete and not concentrated:
-            sigma = _least_discrete(mechanism, participation, plan, sigma)
+            sigma = _least_discrete(mechanism, participation, plan, sigma, extra)
     loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
     cost = Cost(plan, mechanism, participation, sigma, loss, resolution, concentrated=concentrated)
     return replace(cost, loss=cost.charged(loss))
@@ -316,7 +385,24 @@ def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, pl
     return (1 + 1e-14) / left  # rounding must not make the charge the larger one
 
 
-def _least_discrete(mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float) -> float:
+def _unit_margin(mechanism: Mechanism, count: int) -> float:
+    """How much `count` increments may exceed the planned mu^2, relative to it, before they are rounded to units."""
+    # 2^-40: patterns and the planned maximum may be found by other formulas.
+    return 1.02 * round_off(mechanism.rounds) * count * count + 2.0**-40
+
+
+def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:
+    """mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in the same epsilon."""
+    if plan.privacy.accounting == "worst-case" or plan.privacy.epsilon is None:
+        return 0.0
+    count = participation.separation_and_count(mechanism.rounds)[1]
+    whole = gaussian_mu(plan.privacy.epsilon, plan.privacy.delta) ** 2
+    return whole * _unit_margin(mechanism, count) + (count + 2) * UNIT
+
+
+def _least_discrete(
+    mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float, extra: PrivacyLoss
+) -> float:
     """The least multiplier of discrete noise that costs no more than the plan's epsilon, where `gaussian` is the least
     of Gaussian noise."""
     privacy = plan.privacy
@@ -324,7 +410,7 @@ def _least_discrete(mechanism: Mechanism, participation: Participation, plan: Pl
     sigma = gaussian * math.sqrt(discretised.SHARE)
     while True:
         loss = discretised.as_gaussian(charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency))
-        if loss.epsilon(privacy.delta) <= privacy.epsilon:
+        if (loss + extra).epsilon(privacy.delta) <= privacy.epsilon:
             return sigma
         sigma *= 1 + 4e-16
 

@@ -70,12 +70,34 @@ class PrivacySpec(Table):
         description="how neighbours differ: all updates of a user are zero, the user is there or not (sampling only), "
         "or other data (twice the sensitivity)",
     )
+    accounting: Literal["individual", "worst-case"] = Field(
+        default="individual",
+        description="charge each user what that user took part in, or all users the worst; add_remove: worst-case only",
+    )
     noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = Field(
         default="aes-256-ctr", description="generator of the noise; Philox is faster on a GPU and not cryptographic"
     )
     rounding: Rounding = Field(
         default="grid", description="of noised sums; discrete: exact noise on the grid; none: floats"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secret_presence_is_charged_by_the_worst_case(cls, value: object) -> object:
+        """Under `add_remove` who took part is secret, so no charge can follow from it."""
+        if isinstance(value, Mapping) and value.get("adjacency") == "add_remove":
+            return {"accounting": "worst-case", **value}
+        return value
+
+    @model_validator(mode="after")
+    def _individual_needs_a_public_record(self) -> Self:
+        if self.adjacency == "add_remove" and self.accounting == "individual":
+            raise BadInput(
+                "privacy.accounting = 'individual'",
+                "under adjacency 'add_remove' who took part is secret, and a user's odometer would tell it.",
+                "worst-case",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
@@ -538,13 +560,15 @@ class Plan(Table, metaclass=PlanType):
         """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
 
         `stored` reads it. A value that says what versions without its key did is left out, so that their plans keep
-        their digests.
+        their digests; so is the default `accounting`, because the ledger says how each run is charged.
         """
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if not self.task:
             del table["task"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
+        if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":
+            del table["privacy"]["accounting"]
         for key in ("name", "tags", "round_seconds"):
             if not table["run"][key]:
                 del table["run"][key]

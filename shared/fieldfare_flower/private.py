@@ -19,6 +19,8 @@ from fieldfare.errors import FieldfareError
 
 log = logging.getLogger("fieldfare.flower")
 
+LACKS = "the installed Flower lacks a name that Flower 1.40 to 1.42 have"
+
 
 class FlowerDiffers(FieldfareError):
     """The installed Flower lacks a name for which there is no substitute."""
@@ -30,7 +32,7 @@ def required(loss: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise FlowerDiffers(f"{loss}: the installed Flower differs from 1.41 ({error}).") from None
+        raise FlowerDiffers(f"{loss}: {LACKS} ({error}).") from None
 
 
 def find(path: str) -> Any | None:
@@ -46,7 +48,7 @@ def find(path: str) -> Any | None:
 @lru_cache
 def warn(loss: str) -> None:
     """Log, once a process, what is lost because Flower differs."""
-    log.warning("the installed Flower differs from 1.41: %s", loss)
+    log.warning("%s: %s", LACKS, loss)
 
 
 def load_program(name: str) -> Callable[[], Any]:

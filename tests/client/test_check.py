@@ -11,8 +11,9 @@ from torch import nn
 from fieldfare.plan import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.app import app
-from fieldfare_client.check import KINDS, Faulty, check, check_task
+from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_client.task_faults import KINDS, Faulty
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
 from support.faulty_tasks import FAULTY, Right, cross, data, loss, model, network, score, some_nan

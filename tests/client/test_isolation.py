@@ -21,9 +21,12 @@ from fieldfare_client import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask
+from fieldfare_client.tasks.chess import ChessTask
 from fieldfare_client.tasks.cifar10 import Cifar10Task
+from fieldfare_client.tasks.fashion import FashionTask
 from fieldfare_client.tasks.flights import FlightsMLPTask, FlightsTask
 from fieldfare_client.tasks.mnist import MnistTask
+from fieldfare_client.tasks.poems import PoemsTask
 from fieldfare_client.tasks.stackoverflow import StackOverflowTask, encode
 from fieldfare_client.training import Trainer, clip_with
 from fieldfare_client.training.engines import Engine
@@ -321,7 +324,22 @@ def bundled(name: str, folder: Path) -> Task:
         pixels = generator.integers(0, 256, (10, 32, 32, 3)).astype(np.uint8)
         table = UserTable(ids, offsets, {"x": pixels, "y": np.arange(10).astype(np.uint8)})
         write(folder / "cifar10-train.arrow", [table])
-        return Cifar10Task(folder)
+        return Cifar10Task(folder=folder)
+    if name == "fashion":
+        pixels = generator.integers(0, 256, (10, 28, 28)).astype(np.uint8)
+        table = UserTable(ids, offsets, {"x": pixels, "y": np.arange(10).astype(np.uint8)})
+        write(folder / "fashion-train.arrow", [table])
+        return FashionTask(folder=folder)
+    if name == "chess":
+        rating = generator.integers(1500, 1503, (10, 37)).astype(np.int16)
+        table = UserTable(ids, offsets, {"rating": rating, "birth": np.full(10, 1990, np.int16)})
+        write(folder / "chess-train.arrow", [table])
+        return ChessTask(folder=folder)
+    if name == "poems":
+        verse = generator.integers(1, 2000, (10, 33)).astype(np.int16)
+        table = UserTable(ids, offsets, {"tokens": verse, "rank": np.zeros(10, np.uint8)})
+        write(folder / "poems-train.arrow", [table])
+        return PoemsTask(width=8, folder=folder)
     if name == "stackoverflow":
         tokens = encode([f"the bug {n}" for n in range(10)], {"the": 1, "bug": 2})
         write(folder / "stackoverflow-train.arrow", [UserTable(ids, offsets, {"tokens": tokens})])
@@ -338,7 +356,7 @@ def bundled(name: str, folder: Path) -> Task:
     "name",
     [
         *("digits", "regression", "flights", "flights-mlp", "mnist", "cifar10"),
-        *("stackoverflow", "changelog", "changelog-words"),
+        *("stackoverflow", "changelog", "changelog-words", "fashion", "chess", "poems"),
     ],
 )
 @pytest.mark.parametrize("engine", ["auto", "batched"])

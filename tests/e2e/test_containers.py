@@ -137,6 +137,32 @@ def test_a_node_cannot_reach_the_superlink_or_anybody_else(federation: Federatio
     assert len(reached) == 2
 
 
+POSTGRES = sum(1 << bit for bit in (0, 1, 3, 6, 7))
+"""CHOWN, DAC_OVERRIDE, FOWNER, SETGID and SETUID, as linux/capability.h numbers them."""
+
+
+def test_every_service_is_confined_as_the_compose_file_says(federation: Federation) -> None:
+    """The limits are read from the engine and from the kernel, not from the file."""
+    for service in ("ledger", "gate", "superlink", "coordinator", "supervisor", "api", "node-1", "executor-1"):
+        wait_for(lambda service=service: federation.main_process(service))  # type: ignore[misc]
+        host = json.loads(
+            federation.engine("inspect", "--format", "{{json .HostConfig}}", federation.container(service))
+        )
+        assert 0 < host["Memory"] <= 4 << 30, service
+        assert 0 < host["PidsLimit"] <= 512, service
+        status = federation.exec(service, "sh", "-c", "cat /proc/1/status")
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert int(fields["CapBnd"], 16) == (POSTGRES if service == "ledger" else 0), service
+        assert fields["NoNewPrivs"] == "1", service
+        said = federation.say(service, "sh", "-c", "touch /probe /usr/probe /etc/probe")
+        assert said.count("Read-only file system") == 3, (service, said)
+    # PostgreSQL itself has stepped down: what clients talk to can do nothing.
+    server = federation.exec(
+        "ledger", "sh", "-c", "cat /proc/$(head -1 /var/lib/postgresql/data/postmaster.pid)/status"
+    )
+    assert int(dict(line.split(":\t", 1) for line in server.splitlines() if ":\t" in line)["CapEff"], 16) == 0
+
+
 UNKNOWN_KEY = '"path":"/v1/fleet/activate-node","status":412'
 
 

@@ -157,8 +157,8 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process:
     }
     with (
         superlink(work, "--disable-runtime-dependency-installation", env=env) as address,
-        supernode(work, address, 0),
-        supernode(work, address, 1),
+        supernode(work, address, 0, "digits"),
+        supernode(work, address, 1, "digits"),
     ):
         said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)

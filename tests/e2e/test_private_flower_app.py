@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from fieldfare_server.deployment.simulation import stop, superlink
+from fieldfare_server.deployment.simulation import superlink
 from fieldfare_server.deployment.submit import environment, program, write_connection
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from support.flower import supernode
 
 QUICKSTART = Path(__file__).parents[1] / "support" / "quickstart"
 CHANGES = {
@@ -79,28 +77,6 @@ def test_under_flowers_simulation(tmp_path: Path) -> None:
         federation = ("--federation-config", "num-supernodes=2 client-resources-num-cpus=1")
         output = flwr_run(tmp_path, address, app, env, *federation)
     require_private(tmp_path, output, simulated=True)
-
-
-@contextlib.contextmanager
-def supernode(work: Path, address: str, index: int) -> Iterator[None]:
-    """A SuperNode that knows nothing but its partition."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--node-config", f"partition-id={index} num-partitions=2"]
-    with (work / f"node-{index}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env=environment(work / f"flwr-{index}", {"OMP_NUM_THREADS": "1"}),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            stop(process)
 
 
 @pytest.mark.slow

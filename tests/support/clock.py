@@ -1,4 +1,4 @@
-"""A clock that tests set: it stands for the ledger's clock and for the sleep of a run's pace."""
+"""A clock that tests set: it stands for the ledger's clock and for all that a run waits by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run import strategy
+from fieldfare_server.run import identity, patience, replies, roster, strategy
 from fieldfare_server.run.pace import Pace
 
 
@@ -25,7 +25,12 @@ class FakeClock:
         """Let time pass: a node trains, a coordinator sleeps."""
         self.now += seconds
 
+    monotonic, sleep = __call__, pass_seconds
+    """In the place of the module `time`."""
+
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """Let every ledger that is opened from now on, and the pace of every run, go by this clock."""
+        """Let every ledger that is opened from now on, and all that runs wait for, go by this clock."""
+        for module in (identity, patience, replies, roster, strategy):
+            patch.setattr(module, "time", self)
         patch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=self))
         patch.setattr(strategy, "Pace", functools.partial(Pace, sleep=self.pass_seconds))

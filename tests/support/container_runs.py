@@ -78,11 +78,11 @@ def check_ledger(federation: Federation) -> None:
     assert json.loads(federation.exec("coordinator", "fieldfare", "verify", "--json"))["ok"] is True
 
 
-def check_run(federation: Federation, run: str, alone: list[tuple[float, float]]) -> None:
+def check_run(federation: Federation, run: str, alone: list[tuple[float, float]]) -> int:
     """Each round was released once, with its own noise row and charge, and is the round of a run in one process.
 
     alone: (score, epsilon) of each round in one process. Rounds after one that was drawn anew have other cohorts, so
-    there only the bounds of the charge are compared.
+    there only the bounds of the charge are compared. Returns how many rounds were compared in full.
     """
     attempts = federation.rounds(run)
     committed = [r for r in attempts if r["state"] == "committed"]
@@ -102,3 +102,4 @@ def check_run(federation: Federation, run: str, alone: list[tuple[float, float]]
             assert attempt["statistics"]["score"] == pytest.approx(score, abs=1e-3)
             assert attempt["epsilon"] == pytest.approx(epsilon, rel=1e-9)
     check_ledger(federation)
+    return same_until

@@ -133,10 +133,15 @@ class Federation:
         """Its first process, as this machine knows it; 0 while it does not run."""
         return int(self.engine("inspect", "--format", "{{.State.Pid}}", self.container(service)).strip() or 0)
 
-    def kill(self, service: str) -> None:
-        """SIGKILL from outside, for the engine's own `kill` also stops restarts; then wait for its return."""
-        before = self.main_process(service)
+    def strike(self, service: str) -> int:
+        """SIGKILL from outside, for the engine's own `kill` also stops restarts; returns the process that died."""
+        before = wait_for(lambda: self.main_process(service), 120)
         os.kill(before, signal.SIGKILL)
+        return before
+
+    def kill(self, service: str) -> None:
+        """`strike`, then wait for the service's return."""
+        before = self.strike(service)
         wait_for(lambda: self.main_process(service) not in (0, before), 120)
 
     # -- runs -----------------------------------------------------------------------------------------------------

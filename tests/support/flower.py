@@ -13,13 +13,17 @@ from fieldfare_server.deployment.submit import environment, program
 
 
 @contextlib.contextmanager
-def supernode(work: Path, address: str, index: int, **env: str) -> Iterator[None]:
-    """One of two insecure SuperNodes of the digits task while inside; its log goes to `work`/node-INDEX.log."""
+def supernode(work: Path, address: str, index: int, task: str = "", **env: str) -> Iterator[None]:
+    """One of two insecure SuperNodes while inside; its log goes to `work`/node-INDEX.log.
+
+    task: in its configuration, next to its partition; empty: it knows nothing else.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [program("flower-supernode"), "--insecure", "--superlink", address, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--node-config", f'partition-id={index} num-partitions=2 task="digits"']
+    config = f"partition-id={index} num-partitions=2" + (f' task="{task}"' if task else "")
+    command += ["--port", str(port), "--node-config", config]
     with (work / f"node-{index}.log").open("wb") as log:
         process = subprocess.Popen(
             command,

@@ -6,8 +6,10 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from sqlalchemy import Connection, text
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Demand
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
@@ -37,7 +39,26 @@ def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, holder: str = "test"
     return ledger.start_run(NewRun(**{**values, **changes}), holder=holder)
 
 
+def demand(most: int, rounds: int = 4, cohort: int = 1) -> Demand:
+    """What a run asks of single users that costs each at most `most` units, half of it a round."""
+    return Demand(most=most, costs=(most // 2, most), rounds=rounds, cohort=cohort, separation=1)
+
+
 def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
     """Open a round with `cohort` and commit it, with the run's cumulative mu."""
     opened = run.open_round(cohort)
     run.commit_round(opened, cohort, gaussian(mu), digest(f"{run.id} {opened.index}"), reports=len(cohort))
+
+
+def edit_behind_the_guards(connection: Connection, statement: str) -> None:
+    """What somebody can do who owns the database: take the triggers away, edit, and put them back."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        assert connection.execute(text(statement)).rowcount > 0
+        return
+    guards = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
+    for name, _ in guards:
+        connection.execute(text(f"DROP TRIGGER {name}"))
+    assert connection.execute(text(statement)).rowcount > 0
+    for _, made in guards:
+        connection.execute(text(made))

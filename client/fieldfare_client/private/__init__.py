@@ -41,7 +41,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Message
 
@@ -141,11 +141,23 @@ def _require_arguments(function: Callable[..., Any], count: int, ours: str, form
         return  # a builtin without a signature
 
 
-class _Mod(ModuleType):
-    """This module, which is also a mod."""
+if TYPE_CHECKING:
+    _Module = object  # of a ModuleType, type checkers let every name pass
+else:
+    _Module = ModuleType
+
+
+class Private(_Module):
+    """What `ff.private` is: this module, which is also a mod. To type checkers no module can be called."""
+
+    LostDevice = LostDevice
+    WrongDialect = WrongDialect
+    check = staticmethod(check)
+    train = staticmethod(train)
+    users = staticmethod(users)
 
     def __call__(self, message: Message, context: Context, call_next: Call) -> Message:
         return clip_reply(message, context, call_next)
 
 
-sys.modules[__name__].__class__ = _Mod
+sys.modules[__name__].__class__ = Private  # type: ignore[assignment]

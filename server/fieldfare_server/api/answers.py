@@ -22,10 +22,12 @@ from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
     BudgetChange,
+    Charge,
     Histogram,
     History,
     Loss,
     Moment,
+    NewCharge,
     Page,
     Point,
     Population,
@@ -84,7 +86,6 @@ class Answers:
     """
 
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
-        """root: the directory of the runs' files, where `verify` recomputes charges; None: it compares them."""
         self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
 
@@ -251,6 +252,24 @@ class Answers:
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
 
+    def charge(self, name: str, asked: NewCharge, actor: str) -> Charge:
+        """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
+        with self._ledger.snapshot() as snapshot:
+            _population_view(snapshot, name)
+        if (asked.action == "reserve") != (asked.loss is not None):
+            raise BadInput(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
+        if asked.action == "reserve":
+            assert asked.loss is not None
+            view = self._ledger.reserve_charge(name, asked.key, asked.loss, what=asked.what, why=asked.why, actor=actor)
+        elif asked.action == "commit":
+            view = self._ledger.commit_charge(name, asked.key, actor=actor)
+        else:
+            view = self._ledger.release_charge(name, asked.key, actor=actor)
+        fields = view.model_dump(include={"population", "key", "state", "who", "what", "why", "loss"})
+        closed = None if view.closed_at is None else utc(view.closed_at)
+        price = {"mu": view.price.mu, "leak": view.price.leak}
+        return Charge(**fields, **price, reserved_at=utc(view.reserved_at), closed_at=closed)
+
     def population_of(self, run_id: str) -> str:
         """The population that a run is charged to."""
         with self._ledger.snapshot() as snapshot:
@@ -416,6 +435,9 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        accounting=view.accounting,
+        left=view.left,
+        exhausted=view.exhausted,
         warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
@@ -424,7 +446,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         level=_level(view),
         last_run=newest[0].id if newest else None,
         last_run_fits=_fits_again(view, newest[0]) if newest else None,
-        in_words=budget_in_words(view.epsilon, view.delta, view.leak),
+        in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
 
@@ -448,8 +470,14 @@ def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
 def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
     """Whether the population would admit the plan of `run` once more."""
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
-    leak = budget.default_leak(run.planned, view.committed, terms) if run.planned.sampled else None
-    return view.state == "open" and terms.hold(view.committed + budget.price_of(run.planned, leak))
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
+    leak = None if run.planned.sampled else run.leak
+    price = budget.quote(run.planned, view.committed, terms, leak)
+    if run.accounting == "individual":
+        # For the users who have most left; whether they are enough is judged when the run starts.
+        fits = price.mu <= view.remaining_mu * (1 + 1e-9) and view.committed.leak + price.leak <= view.leak
+        return view.state == "open" and fits
+    return view.state == "open" and terms.hold(view.committed + price)
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

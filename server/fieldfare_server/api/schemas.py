@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fieldfare.accounting.foreign import Loss as ForeignLoss
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.evidence.guarantee import Guarantee
 from fieldfare_server.ledger import states
@@ -100,9 +101,12 @@ class Population(_Answer):
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str
     adjacency: str
-    epsilon: float = Field(description="the limit of what comes, however runs are chosen")
+    epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
     delta: float
-    bound_epsilon: float = Field(default=0.0, description="with bound_delta the guarantee: the largest limit so far")
+    bound_epsilon: float = Field(
+        default=0.0,
+        description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
+    )
     bound_delta: float = 0.0
     ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
     ceiling_delta: float | None = None
@@ -113,11 +117,19 @@ class Population(_Answer):
     proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
     overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
-    spent: Loss = Field(description="a gauge of what committed rounds used of the budget; the limit is the guarantee")
+    spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
     committed: Loss = Field(description="the same with what the runs under way have reserved")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
+    accounting: states.Accounting = Field(
+        default="worst-case", description="individual: each user is charged what that user took part in"
+    )
+    left: tuple[int, ...] | None = Field(
+        default=None,
+        description="how many users have up to a tenth of the budget (mu^2) left, up to two tenths, ..., all of it",
+    )
+    exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
     warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
     runs: int
     active_run: str | None = None
@@ -130,8 +142,52 @@ class Population(_Answer):
     )
     last_run: str | None = None
     last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
-    in_words: str = Field(default="", description="what the whole budget lets anybody conclude about one user")
+    in_words: str = Field(
+        default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
+    )
     created_at: datetime
+
+
+class NewCharge(BaseModel):
+    """What another trainer asks of a population's budget, for all of its users: which of them took part is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(min_length=1, max_length=100, description="idempotency key: repeating a request changes nothing")
+    loss: ForeignLoss | None = Field(default=None, description="needed to reserve; refused otherwise")
+    action: Literal["reserve", "commit", "release"] = "reserve"
+    what: str = Field(default="", max_length=200, description="what is trained; needed to reserve")
+    why: str = Field(default="", max_length=2000, description="needed to reserve")
+
+
+class Charge(_Answer):
+    """A charge of another trainer."""
+
+    model_config = _like(
+        population="aircraft",
+        key="ranker-7",
+        state="reserved",
+        who="trainer",
+        what="ranker",
+        why="weekly training",
+        loss={"mu": 0.3},
+        mu=0.3,
+        leak=0.0,
+        reserved_at="2026-01-01T12:00:00Z",
+        closed_at=None,
+    )
+
+    population: str
+    key: str
+    state: states.ChargeState
+    who: str
+    what: str
+    why: str
+    loss: dict[str, float | int]
+    mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
+    leak: float = Field(description="and of the part of delta that is set aside")
+    reserved_at: datetime
+    closed_at: datetime | None = None
 
 
 class Run(_Answer):

@@ -26,6 +26,7 @@ COMMANDS = {
     "again, until stopped.",
     "serve": "Serve the budget API and page.",
     "budget": "What each population has spent, reserved and left.",
+    "charge": "Reserve, commit or release a loss of another trainer.",
     "runs": "List the newest runs.",
     "report": "The privacy statement of one run; every number in it comes from the ledger.",
     "certificate": "The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user.",
@@ -41,6 +42,7 @@ COMMANDS = {
 """Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {
     "task": "Try a task on this machine.",
+    "data": "Fetch public data sets, or list them.",
     "population": "The budgets that populations of users share.",
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",

@@ -66,8 +66,8 @@ def budget(
             "Privacy budgets",
             tuple(_COLUMNS),
             [[_cell(name, row[name]) for name in _COLUMNS.values()] for row in populations],
-            caption="Epsilons at each population's delta; they do not add up. The limit is the guarantee, however runs "
-            "are chosen; what is spent is a gauge of it.",
+            caption="Epsilons at each population's delta; they do not add up. The limit holds for all runs together, "
+            "however each is chosen; what is spent is a gauge of it. The guarantee is the largest limit so far.",
         )
         for row in populations:
             if row["overdrawn"]:

@@ -14,11 +14,11 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
-from fieldfare_server.cli.progress import Trace, local_grid, run_here
+from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
 
-ERROR = "prefix_error"
+ERROR = "prefix_noise_rms"
 """Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."""
 
 
@@ -55,7 +55,7 @@ def compare_mechanisms(
     """(what each mechanism costs in the place of that of `base`, rehearsals with each and without noise).
 
     Without `train` there are no rehearsals. Raises `BadInput` for a mechanism that cannot meet the plan, and for
-    rehearsals on data that are not stated to be public.
+    rehearsals on data that are not stated to be public, on a faulty task or with too few users.
     """
     if train and not data_is_public:
         raise BadInput(
@@ -63,11 +63,11 @@ def compare_mechanisms(
             "rehearsals are not charged, so they may only touch data that are public.",
             "--train --data-is-public, or fieldfare simulate, which is charged",
         )
+    if train:
+        # A rehearsal charges nothing, so no delta is too large for it.
+        check_first(base, accept_delta=True, quiet=quiet)
     plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
     rows = [{"label": label_of(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
-    for row in rows:
-        # mean_error is at noise multiplier = sensitivity; scale it to the plan's noise multiplier.
-        row[ERROR] = row["mean_error"] * row["noise_multiplier"] / row["sensitivity"]
     return rows, _train(base, plans, rows, nodes, quiet) if train else []
 
 

@@ -17,7 +17,7 @@ from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
 from fieldfare_server.cli.plot import plot_traces
-from fieldfare_server.cli.progress import Trace, local_grid, run_here
+from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
@@ -53,6 +53,8 @@ def demo(
     an uncharged rehearsal on public data and is not private.
     """
     with refusals(json_):
+        # The two other runs differ in noise alone.
+        check_first(demo_plan(task), quiet=json_)
         # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
         home = StateDirectory.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
         home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +14,10 @@ import typer
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
-from fieldfare_server.doctor import Finding, machine, skipped
+from fieldfare_server.doctor import Finding, guard, machine, skipped
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
-from fieldfare_server.doctor.ledger import check_ledger, report_refusal
+from fieldfare_server.doctor.ledger import check_ledger, has_only_simulated_populations, report_refusal
 from fieldfare_server.doctor.secrets import (
     check_ledger_password,
     check_node_identity,
@@ -53,25 +54,22 @@ def doctor(
             raise BadInput("doctor --node", "a node has neither a ledger nor an API.", "--superlink, --secrets")
         if superlink and insecure == (root_certificates is not None):
             raise BadInput("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
-        if root_certificates is not None and not root_certificates.is_file():
+        if root_certificates is not None and not os.path.isfile(root_certificates):
             raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
+        if secrets is not None and not os.path.isdir(secrets):
+            raise BadInput(f"--secrets {secrets}", "there is no such directory.", "/secrets")
         state, findings = (None, []) if node else _state_directory(home, ledger)
-        reached = list(check_superlink(superlink, root_certificates, node=node)) if superlink else []
-        findings += [
-            *_machine(node, state, against, task or os.environ.get("FIELDFARE_TASK")),
-            *_secrets(secrets, node, state),
-            *(check_ledger(state) if state else ()),
-            *(reached or [skipped("SuperLink", "no --superlink was given.")]),
-        ]
-        if superlink and not node and _states_authentication() and not any(one.state == "fault" for one in reached):
-            findings.append(strangers(superlink, root_certificates))
+        trained = task or os.environ.get("FIELDFARE_TASK")
+        findings += _machine(node, state, against, trained, superlink)
+        findings += _secrets(secrets, node, state)
+        if state:
+            findings += guard("ledger", lambda: check_ledger(state))
+        findings += _network(superlink, root_certificates, node)
         if not node:
-            findings += check_api(url, ca_file) if url else [skipped("API", "no --url was given.")]
+            findings += (
+                guard("API", lambda: check_api(url, ca_file)) if url else [skipped("API", "no --url was given.")]
+            )
     _print_findings(findings, node, json_)
-
-
-def _states_authentication() -> bool:
-    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
 
 
 def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirectory | None, list[Finding]]:
@@ -84,36 +82,50 @@ def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirect
         ]
 
 
-def _machine(node: bool, state: StateDirectory | None, against: Path | None, task: str | None) -> Iterator[Finding]:
-    yield from machine.check_faults()
+def _machine(
+    node: bool, state: StateDirectory | None, against: Path | None, task: str | None, superlink: str | None
+) -> Iterator[Finding]:
+    yield from guard("environment", machine.check_faults)
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
-    yield from machine.check_disk(*([state.root] if state else []), *volumes)
+    yield from guard("volumes", lambda: machine.check_disk(*([state.root] if state else []), *volumes))
+    yield from guard("limits", machine.check_limits)
     if not node:
-        yield machine.check_node_authentication()
+        simulated = state is not None and superlink is None and has_only_simulated_populations(state)
+        yield machine.check_node_authentication(simulated)
+    elif task:
+        yield from guard(f"task {task}", lambda: [machine.check_task(task)])
     else:
-        yield machine.check_task(task) if task else skipped("task", "neither --task nor FIELDFARE_TASK was given.")
-    yield from (
-        machine.compare_versions(against, node)
-        if against
-        else [skipped("versions on both sides", "no --against was given.")]
-    )
+        yield skipped("task", "neither --task nor FIELDFARE_TASK was given.")
+    if against:
+        yield from guard("versions on both sides", lambda: machine.compare_versions(against, node))
+    else:
+        yield skipped("versions on both sides", "no --against was given.")
 
 
 def _secrets(directory: Path | None, node: bool, state: StateDirectory | None) -> Iterator[Finding]:
     if directory is None:
         yield skipped("secrets", "no --secrets was given.")
-    elif not directory.is_dir():
-        raise BadInput(f"--secrets {directory}", "there is no such directory.", "/secrets")
     else:
-        yield from check_certificates(directory)
-        yield from check_permissions(directory)
-        yield from check_strength(directory)
+        for check in (check_certificates, check_permissions, check_strength):
+            yield from guard(f"secrets in {directory}", partial(check, directory))
         if node:
-            yield check_node_identity(directory)
+            yield from guard("node identity", lambda: [check_node_identity(directory)])
     if state:
         yield check_ledger_password(state.ledger)
-        if state.root.is_dir():
-            yield from check_permissions(state.root)
+        if os.path.isdir(state.root):
+            yield from guard(f"secrets in {state.root}", lambda: check_permissions(state.root))
+
+
+def _network(superlink: str | None, root_certificates: Path | None, node: bool) -> Iterator[Finding]:
+    if superlink is None:
+        yield skipped("SuperLink", "no --superlink was given.")
+        return
+    faults = 0
+    for finding in guard(f"SuperLink {superlink}", lambda: check_superlink(superlink, root_certificates, node=node)):
+        faults += finding.state == "fault"
+        yield finding
+    if not node and not faults and os.environ.get("FIELDFARE_NODE_AUTH") == "required":
+        yield from guard("strangers", lambda: [strangers(superlink, root_certificates)])
 
 
 def _print_findings(findings: list[Finding], node: bool, as_json: bool) -> None:

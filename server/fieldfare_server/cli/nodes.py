@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.cli.waiting import retry
-from fieldfare_server.deployment.nodes import register_node, revoke_node
+from fieldfare_server.deployment.nodes import digest_of, register_node, revoke_node
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.nodes import MOST_USERS
 
 nodes = typer.Typer(help="Admit nodes to the federation, or remove them.", no_args_is_help=True)
 
@@ -26,9 +30,17 @@ def register(
     superlink: SuperLinkOption = "127.0.0.1:8000",
     root_certificates: RootOption = Path("ca.crt"),
     expect: Annotated[int, typer.Option(min=0, help="wait until there are this many keys")] = 0,
+    most_users: Annotated[
+        int | None, typer.Option(min=1, max=MOST_USERS, help="each node may hold at most this many users")
+    ] = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Admit every node whose public key lies in KEYS. Waits for the SuperLink; a key may be registered already."""
+    """Admit every node whose public key lies in KEYS. Waits for the SuperLink; a key may be registered already.
+
+    With --most-users the ledger states how many users each of them may hold; the newest statement holds.
+    """
 
     def public_keys() -> list[Path]:
         paths = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
@@ -39,12 +51,18 @@ def register(
     with refusals(json_):
         paths = retry(public_keys)
         ca = root_certificates.absolute()
+        if most_users is not None:
+            directory = StateDirectory.of(home, ledger)
+            with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+                for path in paths:
+                    opened.admit_node(digest_of(path), path.stem, most_users, actor=actor())
         outcomes = {path.stem: retry(partial(register_node, superlink, ca, path)) for path in paths}
         if json_:
             print_json(outcomes)
         else:
+            at_most = "" if most_users is None else f", for at most {most_users} users"
             for name, outcome in outcomes.items():
-                print_outcome(f"Node {name}: {outcome}.")
+                print_outcome(f"Node {name}: {outcome}{at_most}.")
 
 
 @nodes.command()
@@ -62,3 +80,17 @@ def revoke(
             print_json({key.stem: "revoked"})
         else:
             print_outcome(f"Node {key.stem}: revoked.")
+
+
+@nodes.command()
+@on_ledger()
+def release(
+    opened: Ledger,
+    key: Annotated[Path, typer.Argument(help="the node's NAME.pub")],
+) -> Answer:
+    """Set the users of the node with this public key free: the next node that claims one of them has that user.
+
+    For users who moved, for a node whose key was replaced, and for one that claimed users who were never its own.
+    """
+    opened.release_node(digest_of(key), key.stem, actor=actor())
+    return Answer({key.stem: "released"}, lambda: print_outcome(f"Node {key.stem}: its users are free."))

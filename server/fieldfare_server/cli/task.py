@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fieldfare.plan import ClientSpec
-from fieldfare_client.check import Faulty, Report, check_task
+from fieldfare_client.check import Report, check_task
+from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_progress, refusals
 from fieldfare_server.files.plan_file import read_plan

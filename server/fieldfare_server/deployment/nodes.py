@@ -8,11 +8,12 @@ from pathlib import Path
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from fieldfare.errors import BadInput
 from fieldfare_flower.nodes import remove_nodes
 from fieldfare_server.deployment.submit import FlowerError, environment, program, tail, write_connection
+from fieldfare_server.ledger.nodes import key_digest
 
 
 def register_node(address: str, root_certificates: Path, public_key: Path, timeout: float = 60.0) -> str:
@@ -44,13 +45,28 @@ def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
     From then on the SuperLink refuses the key. Raises `BadInput` where the file holds no such key, and `FlowerError`
     where the SuperLink does not remove them.
     """
-    try:
-        key = load_ssh_public_key(public_key.read_bytes())
-    except (OSError, ValueError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise BadInput(f"public key {str(public_key)!r}", "cannot be read as one.", "the node's NAME.pub")
+    key = read_public_key(public_key)
     try:
         return remove_nodes(address, root_certificates, key)
     except httpx.HTTPError as error:
         raise FlowerError(f"the SuperLink at {address} did not remove {public_key.stem}: {error}") from None
+
+
+def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    """The key in an OpenSSH file. Raises `BadInput` where there is none."""
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"public key {str(path)!r}", "cannot be read as one.", "the node's NAME.pub")
+    return key
+
+
+def digest_of(path: Path) -> str:
+    """The name of the node with the public key in the OpenSSH file `path`: `ledger.nodes.key_digest`.
+
+    Raises `BadInput` where there is none.
+    """
+    shown = read_public_key(path).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key_digest(shown)

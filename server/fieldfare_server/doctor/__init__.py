@@ -6,6 +6,6 @@ read, except for `strangers`, which has to try.
 
 from __future__ import annotations
 
-from fieldfare_server.doctor.finding import Finding, fault, fine, skipped, warning
+from fieldfare_server.doctor.finding import Finding, fault, fine, guard, skipped, warning
 
-__all__ = ["Finding", "fault", "fine", "skipped", "warning"]
+__all__ = ["Finding", "fault", "fine", "guard", "skipped", "warning"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,22 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """The finding for `--json`."""
         return asdict(self)
+
+
+def guard(check: str, findings: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """`findings()`, and a fault instead of an exception: a doctor that dies of what it should report is no use.
+
+    The exception's text is left out, which may hold a password; an `OSError` says what it is about.
+    """
+    try:
+        yield from findings()
+    except Exception as error:
+        detail = f" ({error.strerror}: {error.filename})" if isinstance(error, OSError) and error.strerror else ""
+        yield fault(
+            check,
+            f"cannot be checked: {type(error).__name__}{detail}.",
+            "run the doctor as the user of the service, on its own directories; else report this as a bug",
+        )
 
 
 def fine(check: str, said: str) -> Finding:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import Connection, select, text
+from sqlalchemy.engine import make_url
 
 from fieldfare.errors import FieldfareError, Refused
 from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, models, rows
 from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.run.ending import left_behind
@@ -20,6 +22,12 @@ from fieldfare_server.run.ending import left_behind
 CLOCKS = 5.0
 """Most seconds between the clocks of coordinator and database: a lease lasts 30."""
 _PATIENCE = 5.0
+_LOOKED_BACK = 10_000
+"""How many of the newest journal rows are searched for a clock that went back."""
+_RECENT = 7 * 86400.0
+"""Seconds: an older jump of the clock is no news."""
+_NEARLY_EXPIRED = 86400.0
+"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to expire."""
 
 
 def check_ledger(home: StateDirectory) -> Iterator[Finding]:
@@ -28,8 +36,11 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
             yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
             yield _check_clock(opened)
+            yield _check_clock_history(opened)
+            yield from _check_head_place(home)
             yield from _check_chain(opened, home)
             yield from _check_runs(opened)
+            yield from _check_reservations(opened, time.time())
             for run in left_behind(home, opened):
                 yield warning(
                     f"key of run {run}", "the run has ended; key or checkpoints are here.", "fieldfare verify"
@@ -39,6 +50,16 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
         yield report_refusal(
             "ledger", error, "start the database, or name the ledger by --ledger or FIELDFARE_LEDGER_FILE"
         )
+
+
+def has_only_simulated_populations(home: StateDirectory) -> bool:
+    """Whether the ledger of `home` can be read, and has populations, and none of them is of people."""
+    try:
+        with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
+            populations = opened.populations()
+    except FieldfareError:
+        return False
+    return bool(populations) and all(population.simulated for population in populations)
 
 
 def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
@@ -58,8 +79,64 @@ def _check_clock(opened: Ledger) -> Finding:
                 difference = f"the database's clock and ours differ by {ahead - time.time():+.0f} s."
                 return warning(check, f"{difference} Leases and tokens would end early or late.", mend)
     if newest > time.time() + CLOCKS:
-        return warning(check, f"the newest row was written {newest - time.time():.0f} s from now.", mend)
+        later = (
+            f"the newest row was written {newest - time.time():.0f} s from now: this clock went back, or that one was"
+        )
+        return warning(check, f"{later} ahead. Leases, schedules and reservations would end late.", mend)
     return fine(check, "agrees with ours.")
+
+
+def _check_clock_history(opened: Ledger) -> Finding:
+    """Whether time went back between two rows of the journal that were written lately."""
+    check, count = "clock of the journal", 0
+    last, jump, jumped_at = 0.0, 0.0, 0
+    with opened.database.read() as connection:
+        scheduled = _scheduled_runs(connection)
+        c = models.journal.c
+        newest = select(c.id, c.at, c.run).order_by(c.id.desc()).limit(_LOOKED_BACK).subquery()
+        for number, at, run in connection.execute(select(newest).order_by(newest.c.id)):
+            if run in scheduled:
+                continue
+            if last - at > max(jump, CLOCKS) and at > time.time() - _RECENT:
+                jump, jumped_at = last - at, number
+            last, count = max(last, at), count + 1
+    if jumped_at:
+        return warning(
+            check,
+            f"row {jumped_at} was written {jump:.0f} s before a row that stands before it: a clock went back, or the "
+            "clocks of two writers differ.",
+            "let the clocks of all machines that write to the ledger be set by NTP (chrony), slewed and never stepped",
+        )
+    return fine(check, f"{count} rows follow one another in time.")
+
+
+def _scheduled_runs(connection: Connection) -> set[str]:
+    """Runs whose rows carry scheduled times, which are earlier than the real ones (`add_remove`)."""
+    run, population = models.runs.c, models.populations.c
+    query = (
+        select(run.id)
+        .join_from(models.runs, models.populations, run.population_id == population.id)
+        .where(population.adjacency == "add_remove")
+    )
+    return set(connection.execute(query).scalars())
+
+
+def _check_head_place(home: StateDirectory) -> Iterator[Finding]:
+    """Whether one restored directory would put back the ledger and the head that should expose it."""
+    url = make_url(home.ledger)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return
+    ledger, head = Path(url.database).absolute().parent.resolve(), home.head_file.parent.resolve()
+    if ledger == head or ledger in head.parents or head in ledger.parents:
+        yield warning(
+            "place of the head",
+            f"the ledger and its head are both below {ledger if ledger in head.parents else head}: an older copy of "
+            "that directory puts back both, and spent budget would reappear unnoticed.",
+            "keep a head elsewhere too: FIELDFARE_WITNESS on the nodes, or store what GET /v1/audit/head answers where "
+            "nothing is overwritten, and compare by `fieldfare verify --head`",
+        )
+    else:
+        yield fine("place of the head", "the head is not in the ledger's directory.")
 
 
 def _check_chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
@@ -108,6 +185,22 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
             )
     if not any(run.state == "interrupted" for run in runs):
         yield fine("leases", f"{len(runs)} runs under way, all of them held.")
+
+
+def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
+    """Runs without a coordinator whose reservation ends soon: then they end, with what they have."""
+    unheld = {run.id for run in under_way(opened) if run.state == "interrupted"}
+    with opened.database.read() as connection:
+        for run, seconds, ends_at in rows.reservations(connection):
+            left = ends_at - now
+            if run not in unheld or left >= max(_NEARLY_EXPIRED, seconds / 4):
+                continue  # a coordinator renews it, or there is time
+            when = f"in {left / 3600:.1f} hours" if left > 0 else "now"
+            yield warning(
+                f"reservation of run {run}",
+                f"nobody holds the run: it ends {when}, and cannot be resumed afterwards.",
+                f"resume it (fieldfare run --resume {run}), or let its budget return to the population",
+            )
 
 
 def _check_budgets(opened: Ledger) -> Iterator[Finding]:

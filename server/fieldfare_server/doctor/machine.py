@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,7 @@ from fieldfare_server import faults
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger import migrate
 
+GIB = 1 << 30
 LITTLE, LOW = 200 << 20, 1 << 30
 """Free bytes below which nothing works, and below which the operator should look."""
 
@@ -39,6 +42,64 @@ def check_disk(*volumes: Path) -> Iterator[Finding]:
             )
         else:
             yield fine(check, f"has {free >> 30} GiB left.")
+
+
+def check_limits(root: Path = Path("/")) -> Iterator[Finding]:
+    """Whether this process may take all of the machine's memory, or of its process table.
+
+    root: of the file system that holds /proc and /sys; another one in tests.
+    """
+    memory = _limit(root, "memory", ("memory.max", "memory.limit_in_bytes"))
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY:
+        memory = min(memory, address_space)
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if memory < total:
+        yield fine("memory limit", f"{memory / GIB:.1f} of this machine's {total / GIB:.1f} GiB.")
+    else:
+        yield warning(
+            "memory limit",
+            f"there is none below this machine's {total / GIB:.1f} GiB: one large model or reply ends its neighbours.",
+            "mem_limit in the compose file, resources.limits.memory in the chart, MemoryMax= in a systemd unit",
+        )
+    processes = _limit(root, "pids", ("pids.max",))
+    most = int((root / "proc/sys/kernel/pid_max").read_text())
+    if processes < most:
+        yield fine("process limit", f"{processes:.0f} processes and threads.")
+    else:
+        yield warning(
+            "process limit",
+            "there is none: code that only starts processes stops this machine.",
+            "pids_limit in the compose file, podPidsLimit of the kubelet, TasksMax= in a systemd unit",
+        )
+
+
+def _limit(root: Path, controller: str, names: tuple[str, ...]) -> float:
+    """The smallest limit that a control group of this process, or one above it, sets; infinity for none."""
+    smallest = math.inf
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers.partition(",")[0]
+        if controllers and not mount.is_dir():
+            mount = root / "sys/fs/cgroup" / controller
+        place = mount / path.lstrip("/")
+        # A container sees its own group at the mount's root, under whatever name /proc shows for it.
+        for group in (place, *place.parents):
+            for text in (_text(group / name) for name in names):
+                if text not in ("", "max"):
+                    smallest = min(smallest, float(text))
+            if group == mount:
+                break
+    return smallest
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def versions() -> dict[str, Any]:
@@ -87,11 +148,16 @@ def check_faults() -> Iterator[Finding]:
         yield fault("environment", detail, f"unset {faults.VARIABLE} and start everything again")
 
 
-def check_node_authentication() -> Finding:
-    """What FIELDFARE_NODE_AUTH states about this coordinator's SuperLink."""
+def check_node_authentication(only_simulated: bool = False) -> Finding:
+    """What FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
+
+    only_simulated: this home has simulated populations alone, and no SuperLink was named: there are no nodes to know.
+    """
     check, stated = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
     if stated == "required":
         return fine(check, "the operator states that the SuperLink authenticates nodes.")
+    if only_simulated and not stated:
+        return fine(check, "every population here is simulated: runs have no nodes but this process.")
     mend = "run the SuperLink with --enable-supernode-auth and the coordinator with FIELDFARE_NODE_AUTH=required"
     if stated == "simulated":
         return warning(check, "FIELDFARE_NODE_AUTH=simulated: right only where the operator runs every node.", mend)

@@ -43,7 +43,12 @@ def _is_private(path: Path) -> bool:
     # Another user, the database's, reads ledger/password; the permissions of the directory protect it.
     if not path.is_file() or path.suffix in PUBLIC or path.parts[-2:] == ("ledger", "password"):
         return False
-    return path.suffix in (".key", ".secret", ".token", ".url", ".password") or path.name == "node"
+    # Checkpoints hold noise state and participants.
+    return (
+        path.suffix in (".key", ".secret", ".token", ".url", ".password")
+        or path.name == "node"
+        or path.parent.name in ("checkpoints", "pending")
+    )
 
 
 def check_strength(directory: Path) -> list[Finding]:

@@ -20,6 +20,7 @@ from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import decimal, loss_in_words
 from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 
@@ -48,6 +49,14 @@ ADJACENCY: dict[Adjacency, str] = {
     "zero_out": "zero-out: all updates of one user replaced by zero; who was available and how many reported is public",
     "add_remove": "add or remove: one user is present or absent, with everything that user would have contributed",
     "replace_one": "replace one: one user's updates replaced by any other user's; counted as twice the sensitivity",
+}
+
+ACCOUNTING: dict[Accounting, str] = {
+    "individual": "each user is charged what that user took part in, over all runs, by an individual filter (Feldman "
+    "and Zrnic 2021; Koskela, Tobaben and Honkela 2023): participation is public under this adjacency and decided "
+    "without looking at updates; a user whose odometer is full is no longer asked. An identity that changes makes a "
+    "new user",
+    "worst-case": "every user is charged what the user who takes part most can lose",
 }
 
 NOT_COVERED = (
@@ -157,6 +166,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
+        Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
     ]
     return Guarantee(
         statement=statement,
@@ -170,6 +180,13 @@ def _together(population: PopulationView) -> str:
     committed = f"{round_up(population.committed_epsilon)} committed of {population.epsilon:g}."
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
+    if population.accounting == "individual":
+        return (
+            f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
+            f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
+            f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}. "
+            f"D = {population.leak:.3g}."
+        )
     return (
         f"All runs charged to {population.name} together stay "
         f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "

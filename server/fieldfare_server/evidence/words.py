@@ -32,7 +32,11 @@ def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_PO
 
 
 def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
-    """A population's whole budget, a bound for each of its users whatever is run."""
+    """A population's guarantee, a bound for each of its users whatever is run.
+
+    epsilon, delta: the largest budget that the population ever had. Earlier runs were chosen under that one, so a limit
+    that was tightened since is no bound for them.
+    """
     mu = math.sqrt(Rectangle.of(epsilon, delta, leak).mu_squared)
     return _in_words(epsilon, delta, true_positive_rate(mu, leak))
 

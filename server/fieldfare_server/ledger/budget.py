@@ -8,6 +8,7 @@ next run plans, must stay within M and within D.
 |---|---|---|
 | Gaussian or discrete noise | its planned mu^2 | its realised mu^2; the rest returns |
 | amplified by sampling | its whole price | the whole price, once a round was committed |
+| under individual accounting | its leak; mu^2 of each user by that user's odometer (`odometers`) | the same |
 
 A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
 that was opened and never committed released nothing, so a run without a committed round has spent nothing.
@@ -96,23 +97,45 @@ class Charge(NamedTuple):
     rounds: int
     """How many are committed."""
     active: bool
+    individual: bool = False
+    """Its mu^2 is in its users' odometers; only its leak is everyone's."""
+
+
+class Foreign(NamedTuple):
+    """What the ledger says of a charge by another trainer: its price, and whether it is committed or only reserved."""
+
+    price: str
+    committed: bool
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the runs of a population have spent, and that with what runs under way have reserved."""
+    """What all users of a population are charged alike, and that with what is reserved."""
 
     spent: Price
     committed: Price
 
 
-def sums(runs: Iterable[Charge], leak: float) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order in which they were started."""
-    runs = list(runs)
+def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
+    """The sums over all runs of a population with D = `leak`, in the order of their starts, and over `foreign`."""
+    each = parts(list(runs), leak)
+    spent, committed = [part for part, _ in each], [part for _, part in each]
+    for charge in foreign:
+        committed.append(_price(charge.price))
+        if charge.committed:
+            spent.append(_price(charge.price))
+    return Sums(_total(spent), _total(committed))
+
+
+def parts(runs: list[Charge], leak: float) -> list[tuple[Price, Price]]:
+    """(spent, committed) of each run; of a run that is charged to odometers only the leak, which is everyone's."""
     wholes = prices(runs, leak)
     spent = [paid(run, whole) for run, whole in zip(runs, wholes, strict=True)]
     committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
-    return Sums(_total(spent), _total(committed))
+    return [
+        (Price(0.0, part.leak), Price(0.0, held.leak)) if run.individual else (part, held)
+        for run, part, held in zip(runs, spent, committed, strict=True)
+    ]
 
 
 def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
@@ -220,9 +243,14 @@ def room(committed: Price, terms: Terms) -> Room:
     return Room(mu, epsilon(PrivacyLoss(mu * mu), terms.delta))
 
 
-def default_leak(planned: PrivacyLoss, committed: Price, terms: Terms) -> float:
-    """d of a run that does not name one: nothing, or for a sampled run `RUN_SHARE` of what is left of D."""
-    return RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.sampled else 0.0
+def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | None = None) -> Price:
+    """What a run that plans `planned` reserves if it starts now.
+
+    leak: as in `price_of`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
+    """
+    if leak is None:
+        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.sampled else 0.0
+    return price_of(planned, leak)
 
 
 def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import chain, leases, populations, rows, runs, tokens, views
+from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, rows, runs, tokens, views
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
@@ -219,6 +221,11 @@ class Ledger(Reader):
         populations.reopen(self._journal, name, reason=reason, actor=actor)
         return self.population(name)
 
+    def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
+        """Charge ended runs to their users' odometers from now on; see `populations.keep_odometers`."""
+        populations.keep_odometers(self._journal, name, charges, actor=actor)
+        return self.population(name)
+
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
@@ -285,6 +292,25 @@ class Ledger(Reader):
         """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""
         runs.record_key_destroyed(self._journal, run_id, actor)
 
+    # -- charges of other trainers ------------------------------------------------------------------------------
+
+    def reserve_charge(
+        self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str
+    ) -> views.ChargeView:
+        """Reserve a loss of another trainer for all users of a population; `foreign.reserve` says what is refused."""
+        foreign.reserve(self._journal, population, key, loss, what=what, why=why, actor=actor)
+        return self.charge(population, key)
+
+    def commit_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
+        """What was reserved under `key` has been spent. Raises `BadInput` as `foreign.close`."""
+        foreign.close(self._journal, population, key, "commit", actor=actor)
+        return self.charge(population, key)
+
+    def release_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
+        """What was reserved under `key` never happened: it returns. Raises `BadInput` as `foreign.close`."""
+        foreign.close(self._journal, population, key, "release", actor=actor)
+        return self.charge(population, key)
+
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def create_token(
@@ -313,6 +339,20 @@ class Ledger(Reader):
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
+        """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""
+        nodes.admit(self._journal, key, name, most_users, actor)
+
+    def release_node(self, key: str, name: str, *, actor: str) -> None:
+        """Set the users of a node free for other nodes to claim. Raises `BadInput`."""
+        nodes.release(self._journal, key, name, actor)
+
+    def node_register(self) -> nodes.NodeRegister:
+        """What was said of nodes; it reads what is new each time that it is asked."""
+        return nodes.NodeRegister(self.database)
 
 
 def _is_empty(database: Database) -> bool:

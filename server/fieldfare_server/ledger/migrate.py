@@ -6,27 +6,31 @@ Alembic is imported only to change a schema: reading a ledger must not wait for 
 from __future__ import annotations
 
 import pkgutil
+import threading
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.ledger.database import Database
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-
 LOCATION = Path(__file__).parent / "migrations"
 
 
-def _config() -> Config:
+_ONE = threading.Lock()
+"""Alembic keeps the migration that it runs in globals of its module, so a process runs one at a time."""
+
+
+def _run(connection: Connection, target: str) -> None:
+    from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(LOCATION))
-    return config
+    config.attributes["connection"] = connection
+    with _ONE:
+        command.upgrade(config, target)
 
 
 def latest() -> str:
@@ -57,17 +61,13 @@ def known(revision: str) -> bool:
 
 def upgrade(database: Database, target: str = "head") -> None:
     """Upgrade the schema to version `target` in one transaction; a second process waits for the first."""
-    from alembic import command
-
-    config = _config()
     with database.engine.connect() as connection:
         if database.path is not None:
             connection = connection.execution_options(fieldfare_write=True)
         with connection.begin():
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
-            config.attributes["connection"] = connection
-            command.upgrade(config, target)
+            _run(connection, target)
 
 
 def damage(connection: Connection) -> list[str]:
@@ -91,12 +91,8 @@ def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
 @lru_cache(maxsize=1)
 def _fresh_schema() -> frozenset[tuple[str, str, str]]:
     """The schema of a new ledger, made in memory by the same migrations."""
-    from alembic import command
-
-    config, engine = _config(), create_engine("sqlite://")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    with create_engine("sqlite://").begin() as connection:
+        _run(connection, "head")
         return frozenset(_sqlite_schema(connection))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, or_, select
 
 from fieldfare.errors import BadInput
 from fieldfare.signed_head import SignedHead
-from fieldfare_server.ledger import models, rows, views
+from fieldfare_server.ledger import foreign, models, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
 from fieldfare_server.ledger.states import RunState
@@ -184,6 +184,22 @@ class Reader:
         counts = record.last_and_count(np.arange(record.room))[1]
         busiest = np.argsort(-counts, kind="stable")[:10_000]
         return [pattern for pattern in dict.fromkeys(record.patterns(busiest)) if pattern]
+
+    def charge(self, population: str, key: str) -> views.ChargeView:
+        """A charge of another trainer. Raises `BadInput` if there is none."""
+        with self.read() as connection:
+            row = foreign.find(connection, rows.population_row(connection, population), key)
+        return rows.charge_view(row, population)
+
+    def charges(self, population: str) -> tuple[views.ChargeView, ...]:
+        """All charges of other trainers, oldest first."""
+        c = models.charges.c
+        with self.read() as connection:
+            number = rows.population_row(connection, population).id
+            page = connection.execute(
+                select(models.charges).where(c.population_id == number).order_by(c.reserved_at, c.key)
+            ).all()
+        return tuple(rows.charge_view(row, population) for row in page)
 
     def tokens(self) -> tuple[views.TokenView, ...]:
         """All API tokens, oldest first, without their secrets."""

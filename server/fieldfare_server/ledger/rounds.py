@@ -12,10 +12,11 @@ from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
-from fieldfare_server.ledger import blobs, budget, chain, models
+from fieldfare_server.ledger import blobs, budget, chain, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.hold import RunFacts
 from fieldfare_server.ledger.journal import Entry
@@ -59,6 +60,8 @@ class Commitment:
     reports: int
     nonce: str | None
     """Hex; None in a run without nonces."""
+    charges: Units | None = None
+    """Under individual accounting: what the round costs each of `users`, in the same order."""
 
     @property
     def charge(self) -> dict[str, Any]:
@@ -87,9 +90,14 @@ def prepare(
     rejects: Mapping[str, int] | None,
     reports: int,
     nonce: bytes | None = None,
+    charges: Units | None = None,
 ) -> Commitment:
     """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
-    users = np.sort(users)
+    if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
+        needed = "what the round costs each participant" if run.individual else "no charges of single users"
+        raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
+    order = np.argsort(users, kind="stable")
+    users = users[order]
     blob = blobs.encode(users)
     if not np.isin(users, round.cohort, assume_unique=True).all():
         raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
@@ -114,6 +122,7 @@ def prepare(
         dict(rejects or {}),
         reports,
         None if nonce is None else nonce.hex(),
+        None if charges is None else charges[order],
     )
 
 
@@ -257,12 +266,14 @@ def commit_group(connection: Connection, entry: Entry, run: RunFacts, held: Sequ
 
 def _participation(run: RunFacts, round: OpenRound, made: Commitment, round_id: int) -> dict[str, Any]:
     count = int(made.users.size)
-    return {"round_id": round_id, "run_seq": run.seq, "index": round.index, "count": count, "users": made.blob}
+    row = {"round_id": round_id, "run_seq": run.seq, "index": round.index, "count": count, "users": made.blob}
+    return row if made.charges is None else {**row, "charges": odometers.encode(made.charges)}
 
 
 def _commit_body(round: OpenRound, made: Commitment) -> dict[str, Any]:
     return {
         **made.charge,
+        **({} if made.charges is None else {"charges": odometers.digest(made.charges)}),
         "attempt": round.attempt,
         "noise_row": round.noise_row,
         "participants": sha256(made.blob),

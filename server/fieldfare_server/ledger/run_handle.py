@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, select
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import LedgerError
+from fieldfare.accounting.individual import Units
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger import leases, models, rounds
+from fieldfare_server.ledger import leases, models, odometers, rounds
 from fieldfare_server.ledger.hold import Hold, RunFacts
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.registration import Registration
@@ -62,7 +63,14 @@ class RunHandle:
                 schedule=Schedule.of(run),
                 nonces=models.has_nonces(run.format, run.noise_source),
                 simulated=population.simulated,
+                individual=run.accounting == odometers.INDIVIDUAL,
             )
+            self._most: int = run.most or 0
+            # Without odometers both stay empty.
+            self._caps = self._taken = np.zeros(0, dtype=np.int64)
+            if self._run.individual:
+                self._caps = odometers.caps(connection, run.seq, population.users)
+                self._taken = odometers.taken(connection, run.seq, population.users)
             self.nonces: list[bytes] | None = rounds.nonces(connection, self._run, run.next_round)
             """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
@@ -153,7 +161,28 @@ class RunHandle:
         """
         indices = self._registration.register(ids)
         self._participation.grow(self.users)
+        if self._run.individual and self.users > self._caps.size:
+            with self._hold.database.read() as connection:
+                self._caps = odometers.caps(connection, self._run.seq, self.users)
+            self._taken = np.concatenate([self._taken, np.zeros(self.users - self._taken.size, dtype=np.int64)])
         return indices
+
+    @property
+    def individual(self) -> bool:
+        """Whether the run is charged to its users' odometers."""
+        return self._run.individual
+
+    def allowance(self, indices: ArrayLike) -> Units | None:
+        """What this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None for as much as it needs.
+
+        None: without odometers, and where each of these users is pledged all that the run can cost.
+        """
+        if not self._run.individual:
+            return None
+        users = self._registration.require_known(indices)
+        if (self._caps[users] >= self._most).all():
+            return None
+        return self._caps[users] - self._taken[users]
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""
@@ -217,6 +246,7 @@ class RunHandle:
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
         nonce: bytes | None = None,
+        charges: Units | None = None,
     ) -> None:
         """Charge `round` durably. What the round made may be seen only after this returns.
 
@@ -231,25 +261,44 @@ class RunHandle:
             rejects: number of refused replies by reason.
             reports: number of accepted replies.
             nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
+            charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
+                individual accounting need them.
 
         Raises:
-            BudgetRefused: `spent` is out of bounds.
+            BudgetRefused: `spent` is out of bounds, or a user would pay more than the user's odometer has left.
             BadInput: an argument is malformed.
             LedgerError: the round is not open, or the run was taken over.
         """
         users = self._registration.require_known(participants)
-        made = rounds.prepare(self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce)
+        made = rounds.prepare(
+            self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce, charges
+        )
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
         self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
         faults.point("ledger.round.committed")
         self._count_in(round, made, nonce)
         self.checkpoint = checkpoint_digest
 
     def _count_in(self, round: OpenRound, made: Commitment, nonce: bytes | None) -> None:
+        if made.charges is not None:
+            self._taken[made.users] += made.charges
         self._participation.add(round.index, made.users)
         if self.nonces is not None and nonce is not None:
             self.nonces.append(nonce)
         self.next_round, self.spent = round.index + 1, made.spent
         self._open = None
+
+    def _require_allowance(self, round: OpenRound, users: NDArray[np.int64], charges: Units) -> None:
+        if charges.size and int(charges.min()) < 0:
+            raise BadInput(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
+        over = charges > self._caps[users] - self._taken[users]
+        if over.any():
+            raise BudgetRefused(
+                f"round {round.index} of run {self.id}",
+                f"it would cost {int(over.sum())} of its {users.size} users more than they have left.",
+                "end the run with its last committed model",
+            )
 
     # -- groups of rounds ---------------------------------------------------------------------------------------
 
@@ -271,13 +320,17 @@ class RunHandle:
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
         nonce: bytes | None = None,
+        charges: Units | None = None,
     ) -> None:
         """As `commit_round`, but not durable before `commit_group` returns.
 
-        Participation, nonces, `spent` and `next_round` go on from here as if it were. Raises as `commit_round`.
+        Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
+        `commit_round`.
         """
         users = self._registration.require_known(participants)
-        made = rounds.prepare(self._run, round, users, spent, _UNNAMED, statistics, rejects, reports, nonce)
+        made = rounds.prepare(self._run, round, users, spent, _UNNAMED, statistics, rejects, reports, nonce, charges)
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
         rounds.require_charge(self._run, round, self.spent, spent)
         self._held.append(Held(round, made, self._opened_at, self.clock()))
         self._count_in(round, made, nonce)

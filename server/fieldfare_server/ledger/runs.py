@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import Demand, Units, from_units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
-from fieldfare_server.ledger import budget, leases, models
+from fieldfare_server.ledger import budget, leases, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.replay import Population, Replay
 from fieldfare_server.ledger.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
@@ -50,6 +52,8 @@ class NewRun:
             `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.
         strategy: SHA-256 of the stored strategy that the run applies.
+        demand: what the run asks of single users, under individual accounting. None: it is charged to all users alike,
+            and so is every run on a population without odometers.
     """
 
     plan_json: str
@@ -64,6 +68,7 @@ class NewRun:
     leak: float | None = None
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
+    demand: Demand | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -71,8 +76,11 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
 
     Of two runs that race for the last of a budget, one is refused.
 
+    Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
+
     Raises:
-        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget.
+        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
+            left.
         BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
         taken id, a key that another run has used, a
             fixed seed on real people, or, under `add_remove` on real people, a plan without `run.round_seconds`.
@@ -92,9 +100,8 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         with journal.database.read() as connection:
             population_row(connection, run.population)
-        seen, terms = journal.proof.ask(lambda replay: _position(replay, run.population))
-        leak = budget.default_leak(run.planned, seen, terms) if run.leak is None else run.leak
-        cost = budget.price_of(run.planned, leak)
+        seen, terms = journal.proof.ask(lambda replay: _position(replay.populations[run.population], run))
+        cost = budget.quote(run.planned, seen, terms, run.leak)
         try:
             return _insert(journal, run, adjacency, cost, holder, lease_seconds)
         except _Overdrawn as overdrawn:
@@ -130,11 +137,21 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
         _require_unused(connection, run)
-        committed, terms = _position(replay, run.population)
-        if not terms.hold(committed + cost):
+        proven = replay.populations[run.population]
+        committed, terms = _position(proven, run)
+        caps: Units | None = None
+        charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
+        if _has_odometers(proven, run):
+            if committed.leak + cost.leak > terms.leak:
+                raise _Overdrawn(committed, terms)
+            assert run.demand is not None
+            caps = _pledge(proven, run.population, run.demand, run.planned, cost)
+            charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
+        elif not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
         values = {
             **described,
+            **charged,
             "id": run.id,
             "population_id": population.id,
             "plan": run.plan_json,
@@ -146,7 +163,13 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
             insert(models.runs).values({**values, **begun}).returning(models.runs.c.seq)
         ).scalar_one()
         token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
-        body = {**described, "plan": sha256(run.plan_json.encode())}
+        body = {**described, **charged, "plan": sha256(run.plan_json.encode())}
+        if caps is not None:
+            odometers.write_caps(connection, seq, caps)
+            body["pledged"] = odometers.digest(caps)
+        elif proven.individual:
+            # What is committed of the user who has least left: the journal's reader has no odometers at hand.
+            body["largest"] = proven.largest(terms)
         entry.append("run.start", holder, body, population=run.population, run=run.id)
         return token
 
@@ -185,6 +208,8 @@ def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, m
     connection.execute(update(models.runs).where(models.runs.c.seq == run.seq).values(values))
     leases.give_back(connection, run.seq)
     body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
+    if run.accounting == odometers.INDIVIDUAL:
+        body["odometers"] = odometers.settle(connection, population, run)
     entry.append("run.finish", actor, body, population=population.name, run=run_id)
 
 
@@ -259,10 +284,34 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         )
 
 
-def _position(replay: Replay, name: str) -> tuple[Price, budget.Terms]:
-    """What of a population's budget is spent and reserved, and the budget, by the journal."""
-    population = replay.populations[name]
-    return population.committed(), population.terms
+def _has_odometers(population: Population, run: NewRun) -> bool:
+    return run.demand is not None and population.individual
+
+
+def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]:
+    """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
+    alike = _has_odometers(population, run)
+    return population.base() if alike else population.committed(), population.terms
+
+
+def _pledge(population: Population, name: str, demand: Demand, planned: PrivacyLoss, cost: Price) -> Units:
+    """The caps of a run that starts now, shape (users,). Raises `BudgetRefused` if too few users have enough left."""
+    standing, terms, common = population.standing, population.terms, population.base()
+    assert standing is not None
+    limit, base = odometers.limit_units(terms), odometers.units_of(common)
+    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
+    if not room.size and not demand.newcomers:
+        # No user is known yet: whoever comes can pay what a newcomer has left.
+        if newcomer < demand.most:
+            held = Price(from_units(limit - newcomer), common.leak)
+            raise budget.refusal(name, planned, cost, held, terms)
+        return odometers.pledge(room, demand.most)
+    found = odometers.admission(room, demand, newcomer)
+    everyone = odometers.admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
+    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
+    if not found.fits and (everyone.fits or not found.able):
+        raise odometers.refusal(name, found, demand, room, limit, terms)
+    return odometers.pledge(room, demand.most)
 
 
 def _adjacency(plan_json: str) -> object:

@@ -19,7 +19,7 @@ from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import settle
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.budget import Terms, default_leak, price_of, refusal
+from fieldfare_server.ledger.budget import Terms, price_of, quote, refusal
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.notebook.runs import Run, Runs
 from fieldfare_server.run.pricing import price_with_model
@@ -132,8 +132,7 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
             view = ledger.population(name)
             terms, committed = Terms(view.epsilon, view.delta, view.leak), view.committed
             for cost in costs:
-                leak = cost.leak if cost.leak is not None else default_leak(cost.loss, committed, terms)
-                price = price_of(cost.loss, leak)
+                price = quote(cost.loss, committed, terms, cost.leak)
                 if not terms.hold(committed + price):
                     raise refusal(name, cost.loss, price, committed, terms)
                 committed = committed + price

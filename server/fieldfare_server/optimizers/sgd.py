@@ -53,4 +53,4 @@ class SGD(ServerOptimizer):
             if self.spec.nesterov:
                 direction = update + direction * self.spec.momentum
         shrunk = params * (1.0 - rate * self.spec.weight_decay) if self.spec.weight_decay else params
-        return shrunk + direction * rate, new
+        return (direction * rate).add_(shrunk), new

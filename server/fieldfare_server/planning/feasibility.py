@@ -29,7 +29,7 @@ VISITS = 2e8
 MOST_MADE_UP = 1_000_000
 """Made-up users; more of them could only fill more rounds."""
 RETRIES = 20
-"""Attempts at one round before a run gives up (`run.strategy.MOST_VOIDS`)."""
+"""Attempts at one round before a run gives up (`run.patience.MOST_VOIDS`)."""
 
 
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:

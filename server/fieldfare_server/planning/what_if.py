@@ -43,9 +43,7 @@ class WhatIf:
     def prefix_noise(self) -> float:
         """Root mean square, over rounds, of the noise in a coordinate of the sum of all mean updates so far."""
         plan = self.cost.plan
-        noise = self.cost.mechanism.prefix_row_norms(plan.run.rounds)
-        scale = self.cost.noise_multiplier * plan.clipping.joint_bound / plan.run.cohort
-        return scale * float(np.sqrt(np.mean(np.square(noise))))
+        return self.cost.prefix_noise_rms * plan.clipping.joint_bound / plan.run.cohort
 
 
 def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: PopulationView) -> WhatIf:
@@ -77,10 +75,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: P
     finally:
         _ONE.release()
     terms = budget.Terms(population.epsilon, population.delta, population.leak)
-    leak = cost.leak
-    if leak is None:
-        leak = budget.default_leak(cost.loss, population.committed, terms)
-    price = budget.price_of(cost.loss, leak)
+    price = budget.quote(cost.loss, population.committed, terms, cost.leak)
     if population.state == "open" and terms.hold(population.committed + price):
         return WhatIf(cost, True, "", "")
     if population.state != "open":

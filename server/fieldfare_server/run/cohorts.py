@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
-from fieldfare_server.run.selection import Selector, Users
+from fieldfare_server.run.selection import Affords, Selector, Users
 
 
 class Cohorts:
@@ -16,7 +18,8 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise, affords: Affords) -> None:
+        """affords: who has enough left of their own budget."""
         self._account, self._noise = account, noise
         self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
@@ -27,21 +30,23 @@ class Cohorts:
             plan.run.over_selection,
             order=noise.generator("order", 0),
             fewest=max(1, plan.report_goal),
+            affords=affords,
         )
 
-    def select(self, round: int, available: Users, voids: int = 0) -> Users:
+    def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.
 
         Args:
             voids: attempts at this round, in this process, that too few users answered. They are drawn with other
                 randomness, because the same users might not answer again. A round that a crash voided is drawn as
                 before, so that the resumed run is the one that would have been without the crash.
+            without: nodes whose users no later round counts on.
 
         Raises:
             NotEnoughUsers: as `Selector.select`.
         """
         stream = f"select.{voids}" if voids else "select"
-        known = self.roster.known()
+        known = self.roster.known(without)
         # One generator for all hours that a simulation may have to try.
         generator = self._noise.generator(stream, round)
 

@@ -1,15 +1,16 @@
 """Why nodes do not answer as they should, and when that ends a run at once.
 
 An error reply has one of Flower's codes. Some pass (a node was offline); the others are faults of the app, which every
-further round would meet again. If the first nodes that answer all have such faults, the run ends at once and says so:
-how many, with which code, which class of exception, and what to do. The text of an exception is never shown: it may
-quote a user's data.
+further round would meet again. If, before anything was committed, more than half of the nodes that are online answer
+and all of them have such faults, the run ends at once and says so: how many, with which code, which class of exception,
+and what to do. The text of an exception is never shown: it may quote a user's data.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from flwr.app import Message
@@ -59,46 +60,56 @@ class Failures:
         """dialect: named in what to do."""
         self._dialect = dialect
         self._counts: Counter[Fault] = Counter()
+        self._wrong: set[int] = set()
+        """Nodes that answered, and not as they should."""
         self._answered = False
         """Whether any node ever answered as it should."""
         self._first = ""
+        self._silent: set[int] = set()
         self.silent = False
-        """Whether no node ever answered anything, though some were asked and their time is over."""
+        """Whether no node ever answered anything, and most of those online were asked and had their time."""
 
     def note_answer(self) -> None:
         """A node answered as it should."""
         self._answered, self.silent = True, False
 
-    def note_error(self, reply: Message) -> str:
-        """A node answered with an error; returns the reason to count it by."""
+    def note_error(self, reply: Message, node: int) -> str:
+        """`node` answered with an error; returns the reason to count it by."""
         code, reason = int(reply.error.code), str(reply.error.reason or "")
         found = _CLASS.match(reason)
         name = found[1].rpartition(".")[2] if found else ""
         name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
         if code not in PASSING:
             self._counts[Fault(code, name)] += 1
+            self._wrong.add(node)
         else:
             self._remember(f"a node or its reply was not available (error code {code})")
         return f"error {code}"
 
-    def note_rejected(self, reason: str) -> None:
-        """A node's answer breaks the contract."""
+    def note_rejected(self, reason: str, node: int) -> None:
+        """The answer of `node` breaks the contract."""
+        self._wrong.add(node)
         self._counts[Fault(None, reason)] += 1
 
-    def note_silence(self, silent: int, asked: int, seconds: float) -> None:
-        """`silent` of `asked` nodes did not answer in time."""
+    def note_silence(self, silent: Collection[int], asked: int, seconds: float, online: int) -> None:
+        """The nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are there."""
         if silent:
-            self.silent = silent == asked and not (self._answered or self._counts)
-            self._remember(f"{silent} of {asked} nodes did not answer within {seconds:g} s")
+            self._silent.update(silent)
+            # A few that are silent prove nothing about the others.
+            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts)
+            self._remember(f"{len(silent)} of {asked} nodes did not answer within {seconds:g} s")
 
     @property
     def first_cause(self) -> str:
         """The first thing that went wrong, for every later message; empty while nothing did."""
         return self._first or (self._describe() if self._counts else "")
 
-    def all_wrong(self) -> BadInput | None:
-        """The refusal where somebody answered and every answer is the app's fault; None elsewhere."""
-        if self._answered or not self._counts:
+    def all_wrong(self, online: int) -> BadInput | None:
+        """The refusal where no node ever answered as it should, and most of the `online` nodes did wrong; else None.
+
+        A few wrong nodes that answer first prove nothing about the app of the others.
+        """
+        if self._answered or 2 * len(self._wrong) <= online:
             return None
         self._remember(self._describe())
         return BadInput("the nodes' ClientApp", f"{self._describe()}.", self._advise())

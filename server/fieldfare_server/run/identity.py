@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Schema, pseudonym
 from fieldfare_flower.local_grid import FIRST_NODE
-from fieldfare_server.run.roster import Roster
+from fieldfare_server.run.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.selection import Users
 
 Kind = Literal["local", "simulated", "real"]
@@ -65,6 +66,11 @@ def key_pseudonym(key: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
 
 
+def keys_are_proven() -> bool:
+    """Whether the operator states that the SuperLink authenticates its SuperNodes, so that a key names one node."""
+    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
+
+
 def identity_is_stable(grid: Grid) -> bool:
     """Whether no node on this grid can claim the users of another.
 
@@ -94,19 +100,18 @@ class KeyRoster(Roster):
         self._simulated = simulated
         self._ranks: dict[int, int] = {}
 
-    def ask_new_nodes(self, grid: Grid, timeout: float, tick: Callable[[], None] = lambda: None) -> None:
+    def look(self, grid: Grid) -> None:
         """Take in the nodes that are new. Nothing is sent to them."""
         nodes = list_nodes(grid)
-        self._note_online({node.id for node in nodes})
+        self._note_online(grid, {node.id for node in nodes})
         for node in nodes:
-            if node.id in self._asked:
+            if node.id in self._answered:
                 continue
             name = self._name_user(grid, node)
             if name is None:
                 self.refused["node without a public key"] += 1
-            else:
-                self._claims.append((node.id, np.asarray([name], np.uint64)))
-            self._asked.add(node.id)
+            self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
+        self._next_look = time.monotonic() + LOOK_EVERY
 
     def _name_user(self, grid: Grid, node: Node) -> int | None:
         if getattr(grid, "simulated", False):

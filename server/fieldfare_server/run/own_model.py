@@ -21,7 +21,7 @@ from safetensors.torch import save
 
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.schema import Arrays, Schema
-from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.run.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
 
@@ -54,7 +54,7 @@ class OwnModel:
         """The public initial parameters, flat float32 (d,)."""
         self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
         # Encoded once: these never change.
-        self._kept = {name: Array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
+        self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
 
     @classmethod
     def read(cls, record: ArrayRecord) -> dict[str, NDArray[Any]]:
@@ -89,7 +89,7 @@ class OwnModel:
         """`sent` and `encoded`. A released model is asked for by its finite check, the result and the next round."""
         if self._newest is None or self._newest[0] is not params:
             cast = self._cast(params)
-            trained = {name: Array(np.asarray(value, order="C")) for name, value in cast.items()}
+            trained = {name: write_array(value) for name, value in cast.items()}
             self._newest = params, cast, self._complete(trained, self._kept)
         return self._newest[1], self._newest[2]
 

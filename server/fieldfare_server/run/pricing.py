@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+from fieldfare.accounting.individual import Demand
 from fieldfare.cost import Cost, cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -24,6 +25,14 @@ def most_users(plan: Plan) -> int:
 def numbers_released(plan: Plan, schema: Schema) -> int:
     """Numbers that a round releases: the queries' updates and the clipping's indicators."""
     return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
+
+
+def demand_of(plan: Plan, cost: Cost) -> Demand | None:
+    """What a run of `plan` asks of single users' odometers; None under worst-case accounting."""
+    if plan.privacy.accounting == "worst-case":
+        return None
+    separation, _ = cost.participation.separation_and_count(plan.run.rounds)
+    return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation)
 
 
 def price_with_model(

@@ -10,14 +10,13 @@ from __future__ import annotations
 import io
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.participation import Adjacency
@@ -31,11 +30,22 @@ from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.availability import require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Dialect, PlainDialect
 from fieldfare_server.run.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.own_model import OwnModel
 from fieldfare_server.run.private_plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
-from fieldfare_server.run.roles import Buffers, Model, Role, assign_roles
+from fieldfare_server.run.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
+from fieldfare_server.run.shown_rounds import (
+    Evaluate,
+    ShownRounds,
+    describe,
+    log_lines,
+    log_start,
+    log_summary,
+    past_metrics,
+    shown_by_flower,
+)
+from fieldfare_server.run.strategy import FieldfareStrategy
 
 log = logging.getLogger("flwr")
 """Flower's own logger: inside of a user's ServerApp only its lines are shown."""
@@ -46,7 +56,6 @@ NODE_POLL = 1.0
 """Seconds between looks for the first node."""
 STRATEGY_KEYS = ("budget", "dialect", "run", "resume", "buffers")
 """`dp.*` keys that are not part of the plan."""
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class _There(NamedTuple):
@@ -56,7 +65,7 @@ class _There(NamedTuple):
     kind: Kind
 
 
-class PrivateStrategy(Strategy):
+class PrivateStrategy(WithoutNodeEvaluation):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
@@ -205,19 +214,19 @@ class PrivateStrategy(Strategy):
             raise BadInput("evaluate_config", "clients' metrics would leave un-noised.", "evaluate_fn, on the server")
         config = ConfigRecord(dict(train_config or {}))
         model = self._make_model(initial_arrays)
-        with _shown_by_flower():
+        with shown_by_flower():
             there = self._look(grid, timeout)
             plan = self._settle_plan(grid, there, model, num_rounds, timeout)
             self._find_population(plan)
             log.info("Starting %s strategy:", type(self).__name__)
-            self._log_start(plan, initial_arrays, config)
-            self._log_summary(plan, model, there)
+            log_start(plan, initial_arrays, config)
+            log_summary(plan, model, self.dialect, there.kind, self._home.root)
             return self._start(grid, plan, model, self._make_dialect(model, config, there), there, evaluate_fn)
 
     def summary(self) -> None:
         """Log the plan's public shape."""
         stored = self._stored_plan()
-        self._log_lines(_describe(self._make_plan(None, None, None) if stored is None else stored))
+        log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
 
     def privacy_spent(self) -> Any:
         """What the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
@@ -244,16 +253,6 @@ class PrivateStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Refused: see `configure_train`."""
         raise _only_start()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """None: a client's evaluation would be users' data outside of the guarantee."""
-        return ()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing: see `configure_evaluate`."""
-        return None
 
     # -- what a run is started with ---------------------------------------------------------------------------------
 
@@ -372,11 +371,11 @@ class PrivateStrategy(Strategy):
         self._session = session
         with session:
             for done in self._committed(session) if resumed else ():
-                result.train_metrics_clientapp[done.index + 1] = _past_metrics(done, plan)
+                result.train_metrics_clientapp[done.index + 1] = past_metrics(done, plan)
             if resumed and session.next_round:
                 result.arrays = session.model.record(session.params)
                 log.info("Run %s continues after round %d", session.account.id, session.next_round)
-            hooks = _Rounds(session, result, evaluate_fn)
+            hooks = ShownRounds(session, result, evaluate_fn)
             engine = FieldfareStrategy(session, hooks.committed, hooks.sent, hooks.received)
             try:
                 engine.take_to_end(grid)
@@ -415,7 +414,11 @@ class PrivateStrategy(Strategy):
             stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
             dialect = self._make_dialect(stored, dialect.config or ConfigRecord(), there)
             return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
-        return Session.begin(self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect)
+        # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
+        lasts = there.kind != "simulated" or self.dialect != "plain"
+        return Session.begin(
+            self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect, users_last=lasts
+        )
 
     def _find_population(self, plan: Plan) -> PopulationView | None:
         """The plan's population; None where it is missing and `budget` says that it shall be made."""
@@ -465,132 +468,6 @@ class PrivateStrategy(Strategy):
                 yield from (row for row in page.items if row.state == "committed")
                 cursor = page.next
 
-    # -- log lines ----------------------------------------------------------------------------------------------
-
-    def _log_start(self, plan: Plan, arrays: ArrayRecord, config: ConfigRecord) -> None:
-        size = sum(len(array.data) for array in arrays.values()) / 1024**2
-        shown = ", ".join(f"{key!r}: {'<bytes>' if isinstance(v, bytes) else v}" for key, v in config.items())
-        log.info("\t├── Number of rounds: %d", plan.run.rounds)
-        log.info("\t├── ArrayRecord (%.2f MB)", size)
-        log.info("\t├── ConfigRecord (train): %s", f"{{{shown}}}" if config else "(empty!)")
-        log.info("\t├── ConfigRecord (evaluate): %s", "(empty!)")
-
-    def _log_summary(self, plan: Plan, model: OwnModel, there: _There) -> None:
-        roles = model.roles
-        who = {"local": "in this process", "simulated": "of Flower's simulation", "real": "SuperNodes"}[there.kind]
-        others: tuple[tuple[Role, str], ...] = (("frozen", "frozen"), ("tied", "tied"), ("buffer", "buffers"))
-        lines = [
-            *_describe(plan),
-            f"Dialect: {self.dialect}, nodes {who}",
-            f"Arrays: {len(roles.named('trained'))} trained ({model.schema.numel} numbers), "
-            + ", ".join(f"{len(roles.named(role))} {words}" for role, words in others),
-            f"State: {self._home.root}",
-        ]
-        if model.roles.first_names:
-            pairs = ", ".join(f"{name} = {first}" for name, first in roles.first_names.items())
-            lines.append(f"Tied, so trained once: {pairs}")
-        if any(value.dtype == "float64" for value in model.values.values()):
-            lines.append("Arrays of float64 are aggregated in float32")
-        self._log_lines(lines)
-        if roles.changing:
-            log.warning(
-                "%d buffers such as %s keep their initial values: training changes them on the nodes, and without "
-                "noise they must not leave. Evaluation uses the initial statistics. Nearest: GroupNorm or LayerNorm in "
-                "the place of BatchNorm, or buffers='private'.",
-                len(roles.changing),
-                roles.changing[0],
-            )
-        log.info("")
-
-    @staticmethod
-    def _log_lines(lines: list[str]) -> None:
-        for line in lines[:-1]:
-            log.info("\t├──> %s", line)
-        log.info("\t└──> %s", lines[-1])
-
-
-class _Rounds:
-    """Fills the `Result` and logs, round after round, in Flower's way."""
-
-    def __init__(self, session: Session, result: Result, evaluate_fn: Evaluate | None) -> None:
-        self._session, self._result, self._evaluate = session, result, evaluate_fn
-        self._secret = session.plan.privacy.adjacency == "add_remove"
-
-    def sent(self, messages: int, online: int) -> None:
-        """A round is about to be sent."""
-        log.info("")
-        log.info("[ROUND %s/%s]", self._session.next_round + 1, self._session.plan.run.rounds)
-        if not self._secret:
-            log.info("configure_train: Sampled %s nodes (out of %s)", messages, online)
-
-    def received(self, results: int, failures: int) -> None:
-        """A round's replies are summed."""
-        if not self._secret:
-            log.info("aggregate_train: Received %s results and %s failures", results, failures)
-
-    def take_model(self) -> None:
-        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
-        if self._session.next_round:
-            self._result.arrays = self._session.model.record(self._session.params)
-
-    def committed(self, report: RoundReport) -> None:
-        """A round is committed: only now may its model be seen."""
-        session, number = self._session, report.round + 1
-        delta, loss = session.plan.privacy.delta, session.released.spent
-        metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
-        if not loss.sampled:
-            metrics["rho"] = float(loss.rho)
-        metrics["noise-std"] = float(report.noise_std)
-        if report.cohort is not None and report.reports is not None:
-            metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
-        self._result.train_metrics_clientapp[number] = metrics
-        log.info("\t└──> Aggregated MetricRecord: %s", metrics)
-        spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
-        log.info(spent, report.epsilon, delta, number)
-        every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
-        if self._evaluate is not None and (last or number % every == 0):
-            log.info("Global evaluation")
-            evaluated = self._evaluate(number, session.model.record(session.params))
-            log.info("\t└──> MetricRecord: %s", evaluated)
-            if evaluated is not None:
-                self._result.evaluate_metrics_serverapp[number] = evaluated
-
-
-def _past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
-    """The metrics of a round that was committed before the run was continued."""
-    delta, loss = plan.privacy.delta, row.spent
-    metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
-    if loss is not None and not loss.sampled:
-        metrics["rho"] = float(loss.rho)
-    metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
-    if row.cohort_size is not None and row.reports is not None and plan.privacy.adjacency != "add_remove":
-        metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)
-    return metrics
-
-
-@contextmanager
-def _shown_by_flower() -> Iterator[None]:
-    """Inside, Fieldfare's own lines go to Flower's logger where nothing else shows them."""
-    ours, handler = logging.getLogger("fieldfare"), _Forward()
-    if logging.getLogger().handlers or ours.handlers:
-        yield
-        return
-    level = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        ours.removeHandler(handler)
-        ours.setLevel(level)
-
-
-class _Forward(logging.Handler):
-    """Hands each line on to Flower's logger."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        log.log(record.levelno, "%s", record.getMessage())
-
 
 def _require_keys(there: _There) -> None:
     """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
@@ -601,18 +478,6 @@ def _require_keys(there: _There) -> None:
             "they show no public key, so it is unknown which users they are.",
             "SuperNodes of Flower 1.40 or newer; or LocalGrid",
         )
-
-
-def _describe(plan: Plan) -> list[str]:
-    """The plan's public shape, in lines."""
-    privacy, spec = plan.privacy, plan.participation
-    target = f"epsilon {privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise_multiplier:g}"
-    turns = f"each at most once in {spec.separation} rounds" if spec.scheme == "min-separation" else spec.scheme
-    return [
-        f"Privacy: {target} at delta {privacy.delta:g}, {privacy.adjacency}, population {privacy.population}",
-        f"Noise: {plan.mechanism.kind}, clipping: {plan.clipping.kind} at {plan.clipping.norm:g}",
-        f"Cohort: {plan.run.cohort} users a round, {turns}",
-    ]
 
 
 def _only_start() -> BadInput:

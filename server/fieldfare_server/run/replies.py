@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -42,14 +42,30 @@ class Answer:
 
 
 class Slots:
-    """Which of a round's messages still wait for their reply. The first reply to a message counts."""
+    """Which messages still wait for their reply. The first reply to a message counts."""
 
-    def __init__(self, ids: Sequence[str | None]) -> None:
-        """ids: of the messages, in order; empty or None where the message could not be sent.
+    def __init__(self, ids: Sequence[str | None] = ()) -> None:
+        """ids: as `add`'s."""
+        self._slots: dict[str, int] = {}
+        self._next = 0
+        self.add(ids)
+
+    def add(self, ids: Sequence[str | None]) -> range:
+        """Wait for the replies to further messages; returns their slots.
 
         Where a message's id is not known, its group id does as well: it holds the token, and the reply repeats it.
+
+        Args:
+            ids: of the messages, in order; empty or None where the message could not be sent.
         """
-        self._slots = {message_id: slot for slot, message_id in enumerate(ids) if message_id}
+        added = range(self._next, self._next + len(ids))
+        self._slots.update({known: slot for slot, known in zip(added, ids, strict=True) if known})
+        self._next += len(ids)
+        return added
+
+    def drop(self, slots: Container[int]) -> None:
+        """Wait no longer for the replies of `slots`."""
+        self._slots = {known: slot for known, slot in self._slots.items() if slot not in slots}
 
     @property
     def waiting(self) -> list[str]:
@@ -68,13 +84,13 @@ class Slots:
         return Answer(self._slots.pop(message_id, None), None)
 
 
-def send(grid: Grid, messages: Sequence[Message]) -> Slots:
-    """Send `messages`; returns the slots of their replies."""
+def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
+    """Send `messages`; returns their ids in order, empty where a message could not be sent."""
     ids = list(grid.push_messages(list(messages)))
     if len(ids) != len(messages):  # a grid that leaves out what it refused: each message knows its own id
         sent = set(ids)
         ids = [known if (known := message.metadata.message_id) in sent else "" for message in messages]
-    return Slots(ids)
+    return ids
 
 
 class Receiver:
@@ -95,13 +111,13 @@ class Receiver:
             timeout: seconds after which the round goes on without the missing replies.
             tick: called after every look, so that a slow node does not cost the run its lease.
         """
-        slots = send(grid, messages)
+        slots = Slots(send(grid, messages))
         deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
             # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
             limit_part_waits(max(left, 0.0))
-            yield from self._look(grid, slots)
+            yield from self.look(grid, slots)
             tick()
             # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
             if not slots.waiting or left <= 0:
@@ -109,8 +125,8 @@ class Receiver:
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
             time.sleep(pause)
 
-    def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
-        """The replies that are there now.
+    def look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
+        """The replies that are there now, without waiting for any.
 
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
         error the run's replies are pulled one at a time, so that each costs its own message only.

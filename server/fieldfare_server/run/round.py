@@ -16,15 +16,17 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
@@ -37,7 +39,7 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
-from fieldfare_server.run.aggregation import Aggregate, Reader
+from fieldfare_server.run.aggregation import Aggregate, Reader, split_chunks, squared_norm
 from fieldfare_server.run.noise_state import NoiseState
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
@@ -79,6 +81,8 @@ class RoundRecord:
     could try cohorts against the digest."""
     nonces: list[str]
     """The nonce of every round so far, this one included, hex; empty for a run without nonces."""
+    charges: list[int] | None = None
+    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
     """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
 
@@ -89,13 +93,15 @@ class RoundRecord:
             del fields["strategy"]
         if not self.nonces:
             del fields["nonces"]  # as the records of before there were nonces
+        if self.charges is None:
+            del fields["charges"]
         return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
 
     @classmethod
     def from_json(cls, meta: Mapping[str, Any]) -> Self:
         """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
         try:
-            meta = {"nonces": [], "strategy": None, **meta}
+            meta = {"nonces": [], "strategy": None, "charges": None, **meta}
             fields = {name: meta[name] for name in cls.__dataclass_fields__}
             participants = np.asarray(meta["participants"], np.int64)
             return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
@@ -212,6 +218,19 @@ class Rounds:
             reader,
         )
 
+    # -- what users have left -------------------------------------------------------------------------------------
+
+    def costs(self, index: int, users: Users) -> Units:
+        """What round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
+        assert self._charge is not None  # a rehearsal has no odometers
+        assert self.cost is not None
+        return self.cost.increments(self._charge.growth(index, users))
+
+    def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
+        """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
+        left = self.account.allowance(users)
+        return None if left is None else np.asarray(self.costs(index, users) <= left)
+
     # -- from the sum to the released model -----------------------------------------------------------------------
 
     def commit_round(
@@ -255,6 +274,7 @@ class Rounds:
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
+        costs = self.costs(opened.index, participants) if self.account.individual else None
         record = RoundRecord(
             round=opened.index,
             attempt=opened.attempt,
@@ -271,6 +291,7 @@ class Rounds:
             nonces=[],
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
             strategy=None if self.cost is None else self.cost.strategy,
+            charges=None if costs is None else costs.tolist(),
         )
         newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
         if self.account.grouped:
@@ -303,7 +324,13 @@ class Rounds:
     def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
         charge = (record.participants, record.spent, digest)
         self.account.commit_round(
-            opened, *charge, record.statistics, record.rejects, record.reports, nonce=record.nonce()
+            opened,
+            *charge,
+            record.statistics,
+            record.rejects,
+            record.reports,
+            nonce=record.nonce(),
+            charges=_charges(record),
         )
         if self.files is not None:
             self.files.promote(digest)
@@ -321,6 +348,7 @@ class Rounds:
             record.rejects,
             record.reports,
             nonce=None if self._nonces is None else self._nonces[-1],
+            charges=_charges(record),
         )
         if not self._held:
             self._held_since = time.monotonic()
@@ -463,11 +491,15 @@ class Rounds:
             "score": score.get(self.model.score_name),
             "noise_std": noise_std,
             "noise_norm": noise_std * math.sqrt(coordinates),
-            "released_norm": float(torch.linalg.vector_norm(update, dtype=torch.float64)),
+            "released_norm": math.sqrt(squared_norm(_doubles(update))),
             "clip_norm": self.newest.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
         return {**finite, "score_name": self.model.score_name}
+
+
+def _charges(record: RoundRecord) -> Units | None:
+    return None if record.charges is None else np.asarray(record.charges, np.int64)
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
@@ -485,6 +517,11 @@ def noise_spread(shares: Sequence[float]) -> float:
     """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
     variances = [1.0 / share for share in shares if share]
     return math.sqrt(math.fsum(variances) / len(variances))
+
+
+def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
+    """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
+    return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

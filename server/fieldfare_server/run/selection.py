@@ -39,6 +39,9 @@ Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
 """Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
 
+Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
+"""(round, user indices) -> which of them have enough left of their budget, shape (n,); None: all."""
+
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
 """n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
@@ -55,6 +58,8 @@ class Standing:
     """Users who took part too recently, or have another place in the order."""
     exhausted: int
     """Users who took part as often as the plan allows."""
+    overdrawn: int = 0
+    """Users whom the plan allows to take part, and whose odometer does not."""
 
 
 class NotEnoughUsers(Refused):
@@ -74,7 +79,8 @@ class NotEnoughUsers(Refused):
         super().__init__(
             f"the cohort of round {round}",
             f"{fewest} users are needed, and of {standing.available} available ones {standing.eligible} may take part "
-            f"({standing.resting} rest until later rounds, {standing.exhausted} have done all their rounds).",
+            f"({standing.resting} rest until later rounds, {standing.exhausted} have done all their rounds"
+            + (f", {standing.overdrawn} have too little of their budget left)." if standing.overdrawn else ")."),
             f"a cohort of {standing.eligible}, or more users"
             if standing.eligible
             else "more users, or more participations",
@@ -93,9 +99,11 @@ class Selector:
         *,
         order: np.random.Generator | None = None,
         fewest: int = 0,
+        affords: Affords = lambda round, users: None,
     ) -> None:
         """
         Args:
+            affords: who has enough left of their own budget.
             cohort: users wanted in each round; for Poisson schemes only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
             order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
@@ -121,6 +129,7 @@ class Selector:
             )
         self.participation, self.rounds, self.cohort = participation, rounds, cohort
         self.fewest, self.over_selection = fewest, over_selection
+        self._affords = affords
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
         self._places: _Places | None = None
@@ -162,18 +171,21 @@ class Selector:
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
             # never above the rate that is charged.
             tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
-            return np.sort(pool[tossed + 2.0**-53 <= self.participation.rate])
+            return np.sort(self._solvent(round, pool[tossed + 2.0**-53 <= self.participation.rate]))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
         plenty = self._has_plenty(round, everyone.size)
         if plenty and pool.size > 8 * self.asked:
             # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
-            fit = drawn[self._eligible(round, *taken(drawn))]
+            fit = self._solvent(round, drawn[self._eligible(round, *taken(drawn))])
             if fit.size >= self.asked:
                 return np.sort(fit[: self.asked])
         last, count = taken(pool)
         eligible = self._eligible(round, last, count)
         fit, had = pool[eligible], count[eligible]
+        solvent = self._affords(round, fit)
+        if solvent is not None:
+            fit, had = fit[solvent], had[solvent]
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
         size = self.cohort if plenty else self._largest(round, everyone, taken)
@@ -241,8 +253,15 @@ class Selector:
         pool = self._in_place(round, users)
         last, count = taken(pool)
         exhausted = int((count >= self._most).sum())
-        eligible = int(self._eligible(round, last, count).sum())
-        return Standing(int(users.size), eligible, int(users.size) - eligible - exhausted, exhausted)
+        allowed = pool[self._eligible(round, last, count)]
+        eligible = int(self._solvent(round, allowed).size)
+        resting = int(users.size) - int(allowed.size) - exhausted
+        return Standing(int(users.size), eligible, resting, exhausted, int(allowed.size) - eligible)
+
+    def _solvent(self, round: int, users: Users) -> Users:
+        """Those of `users`, all of whom may take part, who have enough left of their budget for it."""
+        solvent = self._affords(round, users)
+        return users if solvent is None else users[solvent]
 
     def _eligible(self, round: int, last: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.bool_]:
         if isinstance(self.participation, Poisson | CyclicPoisson):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
@@ -29,13 +30,14 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
+from fieldfare_server.run.bindings import Bindings
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.dialects import CohortDialect, Dialect
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
+from fieldfare_server.run.identity import keys_are_proven
 from fieldfare_server.run.lease_keeper import LeaseKeeper
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import demand_of, price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 from fieldfare_server.run.task_model import Model, TaskModel
@@ -75,12 +77,12 @@ class Session:
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
-        self.cohorts = Cohorts(plan, roster, account, self.noise)
+        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords)
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
         self._witnesses: Witnesses | None = None
-        self._shown: dict[str, ConfigRecord] = {}
+        self._shown: dict[int, dict[str, ConfigRecord]] = {}
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class Session:
         run_id: str | None = None,
         model: Model | None = None,
         dialect: Dialect | None = None,
+        users_last: bool = True,
     ) -> Self:
         """Reserve the plan's cost and start.
 
@@ -102,6 +105,8 @@ class Session:
             actor: who begins the run, for the lease's holder.
             run_id: the new run's id; None: a random one.
             model, dialect: as `Session`'s.
+            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
+                another user's past: the run is charged to all users alike, whatever its plan says.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
@@ -132,10 +137,11 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                format=NONCES,
+                format=CHARGE_FORMAT,
                 leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
+                demand=demand_of(plan, cost) if users_last else None,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
@@ -217,20 +223,26 @@ class Session:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
-        self.cohorts.roster.hear = self._witnesses.hear
+        roster = self.cohorts.roster
+        roster.hear = self._witnesses.hear
+        if self.dialect.name == "cohort" and keys_are_proven():
+            roster.bindings = Bindings(home.root, self.plan.privacy.population, ledger.node_register())
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
-    def shown_head(self) -> dict[str, ConfigRecord]:
-        """The record, by its name, of the journal's signed head; {} for a rehearsal.
+    def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
+        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal.
 
-        Within a group of rounds the same one: this run writes none.
+        Within a group of rounds the same ones: this run writes none.
         """
+        nodes = list(nodes)
         if self._witnesses is None:
-            return {}
-        if self.coming_round == self.next_round or not self._shown:
-            self._shown = self._witnesses.record()
-        return self._shown
+            return {node: {} for node in nodes}
+        if self.coming_round == self.next_round:
+            self._shown = {}
+        missing = [node for node in nodes if node not in self._shown]
+        self._shown |= self._witnesses.records(missing) if missing else {}
+        return {node: self._shown[node] for node in nodes}
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""

@@ -9,15 +9,17 @@ users' data leaves this module except privatised parameters, and those only afte
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_flower import logs
@@ -29,11 +31,14 @@ from fieldfare_server.run.aggregation import Aggregate
 from fieldfare_server.run.availability import is_simulated, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
+from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.pace import Pace
+from fieldfare_server.run.patience import Patience
 from fieldfare_server.run.replies import Answer, Receiver, Slots
 from fieldfare_server.run.round import Released
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.standing import QUARANTINED, Standing
 from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")
@@ -42,8 +47,8 @@ NODE_POLL = 1.0
 """Seconds between looks for nodes that are not online yet."""
 PAUSE_POLL = 0.5
 """Seconds between looks at a paused run's request."""
-MOST_VOIDS = 20
-"""Consecutive void rounds after which the run stops (resumable): the nodes are gone or broken."""
+SETTLING = 10.0
+"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one waits."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Attempt:
     """Raw. It grows with every reply."""
 
 
-class FieldfareStrategy(Strategy):
+class FieldfareStrategy(WithoutNodeEvaluation):
     """Runs a `Session` on a Flower `Grid`.
 
     Guarantee: everything that is released during and after `start` (models, scores, the ledger's public columns) is
@@ -101,8 +106,14 @@ class FieldfareStrategy(Strategy):
         """
         self.session = session
         self._on_round, self._on_sent, self._on_received = on_round, on_sent, on_received
-        self._voids = 0
-        """Consecutive void attempts at the next round, in this process."""
+        self._patience = Patience(waits=True)
+        self._expected = self._users_wanted
+        """How many users a round waits for: fewer after a whole timeout in which no more came."""
+        self._standing = Standing(counts=not session.plan.samples)
+        self._settled = False
+        """Whether the nodes that were there at the start had their moment to answer."""
+        self._counted: Counter[str] = Counter()
+        """What the roster refused, as far as rounds have recorded it."""
         schedule = session.account.schedule
         self._pace = None if schedule is None else Pace(schedule, session.account.clock)
         self._at_scheduled_time = False
@@ -163,6 +174,7 @@ class FieldfareStrategy(Strategy):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
+        self._patience.waits = not is_simulated(grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
         try:
@@ -179,7 +191,8 @@ class FieldfareStrategy(Strategy):
                         time.sleep(PAUSE_POLL)
                         continue
                     with logs.about(run, session.coming_round, stamp):
-                        self.run_round(grid)
+                        self._rest(grid, self._patience.pause)
+                        self._attempt_round(grid)
                     self._require_finite_model()
                     self._require_answering_nodes()
             finally:
@@ -192,6 +205,31 @@ class FieldfareStrategy(Strategy):
             raise stop_run(session, cause) from None
         session.finish("done", "all rounds committed")
 
+    def _attempt_round(self, grid: Grid) -> None:
+        """One attempt at the next round. Users who are missing after a round was committed are waited for."""
+        try:
+            self.run_round(grid)
+        except NotEnoughUsers as shortage:
+            if not (self._patience.waits and self.session.coming_round):
+                raise
+            self.session.rounds.commit_held()  # others may wait for users as long as it takes
+            self._patience.note_void()
+            if self._patience.is_over(committed=True):
+                raise
+            log.warning("round %d cannot be opened yet: %s", self.session.coming_round, shortage)
+
+    def _rest(self, grid: Grid, seconds: float) -> None:
+        """Wait before an attempt that follows void ones; less where a request came, or users who were missing."""
+        session, roster, goal = self.session, self.session.cohorts.roster, self.session.plan.report_goal
+        deadline, missing = time.monotonic() + seconds, roster.reserve().size < goal
+        while (left := deadline - time.monotonic()) > 0 and session.account.request() is None:
+            session.heartbeat()
+            time.sleep(min(max(NODE_POLL, seconds / 60), left))
+            roster.look(grid)
+            roster.register()
+            if missing and roster.reserve().size >= goal:
+                return
+
     def run_round(self, grid: Grid) -> bool:
         """One attempt at the next round; returns whether it was committed."""
         # Select the cohort, open the round in the ledger, and address the nodes that host the cohort.
@@ -200,7 +238,12 @@ class FieldfareStrategy(Strategy):
         self._on_sent(len(attempt.messages), self.session.cohorts.roster.nodes_online)
         # Send, and sum each reply as it arrives.
         timeout = self.session.plan.run.round_timeout
-        answers = self._receiver.receive(grid, attempt.messages, timeout, self.session.heartbeat)
+
+        def tick() -> None:
+            self.session.heartbeat()
+            self.session.cohorts.roster.look_now_and_then(grid)
+
+        answers = self._receiver.receive(grid, attempt.messages, timeout, tick)
         reported = self._sum_replies(attempt, answers)
         faults.point("strategy.aggregated")
         self._on_received(len(reported), len(attempt.messages) - len(reported))
@@ -231,48 +274,87 @@ class FieldfareStrategy(Strategy):
         faults.point("strategy.aggregated")
         return (self._model_record() if self._close_attempt(attempt, reported) else None), None
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """None: a client's evaluation would be users' data outside of the guarantee."""
-        return ()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing: see `configure_evaluate`."""
-        return None
-
     # -- the parts of a round -------------------------------------------------------------------------------------
 
     def _select_cohort(self, grid: Grid) -> Users:
         """Wait, up to the round's timeout, for enough users to make a round worth opening; then select."""
-        session, plan, cohorts = self.session, self.session.plan, self.session.cohorts
+        session, plan, roster = self.session, self.session.plan, self.session.cohorts.roster
         if self._counts_are_secret:
             return self._sample_cohort(grid)
-        needed = plan.run.min_available
-        if needed is None:
-            needed = 1 if plan.samples else plan.run.cohort
         deadline = time.monotonic() + plan.run.round_timeout
+        self._settle(grid)
         while True:
-            cohorts.roster.ask_new_nodes(grid, plan.run.round_timeout, session.heartbeat)
-            cohorts.roster.register()
+            roster.look(grid)
+            roster.register()
             self._require_right_app()
-            available = cohorts.roster.available()
-            enough = available.size >= needed
             # On a simulated grid waiting brings no further user. On a real one nodes join, and users come back.
-            last_look = is_simulated(grid) or time.monotonic() >= deadline
+            time_is_over = time.monotonic() >= deadline
+            if time_is_over:
+                self._expect_no_more(roster.reserve().size)
+                roster.failures.note_silence(
+                    roster.silent, roster.nodes_online, plan.run.round_timeout, roster.nodes_online
+                )
             try:
-                if enough and session.coming_round == 0:
-                    cohorts.require_lasting(0)
-                cohort = cohorts.select(session.coming_round, available, self._voids) if enough else available[:0]
+                cohort = self._select_among_present()
             except NotEnoughUsers:
-                if last_look:
+                if is_simulated(grid) or time_is_over:
                     raise
-                enough, cohort = False, available[:0]
-            if (enough and cohort.size >= plan.report_goal) or time.monotonic() >= deadline:
+                cohort = np.zeros(0, np.int64)
+            if time_is_over or (cohort.size and cohort.size >= plan.report_goal):
                 faults.point("strategy.selected")
                 return cohort
             session.heartbeat()
             time.sleep(NODE_POLL)
+
+    def _settle(self, grid: Grid) -> None:
+        """Once in a session: give the nodes that are there a moment to say whom they host."""
+        if self._settled:
+            return
+        timeout = self.session.plan.run.round_timeout
+        # Simulated nodes are all ours: the cohorts are those of every other engine only if all of them have answered.
+        moment = timeout if is_simulated(grid) else min(SETTLING, timeout)
+        self.session.cohorts.roster.settle(grid, moment, self.session.heartbeat)
+        self._settled = True
+
+    def _select_among_present(self) -> Users:
+        """A cohort among the users who are there now; empty where more are to be waited for.
+
+        Nodes that rest are asked only where the others cannot fill a round. Their users are not waited for either:
+        otherwise a node that fails, or leaves, would hold up the rest.
+
+        Raises:
+            NotEnoughUsers: too few of those who are there may take part.
+        """
+        plan, cohorts, index = self.session.plan, self.session.cohorts, self.session.coming_round
+        roster, resting = cohorts.roster, self._standing.resting()
+        quarantined = self._standing.quarantined()
+        roster.set_aside(resting, quarantined)
+        reliable, everyone = roster.available(), roster.reserve()
+        goal = max(1, plan.report_goal)
+        if plan.run.min_available is not None:
+            enough = everyone.size >= plan.run.min_available
+        else:
+            expected = self._expected if everyone.size < self._users_wanted else self._users_wanted
+            set_aside = roster.known().size - roster.known(resting).size
+            enough = everyone.size >= expected or reliable.size >= max(goal, expected - set_aside)
+        if not enough:
+            return np.zeros(0, np.int64)
+        if index == 0:
+            cohorts.require_lasting(0)
+        if goal <= reliable.size < everyone.size:
+            with contextlib.suppress(NotEnoughUsers):
+                return cohorts.select(index, reliable, self._patience.voids, quarantined)
+        return cohorts.select(index, everyone, self._patience.voids)
+
+    @property
+    def _users_wanted(self) -> int:
+        """How many users a round waits for, where the plan does not say."""
+        return 1 if self.session.plan.samples else self.session.plan.run.cohort
+
+    def _expect_no_more(self, present: int) -> None:
+        """The time to wait for more users is over: rounds go on with those who are there, until more come back."""
+        if present >= max(1, self.session.plan.report_goal):
+            self._expected = min(self._users_wanted, present)
 
     def _sample_cohort(self, grid: Grid) -> Users:
         """Sample the users that are there. How many there are decides nothing: not whether, when or how often.
@@ -292,23 +374,22 @@ class FieldfareStrategy(Strategy):
     def _wait_for_scheduled_time(self, grid: Grid) -> None:
         """Ask new nodes for their users; with a schedule, until the next scheduled time, and return then."""
         session, roster = self.session, self.session.cohorts.roster
-        timeout = session.plan.run.round_timeout
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + session.plan.run.round_timeout
 
-        def ask(left: float) -> None:
+        def look(left: float) -> None:
             session.heartbeat()
-            if left > 2 * NODE_POLL:
-                roster.ask_new_nodes(grid, min(timeout, left / 2), session.heartbeat)
+            roster.look_now_and_then(grid)
 
-        roster.ask_new_nodes(grid, timeout, session.heartbeat)
+        self._settle(grid)
+        roster.look(grid)
         if self._pace is not None:
-            self._pace.wait(ask)
+            self._pace.wait(look)
             self._at_scheduled_time = True
             return
         while not roster.nodes_answered and (left := deadline - time.monotonic()) > 0:
             session.heartbeat()
             time.sleep(min(NODE_POLL, left))
-            roster.ask_new_nodes(grid, timeout, session.heartbeat)
+            roster.look(grid)
 
     def _open_attempt(self, grid: Grid, cohort: Users) -> Attempt:
         """Open the round, durably, before anything of it is sent; then write one message for each node."""
@@ -323,54 +404,75 @@ class FieldfareStrategy(Strategy):
         public = Round(occasion, points, rounds.settings(), rounds.current_clipping, timeout)
         messages, reader = session.dialect.write(public, session.schema, names)
         if isinstance(session.dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
-            head = session.shown_head()
+            heads = session.shown_heads(by_node)
             for message in messages:
-                message.content.update(head)
+                message.content.update(heads[message.metadata.dst_node_id])
         asked = [users for users, _ in by_node.values()]
         return Attempt(grid, opened, cohort, asked, messages, rounds.empty_sum(occasion, points.shares, reader))
 
     def _sum_replies(self, attempt: Attempt, answers: Iterable[Answer]) -> list[Users]:
         """Sum the replies as they arrive; returns the users that the sum includes, one array for each node."""
-        plan, failures = self.session.plan, self._failures
+        plan, total = self.session.plan, attempt.sum
         reported: list[Users] = []
-        silent = len(attempt.messages)
+        nodes = [message.metadata.dst_node_id for message in attempt.messages]
+        good, silent = list[int](), set(nodes)
+        in_time = False
         for answer in answers:
             # Each reply counts once, under the message that it answers. Who it says it is from decides nothing.
             if answer.slot is None:
-                attempt.sum.reject("duplicate or stray reply")
+                total.reject("duplicate or stray reply")
                 continue
-            silent -= 1
-            users = attempt.asked[answer.slot]
-            if self._add_reply(attempt.sum, answer.reply, int(users.size), failures):
+            users, node = attempt.asked[answer.slot], nodes[answer.slot]
+            silent.discard(node)
+            before = total.users
+            if self._add_reply(total, answer.reply, int(users.size), node):
                 reported.append(users)
-            if not plan.samples and attempt.sum.users >= plan.run.cohort:
+                # A user whose training fails counts with zero, so a node that is well leaves out no one.
+                if total.users - before == users.size:
+                    good.append(node)
+            if not plan.samples and total.users >= plan.run.cohort:
                 # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
                 # never cut: one user's presence would then decide whether another user is summed.
+                in_time = True
                 break
         else:
-            failures.note_silence(silent, len(attempt.messages), plan.run.round_timeout)
+            online = self.session.cohorts.roster.nodes_online
+            self._failures.note_silence(silent, len(nodes), plan.run.round_timeout, online)
+        # Where enough had answered, no one was late.
+        failed = set(nodes).difference(good, silent if in_time else ())
+        quarantined = self._standing.note_attempt(good, failed)
+        for reason, count in {QUARANTINED: quarantined, **self._newly_refused()}.items():
+            total.rejects[reason] += count
+        total.rejects += Counter()  # drops reasons that count nothing
         return reported
 
-    @staticmethod
-    def _add_reply(total: Aggregate, reply: Message | None, sent: int, failures: Failures) -> bool:
+    def _newly_refused(self) -> Counter[str]:
+        """What the roster refused since it was last counted: it is shown with the next round."""
+        refused = self.session.cohorts.roster.refused
+        new = refused - self._counted
+        self._counted = refused.copy()
+        return new
+
+    def _add_reply(self, total: Aggregate, reply: Message | None, sent: int, node: int) -> bool:
         """Add one reply to the sum; False, and counted by its reason, where it cannot be used."""
+        failures = self._failures
         try:
             if reply is None:
                 raise BadReply("schema", "cannot be decoded")
             if reply.has_error():
-                total.reject(failures.note_error(reply))
+                total.reject(failures.note_error(reply, node))
                 return False
             content = reply.content
         except Exception:  # whatever a crafted reply makes Flower's message raise, it is one bad reply
             total.reject("schema")
-            failures.note_rejected("schema")
+            failures.note_rejected("schema", node)
             return False
         before = Counter(total.rejects)
         if total.add(content, sent):
             failures.note_answer()
             return True
         for reason in total.rejects - before:
-            failures.note_rejected(reason)
+            failures.note_rejected(reason, node)
         return False
 
     def _close_attempt(self, attempt: Attempt, reported: list[Users]) -> bool:
@@ -381,7 +483,7 @@ class FieldfareStrategy(Strategy):
             reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
             session.rounds.commit_held()  # a void round ends its group
             session.account.void_round(attempt.opened, reason, reports=total.users, rejects=dict(total.rejects))
-            self._voids += 1
+            self._patience.note_void()
             count = "too few" if self._counts_are_secret else total.users
             log.warning("round %d void: %s reports", attempt.opened.index, count)
             self._require_right_app()
@@ -395,7 +497,7 @@ class FieldfareStrategy(Strategy):
             self._on_round(self._report_round(released, cohort, reports))
 
         session.rounds.commit_round(attempt.opened, total, reported, show)
-        self._voids = 0
+        self._patience.note_commit()
         return True
 
     def _report_round(self, released: Released, cohort: int, reports: int) -> RoundReport:
@@ -434,18 +536,19 @@ class FieldfareStrategy(Strategy):
         )
 
     def _require_right_app(self) -> None:
-        """End a run in which somebody answered, and nobody as they should: every further round would be the same.
+        """End a run in whose first round most nodes answered, and none as it should: every round would be the same.
 
-        Under `add_remove` who answers decides nothing, so such a run goes on.
+        Under `add_remove` who answers decides nothing, so such a run goes on. So does a run that has committed a round:
+        its app was right once.
         """
-        seen = (self.session.cohorts.roster.failures, self._failures)
-        wrong = None if self._counts_are_secret else next(filter(None, (each.all_wrong() for each in seen)), None)
-        if wrong is None:
+        if self._counts_are_secret or self.session.coming_round:
             return
-        if self.session.next_round:
-            raise Interrupted(f"run {self.session.account.id}: {wrong} Resume it with a ClientApp that answers.")
-        self.session.finish("failed", str(wrong))
-        raise wrong
+        roster = self.session.cohorts.roster
+        seen = (roster.failures, self._failures)
+        wrong = next(filter(None, (each.all_wrong(roster.nodes_online) for each in seen)), None)
+        if wrong is not None:
+            self.session.finish("failed", str(wrong))
+            raise wrong
 
     @property
     def _first_cause(self) -> str:
@@ -455,11 +558,11 @@ class FieldfareStrategy(Strategy):
         return self.session.cohorts.roster.failures.first_cause or self._failures.first_cause
 
     def _require_answering_nodes(self) -> None:
-        silent = not self._counts_are_secret and (self._failures.silent or self.session.cohorts.roster.failures.silent)
-        if self._voids >= MOST_VOIDS or (self._voids and silent):
-            few = f"{self._voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
+        patience, committed = self._patience, self.session.coming_round > 0
+        silent = not (committed or self._counts_are_secret) and (
+            self._failures.silent or self.session.cohorts.roster.failures.silent
+        )
+        if patience.is_over(committed) or (patience.voids and silent):
+            few = f"{patience.voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
             cause = f" First cause: {self._first_cause}." if self._first_cause else ""
-            raise Interrupted(
-                f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause} Resume when "
-                "nodes are back."
-            )
+            raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")

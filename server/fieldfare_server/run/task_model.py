@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import complete_state, load_task
+from fieldfare_flower.npy import write_array
 from fieldfare_server.run.own_model import INITIAL, OwnModel
 
 
@@ -76,7 +77,7 @@ class TaskModel:
 
     def record(self, params: torch.Tensor) -> ArrayRecord:
         """The parameters as Flower's record."""
-        return ArrayRecord({name: Array(value) for name, value in self.schema.arrays(params).items()})
+        return ArrayRecord({name: write_array(value) for name, value in self.schema.arrays(params).items()})
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
         """The model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""

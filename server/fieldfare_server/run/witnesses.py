@@ -1,49 +1,58 @@
 """What nodes are shown of the journal, so that each can tell whether it goes on from the past that the node has seen.
 
-Each instruction carries the newest signed head, the hashes of the rows that ended the journal in recent rounds, and of
-the rows that nodes said they remember. It is the same for all nodes.
+Each instruction carries the newest signed head, and the hashes of the rows that its node may remember: those that ended
+the journal when it was asked before in this session, and the one that it named itself. So a node that was away, or that
+cohorts left out, for any number of rounds is still shown that the journal goes on.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from functools import partial
 
 from flwr.app import ConfigRecord, RecordDict
 
 from fieldfare_flower.messages import HEAD, read_witness, write_head
 from fieldfare_server.ledger import Ledger
 
-RECENT = 16
-"""Rounds that a node may miss, within one session, before it has to be asked what it remembers."""
-MOST_ASKED = 256
-"""Rows that nodes remember from earlier sessions; the newest are kept."""
+RECENT = 32
+"""Instructions in a row that a node may miss before it has to be asked what it remembers."""
+MOST_HASHES = 4096
+"""Hashes of rows that are kept from round to round."""
 
 
 class Witnesses:
-    """The record that goes with every instruction of one session."""
+    """The records that go with the instructions of one session."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._recent: deque[int] = deque(maxlen=RECENT)
-        self._asked: set[int] = set()
+        self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
+        """Node -> the rows that it may remember."""
         self._hashes: dict[int, str] = {}
 
-    def hear(self, content: RecordDict) -> None:
-        """Note which row a node remembers, from its answer to the query for its users."""
+    def hear(self, node: int, content: RecordDict) -> None:
+        """Note which row `node` remembers, from its answer to the query for its users."""
         number = read_witness(content)
-        if number is not None and (len(self._asked) < MOST_ASKED or number > min(self._asked)):
-            self._asked.add(number)
-            if len(self._asked) > MOST_ASKED:
-                self._asked.remove(min(self._asked))
+        if number is not None:
+            self._rows[node].append(number)
 
-    def record(self) -> dict[str, ConfigRecord]:
-        """The record by its name; {} where nothing is signed yet."""
+    def records(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
+        """For each of `nodes`: the record by its name; {} where nothing is signed yet."""
         head = self._ledger.signed_head()
         if head is None:
-            return {}
-        wanted = {number for number in (*self._asked, *self._recent) if number < head.count}
-        # A row that was read once is kept: the journal refuses to write where it does not continue what it has seen.
-        self._hashes = {number: self._hashes.get(number) or self._ledger.row_hash(number) or "" for number in wanted}
-        if not self._recent or self._recent[-1] != head.count:
-            self._recent.append(head.count)
-        return {HEAD: write_head(head, {number: hash_ for number, hash_ in self._hashes.items() if hash_})}
+            return {node: {} for node in nodes}
+        known, self._hashes = self._hashes, {}
+        made = {}
+        for node in nodes:
+            rows = self._rows[node]
+            # A row that was read once is kept: the journal refuses to write where it does not continue what it has
+            # seen.
+            for number in rows:
+                if number < head.count and number not in self._hashes:
+                    self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
+            made[node] = {HEAD: write_head(head, {n: self._hashes[n] for n in rows if self._hashes.get(n)})}
+            if not rows or rows[-1] != head.count:
+                rows.append(head.count)
+        self._hashes = {**known, **self._hashes} if len(known) < MOST_HASHES else self._hashes
+        return made

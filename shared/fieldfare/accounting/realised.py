@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss, charge_for
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
@@ -39,6 +40,16 @@ from fieldfare.participation import (
 from fieldfare.participation_record import ParticipationRecord
 
 Users: TypeAlias = NDArray[np.int64]
+
+
+class Growth(NamedTuple):
+    """What one more round adds to users' squared norms, by users."""
+
+    squared: Floats
+    """The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,)."""
+    earlier: NDArray[np.int32]
+    """In how many rounds each took part before, shape (m,)."""
+
 
 _PLANNED_POINTS = 64
 """For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
@@ -69,6 +80,7 @@ class RealisedCharge:
         """Rounds charged so far are below this."""
         self._realised = adjacency != "add_remove"
         self._products = mechanism.column_products()
+        self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
@@ -187,25 +199,43 @@ class RealisedCharge:
                 f"{self.participation} does not allow one more.",
             )
 
-    def _count_in(self, round: int, cohort: Users) -> None:
+    def growth(self, round: int, users: Users) -> Growth:
+        """What taking part in `round` would add to each user's squared norm, all rows of C. Changes nothing.
+
+        Args:
+            round: above all rounds of these users.
+            users: indices, shape (m,).
+        """
+        cohort = np.asarray(users, dtype=np.int64)
         self._record.grow(int(cohort.max()) + 1 if cohort.size else 0)
         if self._record.room > self._squared.size:
             self._squared = np.concatenate([self._squared, np.zeros(self._record.room - self._squared.size)])
+        earlier = self._record.last_and_count(cohort)[1]
         if self._products is not None:
             # ||sum of columns||^2 grows by the new column's own square and twice its products with the earlier ones.
-            energy, products = self._products(round)
-            growth = np.full(cohort.size, energy)
+            energy, products = self._products_of(round)
+            squared = np.full(cohort.size, energy)
             if products.size:
                 for positions, rounds in self._record.entries(cohort):
-                    growth[positions] += 2 * products[rounds]
-            self._squared[cohort] += growth
-            self._record.add(round, cohort)
-        else:
-            self._record.add(round, cohort)
-            patterns = self._record.patterns(cohort)
-            distinct = list(dict.fromkeys(patterns))
-            norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
-            self._squared[cohort] = np.square([norms[pattern] for pattern in patterns])
+                    squared[positions] += 2 * products[rounds]
+            return Growth(squared, earlier)
+        patterns = [(*pattern, round) for pattern in self._record.patterns(cohort)]
+        distinct = list(dict.fromkeys(patterns))
+        norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
+        squared = np.square(np.asarray([norms[pattern] for pattern in patterns]))
+        return Growth(squared - self._squared[cohort], earlier)
+
+    def _products_of(self, round: int) -> tuple[float, Floats]:
+        """The inner products of column `round`; a round's selection and its charge ask for the same."""
+        assert self._products is not None
+        if self._newest[0] != round:
+            self._newest = (round, self._products(round))
+        return self._newest[1]
+
+    def _count_in(self, round: int, cohort: Users) -> None:
+        growth = self.growth(round, cohort)
+        self._squared[cohort] += growth.squared
+        self._record.add(round, cohort)
         if cohort.size:
             self._largest = max(self._largest, float(self._squared[cohort].max()))
 

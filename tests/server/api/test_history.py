@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ledger_data
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -21,7 +22,9 @@ from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import what_if
+from support.ledgers import commit, start
 
 
 def test_the_history_ends_where_the_budget_stands(local: TestClient, live: LiveLedger) -> None:
@@ -83,6 +86,19 @@ def test_what_still_fits_and_the_level_of_a_budget(settings: Settings, tmp_path:
         more = client.get("/v1/populations/aircraft").json()
     assert seen == [("open", None, None), ("open", "one", True), ("low", "two", False)]
     assert (more["level"], more["last_run_fits"]) == ("open", True)
+
+
+def test_what_the_noise_of_the_last_run_leaked_must_fit_once_more(settings: Settings, tmp_path: Path) -> None:
+    """Of the population's leak D = 1e-6 the run took 0.6: the same plan would need 0.6 again."""
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    with Ledger.open(url, create=True) as ledger, client_at("127.0.0.1", url, settings) as client:
+        ledger.create_population("people", 8.0, 1e-5, leak=1e-6, actor="officer")
+        for share, fits in ((0.3e-6, True), (0.6e-6, False)):
+            run = start(ledger, 0.1, leak=share)
+            run.register_users(np.arange(1, dtype=np.uint64))
+            commit(run, [0], 0.1)
+            run.finish("done")
+            assert client.get("/v1/populations/people").json()["last_run_fits"] is fits
 
 
 def test_an_exhausted_budget_says_so(settings: Settings, tmp_path: Path) -> None:
@@ -243,6 +259,13 @@ def test_a_budget_in_words_never_says_less_than_its_pair(live: LiveLedger) -> No
     mu = math.sqrt(Rectangle.of(2.0, 1e-5, 0.0).mu_squared)
     assert f"{math.ceil(1e4 * true_positive_rate(mu)) / 100:g} %" in text
     assert "100 %" in loss_in_words(900.0, 1e-5, None)
+
+
+def test_a_tightened_limit_promises_no_more_than_the_largest_budget_so_far(local: TestClient, live: LiveLedger) -> None:
+    live.ledger.tighten_population("aircraft", epsilon=6.0, reason="less is needed", actor="officer")
+    population = local.get("/v1/populations/aircraft").json()
+    assert (population["epsilon"], population["bound_epsilon"], population["bound_delta"]) == (6.0, 8.0, 1e-5)
+    assert population["in_words"] == budget_in_words(8.0, 1e-5, 0.0) != budget_in_words(6.0, 1e-5, 0.0)
 
 
 def test_one_form_of_small_numbers() -> None:

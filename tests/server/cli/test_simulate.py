@@ -267,6 +267,34 @@ def test_what_cannot_reach_its_end_is_not_started(task: str, needed: int, words:
         assert ledger.population("people").committed_epsilon == 0.0
 
 
+@pytest.mark.parametrize(
+    ("task", "needed", "words"),
+    [
+        ("support.faulty_tasks:NoName", 4, "has no name"),
+        ("support.faulty_tasks:Right", 5, "need 25 participations; the population has 12 users, who give at most 24"),
+    ],
+)
+def test_compare_trains_nothing_that_cannot_reach_its_end(
+    task: str, needed: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "rehearse", lambda *_, **__: pytest.fail("a rehearsal was begun"))
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task=task, needed=needed))
+    result = simulate(["compare", str(tmp_path / "plan.toml"), "--train", "--data-is-public", "--json"])
+    assert result.exit_code == 2, result.output
+    assert words in json.loads(result.stdout)["message"]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [("support.faulty_tasks:NoName", "has no name"), ("support.faulty_tasks:Right", "the population has 12")],
+)
+def test_a_demo_that_cannot_reach_its_end_leaves_nothing(task: str, words: str, tmp_path: Path) -> None:
+    result = simulate(["demo", "--task", task, "--out", str(tmp_path / "out"), "--json"])
+    assert result.exit_code == 2, result.output
+    assert words in json.loads(result.stdout)["message"]
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_of_the_last_possible_visit_reaches_its_end(tmp_path: Path) -> None:
     where = home(tmp_path, simulated=False)
     (tmp_path / "plan.toml").write_text(FAULTY.format(task="support.faulty_tasks:Right", needed=4))

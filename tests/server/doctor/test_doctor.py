@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +26,7 @@ import numpy as np
 import pytest
 from flwr.proto.control_pb2 import ListNodesRequest
 from flwr.supercore.control import ControlHttpClient
-from sqlalchemy import update
+from sqlalchemy import select, update
 from typer.testing import CliRunner
 
 from fieldfare_server.api import Settings, create_app
@@ -41,7 +44,24 @@ from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger, RunHandle, models
-from support.ledgers import commit, start
+from fieldfare_server.ledger.populations import Rules
+from support.ledgers import commit, digest, start
+
+V2 = ("0::/app", {"app/memory.max": "1073741824", "app/pids.max": "512", "memory.max": "max"})
+"""A control group of version 2 with limits: its line in /proc, and files below /sys/fs/cgroup."""
+
+
+def group(root: Path, layout: tuple[str, dict[str, str]]) -> Path:
+    """A file system whose /proc and /sys show these control groups."""
+    line, files = layout
+    for name, text in {"proc/self/cgroup": line, "proc/sys/kernel/pid_max": "4194304"}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
 
 
 class Side(NamedTuple):
@@ -57,8 +77,11 @@ def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", "required")
     monkeypatch.setenv("FIELDFARE_FAULT", "")
     monkeypatch.delenv("FLWR_HOME", raising=False)
-    made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
+    monkeypatch.setattr(machine, "check_limits", partial(machine.check_limits, group(tmp_path / "machine", V2)))
+    made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'database/ledger.sqlite3'}")
+    monkeypatch.setenv("FIELDFARE_LEDGER", made.ledger)
     made.prepare()
+    (tmp_path / "database").mkdir()
     make_server(tmp_path / "secrets", tmp_path / "exchange", ["localhost"])
     with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="test")
@@ -156,6 +179,39 @@ def break_noise_key(side: Side) -> None:
     (side.home.root / side.run.id / "noise.key").chmod(0o640)
 
 
+def open_checkpoint(side: Side) -> None:
+    path = side.home.root / side.run.id / "checkpoints/0.safetensors"
+    path.parent.mkdir()
+    path.touch(mode=0o644)
+    path.chmod(0o644)
+
+
+def open_head_key(side: Side) -> None:
+    side.home.head_file.with_suffix(".key").chmod(0o604)
+
+
+def age_certificates(side: Side) -> None:
+    shutil.rmtree(side.secrets)
+    make_server(side.secrets, side.exchange, ["localhost"], days=20)
+
+
+def turn_back_the_clock(side: Side) -> None:
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file, clock=lambda: time.time() - 3600) as ledger:
+        ledger.create_population("earlier", 4.0, 1e-6, actor="test")
+
+
+def stay_in_the_future(side: Side) -> None:
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file, clock=lambda: time.time() + 3600) as ledger:
+        ledger.create_population("later", 4.0, 1e-6, actor="test")
+
+
+def let_a_reservation_expire(side: Side) -> None:
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
+        ledger.create_population("expiring", 4.0, 1e-6, rules=Rules(reservation_seconds=7200.0), actor="test")
+        start(ledger, 0.1, population="expiring", id="forgotten")
+    lose_lease(side)
+
+
 def break_secret(side: Side) -> None:
     (side.secrets / "superlink/superexec.secret").write_bytes(b"secret")
 
@@ -204,7 +260,7 @@ def break_head_content(side: Side) -> None:
 
 
 def break_ledger(side: Side) -> None:
-    Path(side.home.ledger.removeprefix("sqlite:///")).rename(side.home.root / "away")
+    Path(side.home.ledger.removeprefix("sqlite:///")).rename(side.home.root.parent / "away")
 
 
 def break_migration(side: Side) -> None:
@@ -248,6 +304,12 @@ def trust_nodes(side: Side) -> None:
         (break_ledger, "fault", "ledger", "there is none"),
         (break_migration, "fault", "ledger", "unheard-of"),
         (roll_back, "fault", "chain", "was seen once"),
+        (open_checkpoint, "fault", "checkpoints/0.safetensors", "others can read it (mode 644)"),
+        (open_head_key, "fault", "ledger.key", "others can read it (mode 604)"),
+        (age_certificates, "warning", "server.crt", "in 19 days"),
+        (turn_back_the_clock, "warning", "clock of the journal", "was written 3600 s before a row that stands before"),
+        (stay_in_the_future, "warning", "clock of the ledger", "3600 s from now: this clock went back"),
+        (let_a_reservation_expire, "warning", "reservation of run forgotten", "it ends in 1.7 hours"),
         (lose_lease, "warning", "lease of run", "no coordinator holds it at round 1 of 4"),
         (trust_nodes, "warning", "identities of run believing", "trust_node_ids"),
     ],
@@ -260,6 +322,193 @@ def test_what_is_broken_is_found(
     hits = [(s, said) for name, (s, said) in found.items() if check in name]
     assert any(s == state and words in said for s, said in hits), found
     assert code == (2 if state == "fault" else 0)
+
+
+def test_a_run_that_is_held_or_has_time_keeps_its_reservation(side: Side) -> None:
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
+        ledger.create_population("short", 4.0, 1e-6, rules=Rules(reservation_seconds=60.0), actor="test")
+        ledger.create_population("long", 4.0, 1e-6, rules=Rules(reservation_seconds=10 * 86400.0), actor="test")
+        held = start(ledger, 0.1, population="short")
+        start(ledger, 0.1, population="long").hand_back("stopped")
+        assert "reservation" not in " ".join(server(side)[1])
+        held.hand_back("stopped")
+        later = list(ledger_checks._check_reservations(ledger, time.time() + 61.0))
+        assert [(f.state, "it ends now" in f.said) for f in later] == [("warning", True)]
+        days = list(ledger_checks._check_reservations(ledger, time.time() + 8 * 86400.0))
+        assert len(days) == 2
+
+
+def test_a_clock_that_went_back_long_ago_is_no_news(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn_back_the_clock(side)
+    assert "clock of the journal" in server(side)[1]
+    later = time.time() + 8 * 86400
+    monkeypatch.setattr(ledger_checks, "time", SimpleNamespace(time=lambda: later))
+    found = {finding.check: finding.state for finding in check_ledger(side.home)}
+    assert found["clock of the journal"] == "ok"
+
+
+def test_scheduled_times_are_no_clock_that_goes_back(side: Side) -> None:
+    """Under `add_remove` a row carries its scheduled time, which lies before that of rows written earlier."""
+    text = '{"privacy": {"adjacency": "add_remove"}, "run": {"rounds": 4, "round_seconds": 3600.0}}'
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
+        ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", actor="test")
+        run = start(ledger, 0.1, population="hidden", plan_json=text, plan_digest=digest(text), rounds=4)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        with ledger.database.engine.connect() as connection:
+            (started,) = connection.execute(select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1))
+    ahead = time.time() + 1800.0
+    with Ledger.open(side.home.ledger, head_file=side.home.head_file, clock=lambda: ahead) as ledger:
+        ledger.create_population("between", 4.0, 1e-6, actor="test")
+        ledger.request(run.id, "stop", "test")  # at the run's start, by its schedule
+        with ledger.database.engine.connect() as connection:
+            (last,) = connection.execute(select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1))
+    assert last[0] < started[0] + 60.0
+    found = {finding.check: finding.state for finding in check_ledger(side.home)}
+    assert found["clock of the journal"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("layout", "states"),
+    [
+        (V2, ["ok", "ok"]),
+        (("0::/app", {"app/memory.max": "max", "memory.max": "max", "app/pids.max": "max"}), ["warning", "warning"]),
+        # The limit of a group above holds too, and one above the machine's memory is none.
+        (("0::/a/b", {"a/memory.max": "1073741824", "a/b/memory.max": "max"}), ["ok", "warning"]),
+        (("0::/app", {"app/memory.max": str(1 << 60), "app/pids.max": "64"}), ["warning", "ok"]),
+        # Version 1: one hierarchy for each controller; a container sees its own group at the root.
+        (("4:memory:/app\n8:pids:/app", {"memory/app/memory.limit_in_bytes": "1073741824"}), ["ok", "warning"]),
+        (("4:memory:/x/y\n8:pids:/x/y", {"memory/memory.limit_in_bytes": "4096", "pids/pids.max": "9"}), ["ok", "ok"]),
+        (("4:memory:/\n0::/", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}), ["warning", "warning"]),
+        # The group of another controller limits nothing here.
+        (("4:cpu:/app", {"cpu/app/memory.max": "4096", "cpu/app/pids.max": "4"}), ["warning", "warning"]),
+    ],
+)
+def test_limits_of_memory_and_processes(layout: tuple[str, dict[str, str]], states: list[str], tmp_path: Path) -> None:
+    assert [finding.state for finding in machine.check_limits(group(tmp_path, layout))] == states
+
+
+@pytest.mark.parametrize(
+    ("ledger", "state"),
+    [
+        ("sqlite:///{0}/home/ledger.sqlite3", "warning"),
+        ("sqlite:///{0}/home/deep/ledger.sqlite3", "warning"),
+        ("sqlite:///{0}/ledger.sqlite3", "warning"),
+        ("sqlite:///{0}/link/ledger.sqlite3", "warning"),
+        ("sqlite:///{0}/elsewhere/ledger.sqlite3", "ok"),
+        ("postgresql://fieldfare:x@ledger/fieldfare", None),
+    ],
+)
+def test_a_head_in_the_ledgers_directory(ledger: str, state: str | None, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    found = ledger_checks._check_head_place(StateDirectory(tmp_path / "home", ledger.format(tmp_path)))
+    assert [finding.state for finding in found] == ([state] if state else [])
+
+
+def a_file(home: Path) -> None:
+    home.write_text("no directory")
+
+
+def a_loop(home: Path) -> None:
+    home.symlink_to(home)
+
+
+def a_directory_for_each_file(home: Path) -> None:
+    for name in ("ledger.sqlite3", "ledger.head", "ledger.key", "a/noise.key", "strategies"):
+        (home / name).mkdir(parents=True)
+
+
+def noise_in_each_file(home: Path) -> None:
+    for name in ("ledger.sqlite3", "ledger.head", "ledger.key", "a/noise.key", "a/checkpoints/0.safetensors", "b.crt"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(bytes(range(256)) * 64)
+
+
+def another_programs_database(home: Path) -> None:
+    home.mkdir()
+    with sqlite3.connect(home / "ledger.sqlite3") as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute("INSERT INTO alembic_version VALUES ('0001')")
+        connection.execute("CREATE TABLE audit (x)")
+    (home / "ledger.head").write_text("fieldfare-head-v1 x")
+
+
+def names_that_are_no_text(home: Path) -> None:
+    for name in (b"\xff\xfe.key", b"\x1b[31m.secret", b"a\nb.crt", b"-rf"):
+        path = os.fsencode(home) + b"/" + name
+        os.makedirs(os.fsencode(home), exist_ok=True)
+        with open(path, "wb"):
+            pass
+
+
+def links_to_nowhere(home: Path) -> None:
+    home.mkdir()
+    for name in ("ledger.sqlite3", "ledger.head", "ledger.key", "noise.key", "server.crt"):
+        (home / name).symlink_to("/nowhere/at/all")
+
+
+STRANGERS = [
+    a_file,
+    a_loop,
+    a_directory_for_each_file,
+    noise_in_each_file,
+    another_programs_database,
+    names_that_are_no_text,
+    links_to_nowhere,
+]
+
+
+@pytest.mark.parametrize("make", STRANGERS)
+def test_a_home_of_a_stranger_gives_findings_and_never_a_traceback(
+    make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    monkeypatch.delenv("FIELDFARE_LEDGER_FILE", raising=False)
+    home = tmp_path / "home"
+    make(home)
+    secrets = ("--secrets", str(home)) if home.is_dir() else ()
+    for side in (("--home", str(home)), ("--node", "--task", "no.such:Task")):
+        code, said = ask(*side, *secrets, "--against", str(home))
+        assert (code, said["ok"]) == (2, False)
+        assert bad(said)
+        table = CliRunner().invoke(application, ["doctor", *side, *secrets, "--against", str(home)])
+        assert table.exit_code == 2
+        assert isinstance(table.exception, SystemExit)
+        assert "\x1b" not in table.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_home_that_another_user_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As user 65534, on root's home: nothing can be read, and that is what it says."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "ledger.sqlite3").write_bytes(b"")
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        # A fork, because the interpreter's own files may be out of that user's reach too.
+        os.seteuid(65534)
+        code = 1
+        with suppress(BaseException):
+            status, said = ask("--home", home / "deeper", "--superlink", "localhost:1", "--insecure")
+            code = 0 if status == 2 and any("PermissionError" in words for _, words in bad(said).values()) else 3
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_check_that_fails_is_a_fault_and_tells_no_secret(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> list[Any]:
+        raise RuntimeError("postgresql://fieldfare:mV3xW9pQ7rT2kL8s@ledger/f")
+
+    for name in ("check_ledger", "check_permissions", "check_certificates"):
+        monkeypatch.setattr(f"fieldfare_server.cli.doctor.{name}", fail)
+    monkeypatch.setattr(machine, "check_disk", fail)
+    code, found = server(side)
+    assert code == 2
+    assert {"ledger", "volumes"} <= found.keys()
+    assert "mV3x" not in str(found)
+    assert found["ledger"] == ("fault", "cannot be checked: RuntimeError.")
 
 
 def test_an_interrupted_simulation_is_resumed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +526,25 @@ def test_an_interrupted_simulation_is_resumed_as_one(monkeypatch: pytest.MonkeyP
 def test_unstable_identities(value: str, state: str | None, side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", value)
     assert server(side)[1].get("node authentication", (None,))[0] == state
+
+
+@pytest.mark.parametrize(
+    ("people", "more", "state"), [(0, (), None), (1, (), "fault"), (0, ("--superlink", "127.0.0.1:9"), "fault")]
+)
+def test_a_home_of_simulated_populations_has_no_nodes_to_authenticate(
+    people: int, more: tuple[str, ...], state: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIELDFARE_NODE_AUTH", raising=False)
+    made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
+    made.prepare()
+    with Ledger.open(made.ledger, create=True, head_file=made.head_file) as ledger:
+        ledger.create_population("made-up", 4.0, 1e-6, actor="test", simulated=True)
+        if people:
+            ledger.create_population("people", 4.0, 1e-6, actor="test")
+    code, said = ask("--home", made.root, *more, *(("--insecure",) if more else ()))
+    assert bad(said).get("node authentication", (None,))[0] == state
+    if state is None:
+        assert code == 0, said
 
 
 @pytest.mark.parametrize(

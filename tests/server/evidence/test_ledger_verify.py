@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sqlalchemy import Boolean, Connection, select, text
+from sqlalchemy import Boolean, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
@@ -32,7 +32,7 @@ from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 from support.fill import fill
-from support.ledgers import PLAN, commit, gaussian, start
+from support.ledgers import PLAN, commit, edit_behind_the_guards, gaussian, start
 
 
 def charge_per_participation(plan_json: str, strategy: object):  # type: ignore[no-untyped-def]
@@ -60,7 +60,7 @@ def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:
         assert report.fault.table == "checkpoints"
         report = verify(ledger, recompute=charge_per_participation, held=ledger.head())
         assert report.ok
-        wanted = {"populations": 2, "users": 50, "runs": 2, "rounds": 6, "charges": 4, "tokens": 2}
+        wanted = {"populations": 2, "users": 50, "runs": 5, "rounds": 9, "charges": 7, "tokens": 2, "odometers": 50}
         assert {**report.checked, **wanted} == report.checked
         assert report.head == ledger.head()
 
@@ -209,20 +209,6 @@ def test_edited_rows_are_named(ledger_url: str) -> None:
             assert fault.table == table, statement
             assert fault.row == (str(last) if row == "last" else row) or not row
         assert verify(ledger).ok
-
-
-def edit_behind_the_guards(connection: Connection, statement: str) -> None:
-    """What somebody can do who owns the database: take the triggers away, edit, and put them back."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL session_replication_role = replica"))
-        assert connection.execute(text(statement)).rowcount > 0
-        return
-    guards = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
-    for name, _ in guards:
-        connection.execute(text(f"DROP TRIGGER {name}"))
-    assert connection.execute(text(statement)).rowcount > 0
-    for _, made in guards:
-        connection.execute(text(made))
 
 
 REWRITES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,13 @@ def test_an_older_version_is_refused_until_migrated(
 def test_there_must_be_something_to_migrate(ledger_url: str) -> None:
     with pytest.raises(LedgerError, match="none to migrate"):
         Ledger.migrate(ledger_url)
+
+
+def test_threads_of_a_process_may_migrate_and_compare_at_once() -> None:
+    """The check of a ledger's schema ran into another thread's, and a whole ledger was said to be disproved."""
+
+    def schema(_: int) -> int:
+        return len(migrate._fresh_schema.__wrapped__())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(schema, range(12)))) == 1

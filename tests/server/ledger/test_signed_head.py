@@ -184,8 +184,11 @@ def context() -> Context:
     return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
 
 
+NODE = 2
+
+
 def shown(witnesses: Witnesses) -> RecordDict:
-    return RecordDict(dict(witnesses.record()))
+    return RecordDict(dict(witnesses.records([NODE])[NODE]))
 
 
 def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +218,7 @@ def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monke
         for _ in range(5):
             ledger.raise_population("people", epsilon=ledger.population("people").epsilon + 2, reason="x", actor="o")
         # It has grown past that row: a fork. The node says what it remembers, and the server's own answer convicts it.
-        witnesses.hear(RecordDict(dict(write_witness(witness.remembered(context())))))
+        witnesses.hear(NODE, RecordDict(dict(write_witness(witness.remembered(context())))))
         with pytest.raises(HeadRefused, match="forked"):
             witness.watch(context(), shown(witnesses))
         assert SignedHead.parse(memory.read_text()) == seen
@@ -231,8 +234,24 @@ def test_a_node_that_was_away_is_shown_what_it_remembers(tmp_path: Path) -> None
         again = Witnesses(ledger)
         with pytest.raises(HeadRefused, match="not shown to contain"):
             witness.watch(node, shown(again))
-        again.hear(RecordDict(dict(write_witness(witness.remembered(node)))))
+        again.hear(NODE, RecordDict(dict(write_witness(witness.remembered(node)))))
         witness.watch(node, shown(again))
+
+
+def test_a_node_that_cohorts_leave_out_for_long_is_shown_what_it_remembers(tmp_path: Path) -> None:
+    """One witness of 16 recent heads for all nodes refused every node that was not asked in 16 rounds."""
+    url, held = a_ledger_with_a_run(tmp_path)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        witnesses, node = Witnesses(ledger), context()
+        witness.watch(node, shown(witnesses))
+        for _ in range(40):
+            ledger.create_token("x", ("read",), actor="officer")
+            witnesses.records([NODE + 1])
+        witness.watch(node, shown(witnesses))
+        ledger.create_token("x", ("read",), actor="officer")
+        witnesses.records([NODE])  # an instruction that the node misses
+        ledger.create_token("x", ("read",), actor="officer")
+        witness.watch(node, shown(witnesses))
 
 
 def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None:

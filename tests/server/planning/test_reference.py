@@ -20,7 +20,19 @@ from fieldfare_server.planning import reference
 ROOT = Path(__file__).parents[3]
 SECTIONS = tuple(reference.sections())
 KEYS = [key for section in SECTIONS for key in section.keys]
-TASKS = ("changelog", "cifar10", "digits", "flights", "flights-mlp", "mnist", "regression", "stackoverflow")
+TASKS = (
+    "changelog",
+    "chess",
+    "cifar10",
+    "digits",
+    "fashion",
+    "flights",
+    "flights-mlp",
+    "mnist",
+    "poems",
+    "regression",
+    "stackoverflow",
+)
 
 
 def test_every_key_has_a_description_and_every_table_one_sentence() -> None:

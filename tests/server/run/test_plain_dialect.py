@@ -23,6 +23,7 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.schema import pseudonym
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
@@ -268,7 +269,7 @@ def test_a_reply_that_flower_cannot_decode_is_one_bad_reply(tmp_path: Path) -> N
     private = strategy(tmp_path)
     result = private.start(Crafted(vector_app, 3, {}), vector_arrays(), num_rounds=2)
     assert [result.train_metrics_clientapp[number]["reports"] for number in (1, 2)] == [2, 2]
-    assert rejects(tmp_path, private) == [{"schema": 1}, {"schema": 1}]
+    assert rejects(tmp_path, private) == [{"schema": 1}, {}], "a node that failed rests for a round"
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) 
 
 def test_the_first_cause_is_kept_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One node answers, three fail for ever: the run ends and says what went wrong first."""
-    monkeypatch.setattr("fieldfare_server.run.strategy.MOST_VOIDS", 3)
+    monkeypatch.setattr("fieldfare_server.run.patience.MOST_VOIDS", 3)
     app = app_of(lambda m, a: records(**a) if m.metadata.dst_node_id == 2 else {}["missing"])
     with pytest.raises(Refused, match=r"3 rounds in a row .* First cause: .*KeyError"):
         run(tmp_path, app)
@@ -408,7 +409,7 @@ def names_of(grid: Any, simulated: bool = False) -> dict[int, int]:
     values = OwnModel.read(vector_arrays())
     schema = OwnModel(values, assign_roles(values)).schema
     roster = KeyRoster(schema, "run", lambda ids: np.arange(len(ids)), simulated=simulated)
-    roster.ask_new_nodes(grid, 1.0)
+    roster.look(grid)
     roster.register()
     return {node: int(names[0]) for node, (_, names) in roster.by_node(roster.available()).items()}
 
@@ -460,6 +461,7 @@ def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     trusted.start(grid, vector_arrays(), num_rounds=1)
     with Ledger.open(StateDirectory.of(tmp_path / "b").ledger) as ledger:
         assert ledger.run(str(trusted.run_id)).trust_node_ids
+        assert ledger.run(str(trusted.run_id)).accounting == "individual"
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", "required")
     strategy(tmp_path / "c").start(grid, vector_arrays(), num_rounds=1)
     with pytest.raises(BadInput, match="1 of 3 nodes: they show no public key"):
@@ -475,7 +477,17 @@ def test_nodes_that_look_simulated_never_count_as_real_users(tmp_path: Path) -> 
     private = strategy(tmp_path, run="one")
     private.start(grid, vector_arrays(), num_rounds=1)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
-        assert ledger.population("clinics").simulated
+        view = ledger.population("clinics")
+        assert view.simulated
+        # A name such as simulated-0 is another node's in the next run, so no odometer may count by it.
+        assert (view.accounting, ledger.run("one").accounting) == ("individual", "worst-case")
+        planned = ledger.run("one").planned.mu_squared
+        assert view.spent.mu_squared == pytest.approx(planned, rel=1e-9)
+        charges, left = recomputed(ledger, StateDirectory.of(tmp_path).root, "clinics")
+        assert (charges, list(left)) == ({}, ["one"])
+    strategy(tmp_path, run="again").start(grid, vector_arrays(), num_rounds=1)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert ledger.population("clinics").spent.mu_squared == pytest.approx(2 * planned, rel=1e-9)
 
     def broken(number: int, arrays: ArrayRecord) -> None:
         if number == 1:

@@ -22,7 +22,7 @@ from fieldfare_server.cli.output import exit_code
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run import strategy as strategy_module
+from fieldfare_server.run import patience as patience_module
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, TinyTask, home, plan
@@ -191,14 +191,16 @@ def test_a_duplicate_reply_is_not_summed_twice(tmp_path: Path) -> None:
 
 def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F1: with no committed round the run ends, and keeps no reservation."""
-    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
+    monkeypatch.setattr(patience_module, "MOST_VOIDS", 3)
     state_dir = home(tmp_path)
     # Errors that pass: the nodes are not there. A fault of the app would end the run at once.
     grid = LyingGrid(2, {2: lie_away, 3: lie_away})
     session = Session.begin(state_dir, plan(), identity_is_stable=True)
     initial = session.params.clone()
-    with pytest.raises(Refused, match=r"3 rounds in a row.*all that it reserved is free again"), session:
+    with pytest.raises(Refused, match=r"3 rounds in a row.*all that it reserved is free again") as refused, session:
         FieldfareStrategy(session).start(grid)
+    # It has ended: nothing of what it says may ask for a resumption.
+    assert "esume" not in str(refused.value)
     torch.testing.assert_close(session.params, initial, rtol=0, atol=0)
     with Ledger.open(state_dir.ledger) as ledger:
         row = ledger.run(session.account.id)
@@ -212,8 +214,20 @@ def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeyp
     whole(state_dir)
 
 
+def test_the_released_norm_of_a_round_is_that_of_its_step(tmp_path: Path) -> None:
+    state_dir = home(tmp_path)
+    session = Session.begin(state_dir, plan(server_optimizer={"kind": "sgd"}), identity_is_stable=True)
+    before = session.params.clone()
+    with session:
+        assert FieldfareStrategy(session).run_round(LyingGrid(2))
+        step = session.params - before
+    with Ledger.open(state_dir.ledger) as ledger:
+        (row,) = ledger.rounds(session.account.id).items
+    assert row.statistics["released_norm"] == pytest.approx(float(step.double().norm()), rel=1e-5)
+
+
 def test_nodes_that_leave_later_leave_a_run_that_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 3)
+    monkeypatch.setattr(patience_module, "MOST_VOIDS", 3)
     state_dir = home(tmp_path)
     session = Session.begin(state_dir, plan(), identity_is_stable=True)
     with session:
@@ -266,7 +280,7 @@ def test_a_run_out_of_users_can_be_resumed_or_ended(tmp_path: Path) -> None:
 
 
 def test_a_round_without_enough_available_users_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategy_module, "MOST_VOIDS", 2)
+    monkeypatch.setattr(patience_module, "MOST_VOIDS", 2)
     state_dir = home(tmp_path)
     few = plan(run__min_available=25, run__round_timeout=0.2)  # there are 24
     with pytest.raises(Refused, match="2 rounds in a row"):

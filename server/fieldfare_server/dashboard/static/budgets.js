@@ -37,12 +37,13 @@ export function gauge(population, index) {
 const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${name} `, h("b", {}, value));
 
 export const fitsAgain = (population) => (population.last_run_fits === null ? "no run yet" : population.last_run_fits ? "yes" : "no");
-export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN : count(population.users));
+export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
+  : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },
     h("div", { class: "budget-head" }, h("span", { class: "budget-name" }, populationLink(population.name)), levelTags(population)),
-    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the guaranteed ${number(population.epsilon)} at δ ${number(population.delta)}`)),
+    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
     gauge(population, index),
     population.warnings.map((text) => h("p", { class: "small error" }, text)),
     h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),

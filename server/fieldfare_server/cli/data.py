@@ -1,0 +1,92 @@
+"""`fieldfare data`: public data sets with natural users, from the packages that carry them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare_client.sources import Source, fetch
+from fieldfare_client.tasks import find_source, sources
+from fieldfare_client.tasks.files import data_folder
+from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.output import out, print_json, print_progress, print_table, refusals
+
+data = typer.Typer(help="Fetch public data sets, or list them.", no_args_is_help=True)
+
+FolderOption = Annotated[Path | None, typer.Option("--folder", help="where the tables go [FIELDFARE_DATA]")]
+
+
+@data.command(name="list")
+def list_(folder: FolderOption = None, json_: JsonOption = False) -> None:
+    """List the data sets: package, size, licence, and whether they are here."""
+    with refusals(json_):
+        place = folder or data_folder()
+        rows: list[dict[str, Any]] = [
+            {
+                "name": source.name,
+                "package": " ".join(source.package.command) if source.package else None,
+                "given": source.needs or None,
+                "bytes": source.package.size if source.package else None,
+                "licence": source.package.licence if source.package else None,
+                "fetched": bool(place and (place / f"{source.name}.json").is_file()),
+            }
+            for source in sources().values()
+        ]
+    if json_:
+        print_json(rows)
+        return
+    print_table(
+        "Public data",
+        ("name", "command or file", "MB", "licence", "here"),
+        [
+            (
+                row["name"],
+                row["package"] or f"--from {row['given']}",
+                None if row["bytes"] is None else round(row["bytes"] / 1e6, 1),
+                row["licence"] or "see its publisher",
+                row["fetched"],
+            )
+            for row in rows
+        ],
+        caption="fieldfare data fetch NAME",
+    )
+
+
+@data.command(name="fetch")
+def fetch_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a data set that `fieldfare data list` names")],
+    given: Annotated[
+        Path | None, typer.Option("--from", help="the package's archive, or the published files, if here already")
+    ] = None,
+    folder: FolderOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Download a data set with its package's ordinary client, check its hash, and write its user tables.
+
+    Nothing is installed or run. An archive with another size or hash is refused, and nothing is written.
+    """
+    with refusals(json_):
+        source = find_source(name)
+        place = folder or data_folder()
+        if place is None:
+            raise BadInput("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
+        _tell_what_comes(source, given)
+        described = fetch(source, place, given)
+    if json_:
+        print_json(described)
+        return
+    if "licence" in described:
+        out.print(f"Licence: {described['licence']['name']}\n")
+        out.print(described["licence"]["text"].strip(), markup=False)
+        out.print()
+    for table, facts in described["tables"].items():
+        out.print(f"{place / table}: {facts['users']:,} users, {facts['rows']:,} rows", markup=False)
+
+
+def _tell_what_comes(source: Source, given: Path | None) -> None:
+    if source.package and given is None:
+        size = f"{source.package.size / 1e6:.1f} MB"
+        print_progress(f"{' '.join(source.package.command)}   ({size}, {source.package.licence})")

@@ -1,0 +1,23 @@
+"""No private run evaluates on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+
+class WithoutNodeEvaluation(Strategy):
+    """A Flower strategy whose nodes never evaluate: their metrics would be users' data outside of the guarantee."""
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No instruction at all."""
+        return ()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing, whatever is handed in."""
+        return None
