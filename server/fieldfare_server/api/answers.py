@@ -390,7 +390,7 @@ def _format_cursor(cursor: int | None) -> str | None:
 
 
 def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
-    if loss.sampled:
+    if loss.amplified:
         return Loss(epsilon=epsilon, delta=delta)
     return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
@@ -475,7 +475,7 @@ def _fits_again(snapshot: Reader, view: views.PopulationView, run: views.RunView
         return False
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
-    leak = None if run.planned.sampled else run.leak
+    leak = None if run.planned.amplified else run.leak
     if run.accounting == "individual":
         return snapshot.refusal(view.name, roughly_asked(Plan.stored(run.plan), run.planned), run.planned, leak) is None
     return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))

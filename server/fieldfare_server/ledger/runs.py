@@ -23,6 +23,8 @@ from fieldfare_server.ledger.rows import population_name, population_row, run_ro
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
+CERTIFY = "run.certify"
+"""The journal's action for the seed of a certified charge, before the run is started."""
 RESIDUAL_TEST = "run.audit"
 """The journal's action for the result of a residual test."""
 
@@ -135,6 +137,7 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
+        _require_callable(population, run)
         _require_unused(connection, run)
         proven = replay.populations[run.population]
         committed, terms = _position(proven, run)
@@ -175,6 +178,25 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         return token
 
     return journal.admit(work)
+
+
+def draw_seed(journal: Journal, run_id: str, population: str, plan_digest: str, actor: str) -> tuple[bytes, int]:
+    """Write a fresh seed into the journal, with its number among all that this plan was given, from 1; returns both.
+
+    The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
+    """
+
+    def work(connection: Connection, entry: Entry) -> tuple[bytes, int]:
+        population_row(connection, population)
+        c = models.journal.c
+        rows = connection.execute(select(c.body).where(c.action == CERTIFY, c.population == population)).scalars()
+        attempt = 1 + sum(json.loads(body)["plan_digest"] == plan_digest for body in rows)
+        seed = secrets.token_bytes(16)
+        body = {"attempt": attempt, "plan_digest": plan_digest, "seed": seed.hex()}
+        entry.append(CERTIFY, actor, body, population=population, run=run_id)
+        return seed, attempt
+
+    return journal.write(work)
 
 
 def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
@@ -271,6 +293,21 @@ def _require_schedule(population: Row[Any], run: NewRun) -> None:
             f"population {population.name!r} is of real people under 'add_remove', and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
             f"round_seconds = {3 * timeout:g}",
+        )
+
+
+def _require_callable(population: Row[Any], run: NewRun) -> None:
+    """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
+    spec = json.loads(run.plan_json).get("participation")
+    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") != "balls-in-bins":
+        return
+    if spec.get("callable") is not True:
+        raise BadInput(
+            "participation.callable = false",
+            f"population {population.name!r} is of real people, and scheme 'balls-in-bins' calls each in the rounds "
+            "that were drawn for them; people who come when they like decide that themselves, and it may show.",
+            "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
+            "scheme = 'min-separation' with adjacency = 'zero_out'",
         )
 
 

@@ -66,6 +66,9 @@ def what_if(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
     plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    if plan.participation.scheme == "balls-in-bins":
+        why = "certifying its charge takes millions of samples, too long for a request."
+        raise BadInput(f"participation.scheme = {plan.participation.scheme!r}", why, "`fieldfare plan`")
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
         raise BadInput(
