@@ -337,6 +337,16 @@ class Histogram(_Answer):
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
 
 
+class PopulationHistogram(_Answer):
+    """Users by number of rounds of all runs together: `users[i]` users took part `i` times. Empty under add_remove."""
+
+    model_config = _like(population="aircraft", users=[900, 1500, 700], counted=True)
+
+    population: str
+    users: tuple[int, ...] = Field(description="users[0]: known users who took part in no round")
+    counted: bool = Field(description="false: there are too many rounds to count here, and users is empty")
+
+
 class Moment(_Answer):
     """A population's budget after a change. Every epsilon is a gauge at the delta of that time."""
 
