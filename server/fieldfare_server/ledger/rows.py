@@ -106,7 +106,10 @@ def population_participation(connection: Connection, population_id: int, most: i
     """How many users took part how many times in all runs of a population; None above `most` committed rounds."""
     c, of = models.participations.c, models.runs.c
     within = models.participations.join(models.runs, of.seq == c.run_seq)
-    if connection.scalar(select(func.count()).select_from(within).where(of.population_id == population_id)) > most:
+    if (
+        connection.scalars(select(func.count()).select_from(within).where(of.population_id == population_id)).one()
+        > most
+    ):
         return None
     times = np.zeros(0, np.int64)
     query = select(c.count, c.users).select_from(within).where(of.population_id == population_id)
