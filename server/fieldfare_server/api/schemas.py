@@ -112,7 +112,7 @@ class Population(_Answer):
     ceiling_delta: float | None = None
     two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
     reservation_seconds: float | None = Field(
-        default=None, description="a run that nobody holds ends after this time; null: never"
+        default=None, description="a run without a coordinator ends after this time; null: never"
     )
     proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")

@@ -1,4 +1,4 @@
-"""Bounds that are shown beside a charge and never charged: what papers would print for the same run."""
+"""Bounds that are shown next to a charge and never charged: what papers would print for the same run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
         loss: the charge of the whole run.
     """
     delta, rows = plan.privacy.delta, []
-    if not loss.sampled:
+    if not loss.amplified:
         rows.append(
             ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(loss.rho, delta):.6g} (looser; papers)")
         )
