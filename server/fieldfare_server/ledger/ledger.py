@@ -276,7 +276,7 @@ class Ledger(Reader):
         ended = []
         for run_id, seconds in due:
             try:
-                why = f"its reservation expired: nobody held it for {seconds:g} s"
+                why = f"its reservation expired: no coordinator held it for {seconds:g} s"
                 self.abandon(run_id, reason=why, actor="expiry")
             except Disproved:
                 raise
