@@ -239,7 +239,7 @@ def _refusal(kind: str, message: Message) -> Message:
 def users(message: Message, context: Context) -> Message:
     """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train.
 
-    The task is checked first. A node with a faulty task answers with the kind of the fault and hosts nobody.
+    The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user.
     """
     logs.configure_app()
     if kind := _checked(task_name(context)):

@@ -27,7 +27,7 @@ class LocalGrid(Grid):
         grid = ff.LocalGrid(client_app, nodes=10, run_config={"learning-rate": 0.1})
         result = FedAvg().start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)    # or grid.run_app(server_app)
 
-    It behaves as a network does where apps can tell: each message has records of its own; a reply answers the message
+    It behaves as a network does where apps can tell: each message has its own records; a reply answers the message
     that it was made for, whatever the app writes into its metadata; an exception is an error reply of code 2, with
     Flower's text; a node keeps its Context from message to message.
 
@@ -39,7 +39,7 @@ class LocalGrid(Grid):
         client_app: answers every message.
         nodes: how many nodes there are, at least 1. Their ids are 2, 3, ...; their keys are empty.
         run_config: the run's configuration, which every node sees.
-        node_config: further configuration of every node, beside its partition-id and num-partitions.
+        node_config: further configuration of every node, next to its partition-id and num-partitions.
 
     Raises:
         BadInput: fewer than 1 node, or the installed Flower lets no process but its own make messages.

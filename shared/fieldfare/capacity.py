@@ -15,7 +15,7 @@ v_1 .. v_i, u_{i+1}, ... and v the rounds u_1 .. u_i, v_{i+1}, ...: both keep ho
 gaps are wide enough, because u_{i+1} - v_i >= u_{i+1} - u_i and v_{i+1} - u_i > u_{i+1} - u_i. Now u is in round t, and
 every round has as many users as before. Repeat until the first round is the greedy one. QED
 
-From the start, when nobody rests and all have `most` rounds left, the answer has a closed form (`fills`): walk through
+From the start, when no user rests and all have `most` rounds left, the answer has a closed form (`fills`): walk through
 the users in a circle.
 """
 

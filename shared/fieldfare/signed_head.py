@@ -1,7 +1,7 @@
 """The signed head of a journal: one line of text that anyone can keep, so that the past cannot be taken back.
 
 A journal is a chain of hashes; its head, (ledger, count, hash), stands for every row before it. The coordinator signs
-the head with a key that is not in the ledger's database. Whoever keeps a head recognises a journal that went back, or
+the head with a key that is not in the ledger's database. Who keeps a head recognises a journal that went back, or
 that goes on from another past (a fork): a restored backup, a copied directory, a rewound machine, a forger.
 
     fieldfare-head-v1 LEDGER COUNT HASH KEY SIGNATURE

@@ -70,7 +70,7 @@ class Task(ABC):
     seed: int = 0
     """Of the initial weights. Public."""
     Parameters: ClassVar[type[Table]] = Table
-    """The model of the plan's `[task]` table; without one of its own a task takes no parameters. They are public, and
+    """The model of the plan's `[task]` table; without one a task takes no parameters. They are public, and
     part of the plan's digest. Give each a default and a description."""
 
     @classmethod

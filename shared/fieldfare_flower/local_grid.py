@@ -73,7 +73,7 @@ def deliver(message: Message) -> Message:
 
 
 def copy_records(content: RecordDict) -> RecordDict:
-    """Records of one's own: to add, replace or remove entries changes no other message. Arrays are shared."""
+    """Separate records: to add, replace or remove entries changes no other message. Arrays are shared."""
     records = RecordDict()
     for name, record in content.items():
         own: Any = type(record)()

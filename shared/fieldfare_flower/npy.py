@@ -37,7 +37,7 @@ class BadReply(ValueError):
 class SharedArray(Array):
     """An array of Flower's that is a reference, and is serialised only where it travels.
 
-    Within a process, `read_array` hands the very values on. Whoever makes one must not change `values` any more.
+    Within a process, `read_array` hands the very values on. The code that makes one must not change `values` any more.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:

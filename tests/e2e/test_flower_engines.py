@@ -55,6 +55,9 @@ batch_size = 8
 learning_rate = 0.3
 """
 
+OTHER = PLAN + "[task]\nhidden = 16\n"
+"""The same of a narrower model: a node that drops the table [task] sends a reply of another size."""
+
 
 def home_with_population(root: Path) -> StateDirectory:
     home = StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}")
@@ -70,8 +73,17 @@ def model(home: StateDirectory, run: str) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def in_process(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
-    home = home_with_population(tmp_path_factory.mktemp("local"))
-    session = Session.begin(home, Plan.from_toml(PLAN), identity_is_stable=True)
+    return train_in_process(tmp_path_factory.mktemp("local"), PLAN)
+
+
+@pytest.fixture(scope="module")
+def narrower(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    return train_in_process(tmp_path_factory.mktemp("narrower"), OTHER)
+
+
+def train_in_process(root: Path, plan: str) -> torch.Tensor:
+    home = home_with_population(root)
+    session = Session.begin(home, Plan.from_toml(plan), identity_is_stable=True)
     trace = run_here(session, local_grid(session.plan, 2), "local", quiet=True)
     assert len(trace.reports) == 3
     return model(home, trace.run)
@@ -79,12 +91,12 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
 
 @pytest.mark.flower
 @pytest.mark.timeout(240)
-def test_under_ray_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: Path) -> None:
+def test_under_ray_the_same_model_comes_out(narrower: torch.Tensor, tmp_path: Path) -> None:
     home = home_with_population(tmp_path / "home")
     path = tmp_path / "plan.toml"
-    path.write_text(PLAN)
+    path.write_text(OTHER)
     run = run_flower_simulation(home, path, "", nodes=2)
-    torch.testing.assert_close(model(home, run), in_process, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(home, run), narrower, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -146,7 +158,10 @@ def test_three_queries_under_ray(tmp_path: Path) -> None:
 
 @pytest.mark.flower
 @pytest.mark.timeout(240)
-def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process: torch.Tensor, tmp_path: Path) -> None:
+def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(narrower: torch.Tensor, tmp_path: Path) -> None:
+    """One node says which task it trains, with its parameters; the other takes both from the run."""
+    task = Plan.from_toml(OTHER).task_reference
+    assert task == "digits?hidden=16"
     home = home_with_population(tmp_path / "home")
     work = tmp_path / "work"
     env = {
@@ -157,12 +172,12 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(in_process:
     }
     with (
         superlink(work, "--disable-runtime-dependency-installation", env=env) as address,
-        supernode(work, address, 0, "digits"),
-        supernode(work, address, 1, "digits"),
+        supernode(work, address, 0, task),
+        supernode(work, address, 1),
     ):
-        said = submit(work, address, plan=PLAN, task="digits", run_id="deployed", env=env, timeout=200)
+        said = submit(work, address, plan=OTHER, task=task, run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)
-    torch.testing.assert_close(model(home, "deployed"), in_process, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(home, "deployed"), narrower, rtol=1e-5, atol=1e-6)
 
 
 def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:

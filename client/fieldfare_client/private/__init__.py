@@ -1,4 +1,4 @@
-"""`ff.private`: many users a node, and a training loop of your own.
+"""`ff.private`: many users a node, and your training loop.
 
     app = ClientApp()
 
@@ -119,7 +119,7 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
     def handle(message: Message, context: Context) -> Message:
         return answer(message, context)
 
-    # Not functools.wraps: Flower, and whoever reads the signature, must see (message, context).
+    # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(handle, name, getattr(function, name, None))
     return handle

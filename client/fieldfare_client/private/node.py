@@ -1,4 +1,4 @@
-"""One app with a training loop of its own: who its users are, and how a message becomes a sum of clipped updates.
+"""One app with its own training loop: who its users are, and how a message becomes a sum of clipped updates.
 
 The sum of a node changes by at most the clip norm with one user because each user's update is a function of that user's
 data, the instruction and the user's seed alone. So every user finds the model, the generators, the Context and the

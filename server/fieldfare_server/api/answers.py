@@ -32,6 +32,7 @@ from fieldfare_server.api.schemas import (
     Page,
     Point,
     Population,
+    PopulationHistogram,
     Proposal,
     Request,
     ResidualTestResult,
@@ -133,6 +134,17 @@ class Answers:
                 BudgetChange(**{**dataclasses.asdict(change), "at": utc(change.at)}) for change in told.changes
             ),
         )
+
+    def population_participation(self, name: str) -> PopulationHistogram:
+        """How many users took part in how many rounds of all runs."""
+        with self._ledger.snapshot() as snapshot:
+            view = _population_view(snapshot, name)
+            counts = snapshot.population_participation(name)
+        if not counts:
+            return PopulationHistogram(population=name, users=(), counted=counts is not None)
+        never = max(0, (view.users or 0) - sum(counts.values()))
+        users = (never, *(counts.get(times, 0) for times in range(1, max(counts) + 1)))
+        return PopulationHistogram(population=name, users=users, counted=True)
 
     def what_if(self, name: str, asked: WhatIf) -> WhatIfAnswer:
         """The price of a run's plan with some values changed. Raises `BadInput` on an impossible plan."""

@@ -112,7 +112,7 @@ class Population(_Answer):
     ceiling_delta: float | None = None
     two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
     reservation_seconds: float | None = Field(
-        default=None, description="a run that nobody holds ends after this time; null: never"
+        default=None, description="a run without a coordinator ends after this time; null: never"
     )
     proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
@@ -335,6 +335,16 @@ class Histogram(_Answer):
     users: tuple[int, ...]
     allowed: int | None = Field(description="most rounds that the plan allows one user; null if not known")
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
+
+
+class PopulationHistogram(_Answer):
+    """Users by number of rounds of all runs together: `users[i]` users took part `i` times. Empty under add_remove."""
+
+    model_config = _like(population="aircraft", users=[900, 1500, 700], counted=True)
+
+    population: str
+    users: tuple[int, ...] = Field(description="users[0]: known users who took part in no round")
+    counted: bool = Field(description="false: there are too many rounds to count here, and users is empty")
 
 
 class Moment(_Answer):

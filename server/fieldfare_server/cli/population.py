@@ -47,7 +47,7 @@ def create(
         bool, typer.Option("--two-persons", help="a raise waits until another person's admin token approves it")
     ] = False,
     reservation_hours: Annotated[
-        float | None, typer.Option(help="a run that nobody holds ends after this time [default: never]")
+        float | None, typer.Option(help="a run without a coordinator ends after this time [default: never]")
     ] = None,
 ) -> Answer:
     """Give a population of users a budget. Creates the ledger if it does not exist."""

@@ -61,7 +61,7 @@ def supervise(
                 try:
                     while True:
                         for run in opened.expire_reservations():
-                            log.warning("run %s: nobody held it, and its reservation expired", run)
+                            log.warning("run %s: no coordinator held it, and its reservation expired", run)
                             destroy(directory, opened, run, "supervisor")
                         # A run of someone's own Flower app is resumed by that app.
                         supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])

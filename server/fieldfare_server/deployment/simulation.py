@@ -39,7 +39,7 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
         "FIELDFARE_LEDGER": home.ledger,
         "FIELDFARE_NODE_AUTH": "simulated",
         "OMP_NUM_THREADS": "1",
-        # Flower's processes work in directories of their own, and a task may be a module of this one.
+        # Flower's processes work in other directories, and a task may be a module of this one.
         "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.getcwd()))),
     }
     try:

@@ -163,7 +163,7 @@ def follow(
 
     Raises:
         FlowerError: the run never began, or failed.
-        Interrupted: nobody resumed it. It can be resumed.
+        Interrupted: no coordinator resumed it. It can be resumed.
     """
     still_since, told = time.monotonic(), ""
     with Ledger.open(home.ledger) as ledger:

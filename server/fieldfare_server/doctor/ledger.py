@@ -198,7 +198,7 @@ def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
             when = f"in {left / 3600:.1f} hours" if left > 0 else "now"
             yield warning(
                 f"reservation of run {run}",
-                f"nobody holds the run: it ends {when}, and cannot be resumed afterwards.",
+                f"no coordinator holds the run: it ends {when}, and cannot be resumed afterwards.",
                 f"resume it (fieldfare run --resume {run}), or let its budget return to the population",
             )
 

@@ -159,7 +159,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     if row.price is not None:
         leak = Price.from_json(row.price).leak
     if planned.amplified:
-        # The rounds of a stopped run have no price of their own: the stop may have depended on what was released.
+        # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         return _Priced(row, cost, price(planned, leak) if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":

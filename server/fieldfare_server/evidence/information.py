@@ -1,4 +1,4 @@
-"""Bounds that are shown beside a charge and never charged: what papers would print for the same run."""
+"""Bounds that are shown next to a charge and never charged: what papers would print for the same run."""
 
 from __future__ import annotations
 

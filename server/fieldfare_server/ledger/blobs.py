@@ -56,7 +56,7 @@ def decode(blob: bytes, count: int) -> NDArray[np.int64]:
     if count == 0:
         return np.empty(0, dtype=np.int64)
     starts = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
-    # Which byte of its own number each byte is: its position less the position of that number's first byte.
+    # Which byte of its number each byte is: its position less the position of that number's first byte.
     place = np.arange(data.size) - np.repeat(starts, np.diff(np.append(starts, data.size)))
     if int(place.max()) > 4:
         raise ValueError("an index in the blob is too long")

@@ -62,7 +62,7 @@ _HASHED = ("id", "at", "actor", "action", "population", "run", "round", "event",
 
 
 class HeadFile:
-    """The end of the chain as this machine last saw it, signed, in a file outside the database; and the key beside it.
+    """The end of the chain as this machine last saw it, signed, in a file outside the database; and the key next to it.
 
     `fieldfare.signed_head` has the format. Before version 0003 the file was JSON without a signature, which is read
     until a key is made.

@@ -116,8 +116,8 @@ class Journal:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
 
         So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator` says so,
-        or if files of one of the runs lie here. It held a head once, and whoever removed it may have put an old copy of
-        the ledger back. Another machine, such as one that submits plans, holds the head from now on.
+        or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
+        ledger back. Another machine, such as one that submits plans, holds the head from now on.
         """
         with self.database.read() as connection:
             end = self._not_behind(connection)

@@ -266,7 +266,7 @@ class Ledger(Reader):
         return self.run(run_id)
 
     def expire_reservations(self, population: str | None = None) -> tuple[str, ...]:
-        """End the runs that nobody has held for as long as their population states; returns their ids.
+        """End the runs that no coordinator has held for as long as their population states; returns their ids.
 
         population: only runs of this one; None: of all. What such a run reserved and did not spend is free again, and
         its newest committed model stays. A run that is resumed meanwhile goes on. Raises `Disproved`.
@@ -276,7 +276,7 @@ class Ledger(Reader):
         ended = []
         for run_id, seconds in due:
             try:
-                why = f"its reservation expired: nobody held it for {seconds:g} s"
+                why = f"its reservation expired: no coordinator held it for {seconds:g} s"
                 self.abandon(run_id, reason=why, actor="expiry")
             except Disproved:
                 raise

@@ -10,7 +10,7 @@
   what the run has taken and what it may still take (its pledge), so no other run can make it end early, and each run
   can judge its users without knowing of the others.
 
-A commit stores what its round cost each participant beside the participation (`participations.charges`), in the same
+A commit stores what its round cost each participant next to the participation (`participations.charges`), in the same
 transaction. The end of a run adds these to `odometers`, and its caps are free again.
 
 The journal proves all of it: `run.start` has the digest of the caps, `users.register` the caps of newcomers,
@@ -253,7 +253,7 @@ def admit(standing: Standing, terms: budget.Terms, common: Price, asked: Asked) 
     limit, base = limit_units(terms), units_of(common)
     room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
     if not room.size and not demand.newcomers:
-        # No user is known yet: whoever comes can pay what a newcomer has left.
+        # No user is known yet: each who comes can pay what a newcomer has left.
         if newcomer < demand.most:
             held = Price(from_units(limit - newcomer), common.leak)
             raise budget.refusal(asked.population, asked.planned, asked.price, held, terms)

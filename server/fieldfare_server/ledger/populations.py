@@ -34,7 +34,7 @@ class Rules:
     Args:
         ceiling_epsilon, ceiling_delta: what no raise goes above (None: no ceiling).
         two_persons: a raise waits until a second person approves it, by an admin token.
-        reservation_seconds: how long a run that nobody holds keeps its reservation (None: without end).
+        reservation_seconds: how long a run without a coordinator keeps its reservation (None: without end).
     """
 
     ceiling_epsilon: float | None = None

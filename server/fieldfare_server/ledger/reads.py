@@ -41,6 +41,10 @@ class OpenTransaction:
         return nullcontext(self.connection)
 
 
+COUNTED = 20_000
+"""Committed rounds of a population over which participation is counted: about a second."""
+
+
 class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
@@ -172,6 +176,18 @@ class Reader:
             if rows.hides_counts(connection, run.population_id):
                 return {}
             return rows.participation(connection, run.seq).histogram()
+
+    def population_participation(self, name: str) -> dict[int, int] | None:
+        """How many users took part in how many rounds of all runs of a population, from once up.
+
+        Returns:
+            {} under `add_remove`; None where more than `COUNTED` rounds were committed: counting them takes too long.
+        """
+        with self.read() as connection:
+            row = rows.population_row(connection, name)
+            if rows.hides_counts(connection, row.id):
+                return {}
+            return rows.population_participation(connection, row.id, COUNTED)
 
     def participation_patterns(self, run_id: str) -> list[tuple[int, ...]]:
         """The distinct sets of rounds of this run in which a user took part; [] under `add_remove`.

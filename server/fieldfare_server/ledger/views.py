@@ -50,7 +50,7 @@ class PopulationView(View):
     (`bound_epsilon`, `bound_delta`), the largest budget so far, is the guarantee: it holds however each run is chosen.
     (`epsilon`, `delta`) limits what comes. `spent_epsilon` and the other epsilons
     are a gauge, equation (1) of `fieldfare.accounting.filter` for the sums of prices so far: how much of the budget is
-    used, and not a guarantee for whoever stops because of what was released.
+    used, and not a guarantee for a run that stops because of what was released.
     """
 
     name: str
@@ -70,7 +70,7 @@ class PopulationView(View):
     two_persons: bool
     """A raise waits until a second person approves it."""
     reservation_seconds: float | None
-    """How long a run that nobody holds keeps its reservation; None: without end."""
+    """How long a run without a coordinator keeps its reservation; None: without end."""
     proposals: tuple[ProposalView, ...]
     """Raises that wait, newest first."""
     state: PopulationState

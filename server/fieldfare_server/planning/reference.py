@@ -126,7 +126,7 @@ def _toml(value: Any) -> str:
 
 
 def _about(spec: Spec) -> str:
-    """The first paragraph of a model's documentation, in one line; a parent's where it has none of its own."""
+    """The first paragraph of a model's documentation, in one line; a parent's where it has none."""
     paragraph = (inspect.getdoc(spec) or "").split("\n\n")[0]
     return " ".join(paragraph.split())
 

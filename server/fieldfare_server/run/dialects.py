@@ -165,7 +165,7 @@ class PlainDialect:
             config[CLIPPING_NORM] = round.clipping.norm
         messages = []
         for node in by_node:
-            # Each message has records of its own: a ClientApp may empty the ones that it gets.
+            # Each message has its own records: a ClientApp may empty the ones that it gets.
             content = RecordDict({self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(config))})
             messages.append(_instruction(round, content, node))
         base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent

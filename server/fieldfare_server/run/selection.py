@@ -8,7 +8,7 @@ What the accountant assumes is enforced here, from realised participation. Schem
   up nor cut: that would be another scheme than the one for which amplification is proven;
 - *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
   sampled as above;
-- *balls in bins*: every user draws a bin, uniformly, by a word of secret bits of their own; a round's cohort is every
+- *balls in bins*: every user draws a bin, uniformly, by its own word of secret bits; a round's cohort is every
   available user of its bin. The bin holds for the whole run: no void round and no crash draws again.
 
 **To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before

@@ -15,7 +15,7 @@ A node that claims very many users, and has them from nowhere, fills cohorts alo
 attempts in a row, and from then on, a node that has never answered well is therefore asked for its share of a cohort at
 most: the cohort over the nodes that are online.
 
-**What it may do to privacy.** Nothing here is charged, and nobody is charged otherwise for it: a charge follows from
+**What it may do to privacy.** Nothing here is charged, and no user is charged otherwise for it: a charge follows from
 who is in a released sum, and rest only keeps users out of cohorts. Participation limits are enforced afterwards, by the
 selector, among those who are left. What decides is a function of who was asked, who answered, in time or not, and of
 the reasons that the ledger counts. All that is public under `zero_out` and `replace_one`, whose promise is about what

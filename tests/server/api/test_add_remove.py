@@ -198,6 +198,7 @@ GETS = (
     "/v1/populations",
     "/v1/populations/people",
     "/v1/populations/people/history",
+    "/v1/populations/people/participation",
     "/v1/populations/people/what-if",
     "/v1/runs",
     "/v1/runs/run-1",

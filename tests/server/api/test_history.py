@@ -22,7 +22,7 @@ from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
-from fieldfare_server.ledger import Ledger, NewRun
+from fieldfare_server.ledger import Ledger, NewRun, reads
 from fieldfare_server.planning import what_if
 from fieldfare_server.run.pricing import demand_of
 from support.ledgers import commit, start
@@ -309,6 +309,22 @@ def test_a_tightened_limit_promises_no_more_than_the_largest_budget_so_far(local
     population = local.get("/v1/populations/aircraft").json()
     assert (population["epsilon"], population["bound_epsilon"], population["bound_delta"]) == (6.0, 8.0, 1e-5)
     assert population["in_words"] == budget_in_words(8.0, 1e-5, 0.0) != budget_in_words(6.0, 1e-5, 0.0)
+
+
+def test_participation_is_counted_over_all_runs_of_a_population(
+    local: TestClient, live: LiveLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = "/v1/populations/aircraft/participation"
+    # Four blocks of 48 users in turn: 2 + 2 + 6 rounds visit the first two blocks four times and the others once.
+    never = live.ledger.population("aircraft").users - 192  # type: ignore[operator]
+    assert never > 0
+    assert local.get(at).json() == {"population": "aircraft", "users": [never, 96, 0, 0, 96], "counted": True}
+    live.commit()
+    assert local.get(at).json()["users"] == [never, 48, 48, 0, 96]
+    monkeypatch.setattr(reads, "COUNTED", 11)
+    assert local.get(at).json()["counted"] is True
+    monkeypatch.setattr(reads, "COUNTED", 10)
+    assert local.get(at).json() == {"population": "aircraft", "users": [], "counted": False}
 
 
 def test_one_form_of_small_numbers() -> None:

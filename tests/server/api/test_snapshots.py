@@ -39,6 +39,7 @@ PATHS = (
     "/v1/runs/run-2/registry-entry",
     "/v1/populations",
     "/v1/populations/aircraft",
+    "/v1/populations/aircraft/participation",
     "/v1/audit?limit=500",
     "/metrics",
 )

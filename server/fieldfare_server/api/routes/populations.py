@@ -20,6 +20,7 @@ from fieldfare_server.api.schemas import (
     NewCharge,
     Page,
     Population,
+    PopulationHistogram,
     Reason,
     WhatIf,
     WhatIfAnswer,
@@ -72,6 +73,15 @@ def history(
     if as_ == "csv":
         return csv_of(Moment, told.moments, f"{name}-history.csv")
     return conditional(request, told)
+
+
+@router.get(
+    "/{name}/participation", response_model=PopulationHistogram, responses=responses(304, 401, 403, 404, 422, 429, 503)
+)
+def participation(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
+    """How many users took part in how many rounds of all runs together: counts of users, never one user's own."""
+    caller.require(name)
+    return conditional(request, answers.population_participation(name))
 
 
 @router.get("/{name}/what-if", response_model=WhatIfAnswer, responses=responses(304, 401, 403, 404, 422, 429, 503))

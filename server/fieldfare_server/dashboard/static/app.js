@@ -10,7 +10,7 @@ import { drawCurve } from "./curve.js";
 import { drawGuarantee } from "./guarantee.js";
 import { drawLedger, resetLedger } from "./ledger.js";
 import { drawNoise } from "./noise.js";
-import { drawParticipation } from "./participation.js";
+import { drawParticipation, drawVisits } from "./participation.js";
 import { drawChanges, drawFits, drawHistory, drawWhatIf } from "./population.js";
 import { MOST, drawComparison, drawFilters, drawRuns } from "./runs.js";
 import { drawUtility } from "./utility.js";
@@ -63,9 +63,11 @@ async function load() {
 }
 
 async function loadPopulation(population, runs) {
-  const [history, last] = await Promise.all([get(`/v1/populations/${encodeURIComponent(population.name)}/history`), population.last_run ? get(path(population.last_run)) : null]);
+  const at = `/v1/populations/${encodeURIComponent(population.name)}`;
+  const [history, visits, last] = await Promise.all([get(`${at}/history`), get(`${at}/participation`), population.last_run ? get(path(population.last_run)) : null]);
   for (const [panel, values, how] of [
     ["history", [population, history], (parent) => drawHistory(parent, population, history)],
+    ["visits", [population.adjacency, visits], (parent) => drawVisits(parent, population, visits)],
     ["changes", [history], (parent) => drawChanges(parent, history)],
     ["fits", [population], (parent) => drawFits(parent, population)],
     ["what-if", [population.name, last?.id], (parent) => drawWhatIf(parent, population, last)],
