@@ -1,4 +1,4 @@
-# install · demo · test · mutants · fuzz · check · docs · flower-matrix; everything runs in .venv, which `install` makes.
+# install · demo · test · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
 ENGINE ?= docker
@@ -9,14 +9,18 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix
+.PHONY: install demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
+# LOCKED=1 installs the very files that locks/dev.lock names, as the workflows do; PyTorch is exempt (deploy/supply/lock.py).
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+ifdef LOCKED
+	PIP_CONSTRAINT=locks/dev.lock $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement locks/dev.lock
+endif
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable '.[dev]'
 	touch $@
 
 demo: install
@@ -54,6 +58,24 @@ flower-matrix: install
 # The documentation site, into site/; any broken link or reference fails.
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# -- what is delivered: locks, licences, known vulnerabilities, images by digest, the wheel ---------------------------
+lock: install
+	$(BIN)/python deploy/supply/lock.py $(BIN)/uv
+
+licences: install
+	$(BIN)/python deploy/supply/licences.py
+
+# ADVISORIES=CLONE of PyPA's advisory database; without one the audit is skipped, and says so.
+audit: install
+	$(BIN)/python deploy/supply/audit.py "$(ADVISORIES)"
+
+pin-images: install
+	$(BIN)/python deploy/supply/pin_images.py "$(ENGINE)"
+
+# The same bytes on every machine: files carry the time of the newest commit, or SOURCE_DATE_EPOCH.
+wheel: install
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/hatchling build --target wheel --target sdist
 
 # All tests on real containers; SELECT="containers and not slow" for the short ones.
 SELECT ?= containers

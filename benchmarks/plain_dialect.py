@@ -16,7 +16,9 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -174,6 +176,7 @@ def main() -> None:
             seconds[name] += measure(arrays, options.nodes, options.rounds)[1:]
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     result = {
+        "command": shlex.join(["benchmarks/plain_dialect.py", *sys.argv[1:]]),
         "parameters": options.parameters,
         "nodes": options.nodes,
         "rounds": len(seconds["plain dialect"]),
@@ -181,7 +184,12 @@ def main() -> None:
         "range_seconds": {name: [min(values), max(values)] for name, values in seconds.items()},
         "overhead_of_the_dialect": medians["plain dialect"] / medians["flower's wrapper"] - 1,
         "overhead_with_ledger_and_checkpoints": medians["private run"] / medians["flower's wrapper"] - 1,
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()},
+        "machine": {
+            "threads": torch.get_num_threads(),
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "load": os.getloadavg(),
+        },
     }
     print(json.dumps(result, indent=2))
     if options.out is not None:

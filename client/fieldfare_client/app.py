@@ -32,7 +32,8 @@ from fieldfare.plan import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import OBJECT, Task, load_task
 from fieldfare_client import witness
-from fieldfare_client.check import Faulty, check_task
+from fieldfare_client.check import check_task
+from fieldfare_client.task_faults import Faulty
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable

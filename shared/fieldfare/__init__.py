@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "LocalGrid": ("fieldfare_client.simulation:LocalGrid", "client"),
     "Ledger": ("fieldfare_server.ledger:Ledger", "server"),
+    "LedgerAccountant": ("fieldfare_server.accountant:LedgerAccountant", "server"),
     "Plan": ("fieldfare.plan:Plan", "server"),
     "PrivateStrategy": ("fieldfare_server.run.private_strategy:PrivateStrategy", "server"),
     "Task": ("fieldfare.task:Task", ""),
@@ -29,6 +30,7 @@ _PUBLIC = {
 
 __all__ = [
     "Ledger",
+    "LedgerAccountant",
     "LocalGrid",
     "Plan",
     "PrivateStrategy",

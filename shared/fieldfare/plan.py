@@ -19,10 +19,12 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -33,7 +35,16 @@ from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import LONGEST_NAME, NAME, task_reference
-from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import (
+    Adjacency,
+    BallsInBins,
+    CyclicPoisson,
+    FixedOrder,
+    MinSeparation,
+    Participation,
+    Poisson,
+    Single,
+)
 from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import NORM, PROBABILITY, ROUNDS, SECONDS, USERS, Table
@@ -70,12 +81,34 @@ class PrivacySpec(Table):
         description="how neighbours differ: all updates of a user are zero, the user is there or not (sampling only), "
         "or other data (twice the sensitivity)",
     )
+    accounting: Literal["individual", "worst-case"] = Field(
+        default="individual",
+        description="charge each user what that user took part in, or all users the worst; add_remove: worst-case only",
+    )
     noise_source: Literal["aes-256-ctr", "philox-4x32-10"] = Field(
         default="aes-256-ctr", description="generator of the noise; Philox is faster on a GPU and not cryptographic"
     )
     rounding: Rounding = Field(
         default="grid", description="of noised sums; discrete: exact noise on the grid; none: floats"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secret_presence_is_charged_by_the_worst_case(cls, value: object) -> object:
+        """Under `add_remove` who took part is secret, so no charge can follow from it."""
+        if isinstance(value, Mapping) and value.get("adjacency") == "add_remove":
+            return {"accounting": "worst-case", **value}
+        return value
+
+    @model_validator(mode="after")
+    def _individual_needs_a_public_record(self) -> Self:
+        if self.adjacency == "add_remove" and self.accounting == "individual":
+            raise BadInput(
+                "privacy.accounting = 'individual'",
+                "under adjacency 'add_remove' who took part is secret, and a user's odometer would tell it.",
+                "worst-case",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
@@ -143,9 +176,10 @@ class RunSpec(Table):
 class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
-    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson"] = Field(
+    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson", "balls-in-bins"] = Field(
         default="single",
-        description="once; again after a pause; at the same place of every period; at random; at random within groups",
+        description="once; again after a pause; at the same place of every period; at random; at random within groups; "
+        "in one secret round of every block",
     )
     separation: int | None = Field(
         default=None,
@@ -172,6 +206,18 @@ class ParticipationSpec(Table):
         json_schema_extra=PROBABILITY,
     )
 
+    bins: int | None = Field(
+        default=None,
+        ge=1,
+        description="balls-in-bins: rounds of a block; each user draws one of them, for the whole run",
+        json_schema_extra=ROUNDS,
+    )
+    callable: bool = Field(
+        default=False,
+        description="balls-in-bins: a statement that users can be called at will, whenever their round comes; a "
+        "simulation needs none",
+    )
+
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
     _SCHEMES: ClassVar[Mapping[str, tuple[Callable[..., Participation], set[str], set[str]]]] = {
         "single": (Single, set(), set()),
@@ -179,12 +225,20 @@ class ParticipationSpec(Table):
         "fixed-order": (FixedOrder, {"period"}, {"max_participations"}),
         "poisson": (Poisson, {"rate"}, set()),
         "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
+        "balls-in-bins": (BallsInBins, {"bins"}, set()),
     }
+
+    # Plans and strategies of versions without these keys keep their digests.
+    @model_serializer(mode="wrap")
+    def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = dump(self)
+        return {key: value for key, value in table.items() if key not in ("bins", "callable") or value}
 
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
-        given = {name for name, value in self if name != "scheme" and value is not None}
+        given = {name for name, value in self if name != "scheme" and value is not None and value is not False}
         _, needed, allowed = self._SCHEMES[self.scheme]
+        allowed = allowed | ({"callable"} if self.scheme == "balls-in-bins" else set())
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -438,6 +492,25 @@ class Plan(Table, metaclass=PlanType):
                     "whose privacy is accounted.",
                     "leave it out",
                 )
+            if scheme == "balls-in-bins" and self.privacy.adjacency != "add_remove":
+                raise BadInput(
+                    f"privacy.adjacency = {self.privacy.adjacency!r}",
+                    f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
+                    "that is public.",
+                    "add_remove; or participation.scheme = 'fixed-order'",
+                )
+            if scheme == "balls-in-bins" and (self.participation.bins or 0) > self.run.rounds:
+                raise BadInput(
+                    f"participation.bins = {self.participation.bins}",
+                    f"a block is longer than the run's {self.run.rounds} rounds.",
+                    str(self.run.rounds),
+                )
+            if scheme == "balls-in-bins" and self.privacy.rounding == "discrete":
+                raise BadInput(
+                    "privacy.rounding = 'discrete'",
+                    "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
+                    "rounding = 'grid'",
+                )
         elif self.privacy.adjacency == "add_remove":
             raise BadInput(
                 "privacy.adjacency = 'add_remove'",
@@ -488,7 +561,7 @@ class Plan(Table, metaclass=PlanType):
     @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
-        return self.participation.scheme in ("poisson", "cyclic-poisson")
+        return self.participation.scheme in ("poisson", "cyclic-poisson", "balls-in-bins")
 
     @property
     def report_goal(self) -> int:
@@ -538,13 +611,15 @@ class Plan(Table, metaclass=PlanType):
         """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
 
         `stored` reads it. A value that says what versions without its key did is left out, so that their plans keep
-        their digests.
+        their digests; so is the default `accounting`, because the ledger says how each run is charged.
         """
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if not self.task:
             del table["task"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
+        if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":
+            del table["privacy"]["accounting"]
         for key in ("name", "tags", "round_seconds"):
             if not table["run"][key]:
                 del table["run"][key]

@@ -324,7 +324,7 @@ def bundled(name: str, folder: Path) -> Task:
         pixels = generator.integers(0, 256, (10, 32, 32, 3)).astype(np.uint8)
         table = UserTable(ids, offsets, {"x": pixels, "y": np.arange(10).astype(np.uint8)})
         write(folder / "cifar10-train.arrow", [table])
-        return Cifar10Task(folder)
+        return Cifar10Task(folder=folder)
     if name == "fashion":
         pixels = generator.integers(0, 256, (10, 28, 28)).astype(np.uint8)
         table = UserTable(ids, offsets, {"x": pixels, "y": np.arange(10).astype(np.uint8)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,34 @@ def test_what_is_named_is_there_and_every_service_is_confined(file: dict[str, An
                 assert source in file["volumes"], name
             elif source.startswith("./deploy"):
                 assert (ROOT / source).exists(), name
-        if name != "ledger":  # PostgreSQL's own image starts as root and steps down by itself
-            assert one["read_only"] is True, name
-            assert one["cap_drop"] == ["ALL"], name
-            assert one["security_opt"] == ["no-new-privileges:true"], name
+        assert one["read_only"] is True, name
+        assert one["cap_drop"] == ["ALL"], name
+        assert one["security_opt"] == ["no-new-privileges:true"], name
+        # PostgreSQL's image starts as root and steps down by itself; secrets are written for other users.
+        rights = {"ledger": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}}
+        secrets = {"CHOWN", "DAC_OVERRIDE", "FOWNER"} if "secrets" in name else set()
+        assert set(one.get("cap_add", [])) == rights.get(name, secrets), name
+
+
+UNITS = {"m": 1 << 20, "g": 1 << 30}
+
+
+def size(text: str) -> int:
+    """Bytes of a limit, or of its default where it is the operator's choice."""
+    text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text)
+    return int(text[:-1]) * UNITS[text[-1]]
+
+
+@pytest.mark.parametrize("file", [BASE, SERVER, NODE], ids=["base", "server", "node"])
+def test_every_service_has_limits(file: dict[str, Any]) -> None:
+    for name, one in file["services"].items():
+        assert 64 << 20 <= size(one["mem_limit"]) <= 4 << 30, name
+        assert one["memswap_limit"] == one["mem_limit"], f"{name} could write a key to swap"
+        assert 64 <= one["pids_limit"] <= 512, name
+        # What a service may keep in memory as files counts against its limit.
+        tmpfs = [one["tmpfs"]] if isinstance(one["tmpfs"], str) else one["tmpfs"]
+        sized = [size(found[1]) for mount in tmpfs if (found := re.search(r"size=(\w+)", mount))]
+        assert sum(sized) < size(one["mem_limit"]), name
 
 
 @pytest.mark.parametrize("name", ["insecure", "server"])

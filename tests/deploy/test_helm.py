@@ -126,9 +126,20 @@ def test_every_container_is_confined_and_probed(values: dict[str, Any]) -> None:
             assert (limits["readOnlyRootFilesystem"], limits["allowPrivilegeEscalation"]) == (True, False)
             assert limits["capabilities"] == {"drop": ["ALL"]}
             assert "readinessProbe" in container or name.startswith(("migrate", "register"))
+            assert re.fullmatch(r"\d+[MG]i", container["resources"]["limits"]["memory"]), name
             assert ":latest" not in container["image"]
             assert re.search(r":[\w.]+$", container["image"])
             assert all(m.get("readOnly") for m in container["volumeMounts"] if m["name"] in ("secrets", "tls"))
+
+
+def test_a_nodes_own_limits_replace_the_common_ones() -> None:
+    own = {"limits": {"memory": "16Gi"}}
+    found = pods(objects({"nodes": [NODE, {**NODE, "name": "large", "resources": own}]}))
+    limits = {
+        name: {container["resources"]["limits"]["memory"] for container in found[name]["spec"]["containers"]}
+        for name in ("node-clinic-a", "node-large")
+    }
+    assert limits == {"node-clinic-a": {"4Gi"}, "node-large": {"16Gi"}}
 
 
 def test_secrets_are_named_and_never_values() -> None:

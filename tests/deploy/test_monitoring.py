@@ -97,7 +97,7 @@ def test_prometheus_scrapes_where_compose_serves_with_the_token_that_it_keeps() 
     assert "api" in compose["api"]["command"]  # the host name it answers to
     for name in ("prometheus", "grafana"):
         assert compose[name]["profiles"] == ["monitoring"]
-        assert re.search(r":v?\d+\.\d+\.\d+$", compose[name]["image"])
+        assert re.search(r":v?\d+\.\d+\.\d+\}$", compose[name]["image"])
         assert all(port.startswith("127.0.0.1:") for port in compose[name].get("ports", []))
 
 

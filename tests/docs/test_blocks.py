@@ -40,10 +40,12 @@ NOT_RUN = {
     ("privacy-officer.md", "fieldfare serve"): "serves until it is stopped: tests/server/cli/test_serve.py",
     ("privacy-officer.md", "fieldfare budget --url"): "needs another machine: tests/server/cli/test_cli_remote.py",
     ("head.md", "fieldfare-head-v1"): "a format",
+    ("charges.md", "from fieldfare.accounting.foreign"): "other trainers' programs, which are no dependency of ours",
 }
 """(page, how the block begins) -> why it is not run. Its options are checked all the same."""
 SLOW = {
     "certificate.md",
+    "charges.md",
     "choosing.md",
     "errors.md",
     "flower-app.md",

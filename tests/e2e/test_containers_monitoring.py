@@ -16,7 +16,8 @@ from support.containers import ROOT, Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-IMAGE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["image"]
+SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+IMAGE = SERVICES["prometheus"]["image"].partition(":-")[2].rstrip("}")
 RULES = yaml.safe_load((ROOT / "deploy/monitoring/rules.yml").read_text())["groups"][0]["rules"]
 
 

@@ -75,8 +75,9 @@ def model(federation: Federation, run: str) -> dict[str, np.ndarray]:
 
 
 def files(federation: Federation, run: str) -> list[str]:
-    """What is left of the run on the coordinator's volume."""
-    found = federation.exec("keeper", "find", f"/state/runs/{run}", "-type", "f", "-printf", "%P\n").split()
+    """What is left of the run on the coordinator's volume, but for its strategy, which is public."""
+    listed = federation.exec("keeper", "find", f"/state/runs/{run}", "-type", "f", "-printf", "%P\n").split()
+    found = [name for name in listed if not name.endswith(".strategy")]
     assert found == ["model.safetensors"], f"run {run}: a key or a checkpoint is left behind: {found}"
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -114,6 +115,8 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("tests", nargs="*", help="in the place of all tests that name Flower; the table says which")
     options = parser.parse_args()
+    # A shell that starts this in the background makes it, and all that it starts, ignore Ctrl-C, which tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     load, outcomes, cache = os.getloadavg()[0], list[Outcome](), options.cache.absolute()
     for wanted in WANTED:
         try:

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 
-def round_time() -> Any:
-    """The benchmark, as a module."""
-    path = Path(__file__).parents[2] / "benchmarks" / "round_time.py"
-    spec = importlib.util.spec_from_file_location("round_time", path)
+def benchmark(name: str) -> Any:
+    """A program of benchmarks/, as a module."""
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules["round_time"] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # its dataclasses look there
     spec.loader.exec_module(module)
     return module
+
+
+def round_time() -> Any:
+    """`benchmark("round_time")`."""
+    return benchmark("round_time")

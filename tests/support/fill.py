@@ -8,10 +8,14 @@ import numpy as np
 import torch
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.foreign import Loss
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.models import NONCES
-from support.ledgers import digest, gaussian, start
+from support.ledgers import demand, digest, gaussian, start
+
+ONE = 2**37
+"""What a round costs one user here, in units of 2^-44 mu^2: 0.0078."""
 
 
 def fill(ledger: Ledger, root: Path | None = None) -> None:
@@ -43,6 +47,29 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
         if store is not None:
             store.promote(name)
     run.finish("done")
+    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single.commit_round(
+        single.open_round([3, 4]),
+        [3, 4],
+        gaussian(0.2),
+        digest("1"),
+        nonce=bytes([7] * 16),
+        charges=np.array([ONE, ONE]),
+    )
+    single.finish("stopped")
+    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single.commit_round(
+        single.open_round([4, 6]), [6], gaussian(0.2), digest("2"), nonce=bytes([8] * 16), charges=np.array([ONE])
+    )
+    single.finish("stopped")
+    ledger.reserve_charge("people", "dp-sgd-1", Loss(mu=0.1), what="ranker", why="weekly", actor="trainer")
+    ledger.commit_charge("people", "dp-sgd-1", actor="trainer")
+    ledger.reserve_charge("people", "dp-sgd-2", Loss(rho=0.001), what="ranker", why="weekly", actor="trainer")
+    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single.commit_round(
+        single.open_round([4, 6]), [4], gaussian(0.2), digest("3"), nonce=bytes([6] * 16), charges=np.array([ONE])
+    )
+    single.hand_back()
     other = start(ledger, 0.2, rounds=3, format=NONCES)
     other.void_round(other.open_round([5, 6]), "too few", reports=1, rejects={"shape": 2})
     opened = other.open_round([5, 7])

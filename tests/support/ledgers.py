@@ -9,6 +9,7 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Demand
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
@@ -36,6 +37,11 @@ def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, holder: str = "test"
         "trust_node_ids": False,
     }
     return ledger.start_run(NewRun(**{**values, **changes}), holder=holder)
+
+
+def demand(most: int, rounds: int = 4, cohort: int = 1) -> Demand:
+    """What a run asks of single users that costs each at most `most` units, half of it a round."""
+    return Demand(most=most, costs=(most // 2, most), rounds=rounds, cohort=cohort, separation=1)
 
 
 def commit(run: RunHandle, cohort: list[int], mu: float) -> None:

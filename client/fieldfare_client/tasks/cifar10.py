@@ -1,7 +1,12 @@
-"""CIFAR-10 on 1 000 made-up users of 50 images: the benchmark of pfl-research (Granqvist et al. 2024).
+"""CIFAR-10 on made-up users: 50 000 of one image each, as in the correlated-noise and DiSK papers, or fewer.
 
-Data are read from FIELDFARE_DATA: `cifar10-train.arrow` and `cifar10-test.arrow` (any user names), columns `x` uint8
-(32, 32, 3) and `y` uint8. Written once with the optional packages `flwr-datasets[vision]`:
+Data are read from FIELDFARE_DATA, in either of two forms:
+
+* the publisher's binary form: the folder `cifar-10-batches-bin`, or its files `data_batch_1.bin` to `_5.bin` and
+  `test_batch.bin`. The parameter `users` deals the images out in the files' order; without it there are 1 000 users of
+  50 images, the benchmark of pfl-research (Granqvist et al. 2024);
+* `cifar10-train.arrow` and `cifar10-test.arrow` (any user names), columns `x` uint8 (32, 32, 3) and `y` uint8. Written
+  once with the optional packages `flwr-datasets[vision]`:
 
     from flwr_datasets import FederatedDataset
     from flwr_datasets.partitioner import IidPartitioner
@@ -20,24 +25,68 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import Field
 from torch import nn
 
+from fieldfare.errors import BadInput
+from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
-from fieldfare_client.tasks.files import table
+from fieldfare_client.tasks.files import data_folder, table
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.users import UserTable
+
+RECORD = 1 + 3 * 32 * 32
+"""Bytes of one image: its label, then its red, green and blue pixels row by row."""
+BINARY = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
+USUAL_USERS = 1000
+
+
+def read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """(images (n, 32, 32, 3), labels (n,)) of one file of the binary form. Raises `BadInput` for any other file."""
+    try:
+        data = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}.") from None
+    if not data.size or data.size % RECORD:
+        raise BadInput(path.name, f"has {data.size} bytes, not {RECORD} an image (CIFAR-100 has {RECORD + 1}).")
+    records = data.reshape(-1, RECORD)
+    if records[:, 0].max() > 9:
+        raise BadInput(path.name, f"has label {records[:, 0].max()}.", "0 to 9")
+    return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), records[:, 0].copy()
+
+
+def _binary_folder(folder: Path | None) -> Path | None:
+    """Where the files of the binary form are: `folder` or its `cifar-10-batches-bin`, if they are there."""
+    for place in () if folder is None else (folder, folder / "cifar-10-batches-bin"):
+        if (place / BINARY["train"][0]).is_file():
+            return place
+    return None
+
+
+class Cifar10Parameters(Table):
+    """CIFAR-10 on made-up users."""
+
+    users: int | None = Field(
+        default=None,
+        ge=1,
+        le=50_000,
+        description="of the binary form: 50 000 have one image each; without it 1 000, or those of the .arrow file",
+        json_schema_extra=USERS,
+    )
 
 
 class Cifar10Task(Task):
     """Two convolutions and two linear layers, 1 626 442 parameters. The published run: cohort 50, 1 500 rounds, one
     local epoch, batch 10, local learning rate 0.1, server learning rate 1, clip norm 0.4. `folder`: for tests."""
 
+    Parameters: ClassVar[type[Table]] = Cifar10Parameters
     name: ClassVar[str] = "cifar10"
     score_name: ClassVar[str] = "accuracy"
     held_out: ClassVar[str] = "CIFAR-10's 10 000 public test images, given to no user."
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, users: int | None = None, folder: Path | None = None) -> None:
+        self.users_count, self.folder = users, folder
 
     def build_model(self) -> nn.Module:
         with seeded(self.seed):
@@ -54,14 +103,33 @@ class Cifar10Task(Task):
         return pixels.div(127.5).sub_(1).contiguous(), columns["y"].to(torch.int64)
 
     def users(self) -> UserTable:
-        return table("cifar10", "train", ("x", "y"), self.folder)
+        return self._part("train")
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        test = table("cifar10", "test", ("x", "y"), self.folder)
+        test = self._part("test")
         inputs, targets = self.prepare(test.rows(np.arange(len(test))).columns)
         with torch.no_grad():
             outputs = torch.cat([model(part) for part in torch.split(inputs, 500)])
         return {"accuracy": accuracy(outputs, targets), "loss": float(self.loss(outputs, targets).mean())}
+
+    def _part(self, part: str) -> UserTable:
+        folder = self.folder or data_folder()
+        binary = _binary_folder(folder)
+        if folder is not None and (folder / f"cifar10-{part}.arrow").is_file():
+            binary = None
+        if binary is None:
+            if self.users_count is not None:
+                what = f"task.users = {self.users_count}"
+                raise BadInput(what, "deals out images of the binary form, which is not there.", "cifar-10-batches-bin")
+            remedy = "the publisher's folder cifar-10-batches-bin, or the file that tasks/cifar10.py describes"
+            return table("cifar10", part, ("x", "y"), self.folder, remedy)
+        files = [read_binary(binary / name) for name in BINARY[part]]
+        images, labels = (np.concatenate(parts) for parts in zip(*files, strict=True))
+        users = (self.users_count or USUAL_USERS) if part == "train" else 1
+        if users > len(labels):
+            raise BadInput(f"task.users = {users}", f"{binary} has {len(labels)} images.", str(len(labels)))
+        offsets = np.arange(users + 1) * len(labels) // users
+        return UserTable([f"cifar10-{part}-{user}" for user in range(users)], offsets, {"x": images, "y": labels})
 
 
 TASKS = {"cifar10": Cifar10Task}

@@ -25,8 +25,10 @@ def data_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def table(task: str, part: str, columns: tuple[str, ...], folder: Path | None = None) -> UserTable:
-    """Open `{task}-{part}.arrow` in `folder` (by default FIELDFARE_DATA).
+def table(
+    task: str, part: str, columns: tuple[str, ...], folder: Path | None = None, remedy: str | None = None
+) -> UserTable:
+    """Open `{task}-{part}.arrow` in `folder` (by default FIELDFARE_DATA). `remedy`: how to get it, if not by a fetch.
 
     Raises `BadInput` where it is missing, with how to make it, or lacks one of `columns`.
     """
@@ -36,7 +38,7 @@ def table(task: str, part: str, columns: tuple[str, ...], folder: Path | None = 
         raise BadInput(
             f"run.task = {task!r}",
             f"needs {path or f'{task}-{part}.arrow in the folder that FIELDFARE_DATA names'}.",
-            f"fieldfare data fetch {task}",
+            remedy or f"fieldfare data fetch {task}",
         )
     opened = open_table(path)
     if missing := set(columns) - set(opened.columns):

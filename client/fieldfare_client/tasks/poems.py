@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from safetensors.torch import load as load_weights
 from torch import nn
 
 from fieldfare.errors import BadInput
@@ -109,7 +108,7 @@ def build(folder: Path) -> tuple[Parts, dict[str, Any]]:
         np.array(owner, np.int64),
         {"tokens": np.array(rows, np.int16).reshape(-1, LENGTH + 1), "rank": np.array(ranks, np.uint8)},
     )
-    parts = {
+    parts: Parts = {
         part: song.select(chosen) for part, chosen in parts_by_digest(f"fieldfare-poems:{n}" for n in names).items()
     }
     shown = [window for author, text in tang if author not in NAMELESS for window in windows(text, codes)]
@@ -259,6 +258,9 @@ class PoemsTask(Task):
         return self.trained == "all" or name == "bias" or name.startswith("last.")
 
     def _base_weights(self) -> dict[str, torch.Tensor]:
+        # Imported here: the names of tasks are looked up by commands that must not wait for it.
+        from safetensors.torch import load as load_weights
+
         folder = self.folder or data_folder()
         path = Path("poems-base.safetensors") if folder is None else folder / "poems-base.safetensors"
         try:

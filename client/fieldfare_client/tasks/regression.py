@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -34,10 +34,19 @@ class RegressionParameters(Table):
         description="of the inputs' covariance: a for eigenvalues proportional to i^-a, or the eigenvalues",
     )
     noise: float = Field(default=0.3, ge=0, description="standard deviation of the targets around the line")
+    nonzero: int | None = Field(
+        default=None, ge=1, description="entries of the true weights that are not 0; without it all of them"
+    )
+    inputs: Literal["normal", "signs"] = Field(
+        default="normal", description="inputs' distribution: normal, or -1 and 1 with even chance"
+    )
+    draw: int = Field(default=0, ge=0, description="seed of users and true weights; public")
 
 
 class RegressionTask(Task):
     """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no bias.
+
+    `inputs = "signs"` draws x from {-1, 1} times the roots of the eigenvalues; `nonzero` makes theta* sparse.
 
     Every user holds `rows_per_user` examples. The score is the exact excess risk
     (theta - theta*)^T diag(eigenvalues) (theta - theta*) / 2: an expectation, which needs no user's data.
@@ -52,7 +61,10 @@ class RegressionTask(Task):
     def configured(cls, parameters: RegressionParameters) -> RegressionTask:
         spectrum = parameters.spectrum
         eigenvalues = spectrum if isinstance(spectrum, tuple) else power_law(parameters.dimensions, spectrum)
-        return cls(eigenvalues, parameters.users, parameters.rows_per_user, parameters.noise)
+        return cls(
+            *(eigenvalues, parameters.users, parameters.rows_per_user, parameters.noise),
+            *(parameters.nonzero, parameters.inputs, parameters.draw),
+        )
 
     def __init__(
         self,
@@ -60,12 +72,20 @@ class RegressionTask(Task):
         users_count: int = 2000,
         rows_per_user: int = 1,
         noise: float = 0.3,
+        nonzero: int | None = None,
+        inputs: Literal["normal", "signs"] = "normal",
+        draw: int | None = None,
     ) -> None:
         self.eigenvalues = np.asarray(power_law(20, 0.5) if eigenvalues is None else eigenvalues, np.float64)
         if self.eigenvalues.ndim != 1 or not (self.eigenvalues > 0).all():
             raise BadInput("eigenvalues", "must be positive numbers.", "power_law(20, 0.5)")
         self.users_count, self.rows_per_user, self.noise = users_count, rows_per_user, noise
-        direction = np.random.default_rng(self.seed).normal(size=len(self.eigenvalues))
+        self.inputs, self.draw = inputs, self.seed if draw is None else draw
+        size = len(self.eigenvalues)
+        if nonzero is not None and nonzero > size:
+            raise BadInput(f"task.nonzero = {nonzero}", f"there are {size} weights.", str(size))
+        direction = np.random.default_rng(self.draw).normal(size=size)
+        direction[nonzero if nonzero is not None else size :] = 0
         self.target: NDArray[np.float64] = direction / np.linalg.norm(direction)
 
     def build_model(self) -> torch.nn.Module:
@@ -77,9 +97,11 @@ class RegressionTask(Task):
         return (outputs[:, 0] - targets).square() / 2
 
     def users(self) -> UserTable:
-        generator = np.random.default_rng((self.seed, 1))
+        generator = np.random.default_rng((self.draw, 1))
         rows = self.users_count * self.rows_per_user
-        inputs = generator.normal(size=(rows, len(self.eigenvalues))) * np.sqrt(self.eigenvalues)
+        shape = rows, len(self.eigenvalues)
+        units = generator.normal(size=shape) if self.inputs == "normal" else 2.0 * generator.integers(0, 2, shape) - 1
+        inputs = units * np.sqrt(self.eigenvalues)
         targets = inputs @ self.target + self.noise * generator.normal(size=rows)
         offsets = np.arange(self.users_count + 1) * self.rows_per_user
         columns = {"x": inputs.astype(np.float32), "y": targets.astype(np.float32)}

@@ -1,22 +1,30 @@
 """StackOverflow next-word prediction, the benchmark of Reddi et al. 2020 and of the DP-FTRL papers.
 
 Data are read from FIELDFARE_DATA: `stackoverflow-train.arrow` and `stackoverflow-test.arrow`, one row a user, with one
-column `tokens`: int16 (21,), made by `encode` from a sentence and the 10 000 most frequent words of the *public*
-vocabulary. With `fieldfare_client.storage.write`, from anything that yields a user's sentences.
+column `tokens`: int16 (21,), made by `encode` from a sentence and the 10 000 most frequent words of the vocabulary.
+`fieldfare data fetch stackoverflow --from FOLDER` makes them of the files that TensorFlow Federated publishes; or write
+them with `fieldfare_client.storage.write`, from anything that yields a user's sentences.
+
+TensorFlow Federated's split `test` holds later posts of the users of `train`, so it is no held-out data under
+user-level privacy, and is not read: the users of its split `heldout` are the test table here. Its word counts come from
+the training users without noise; the papers take the vocabulary as public, and so does this task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fieldfare.errors import BadInput
 from fieldfare.task import Task, seeded
+from fieldfare_client.sources import Parts, Source
+from fieldfare_client.tasks import tff
 from fieldfare_client.tasks.files import table
 from fieldfare_client.users import UserTable
 
@@ -24,6 +32,8 @@ LENGTH = 20
 VOCABULARY = 10_000
 PADDING, FIRST, LAST, UNKNOWN = 0, VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
 SYMBOLS = VOCABULARY + 4
+MOST_SENTENCES = 256
+"""Of a user: the published cap."""
 
 
 def encode(sentences: Iterable[str], vocabulary: Mapping[str, int]) -> NDArray[np.int16]:
@@ -42,6 +52,35 @@ def encode(sentences: Iterable[str], vocabulary: Mapping[str, int]) -> NDArray[n
 def vocabulary(words: Sequence[str]) -> dict[str, int]:
     """Number the first 10 000 words of a list, most frequent first."""
     return {word: place for place, word in enumerate(words[:VOCABULARY], start=1)}
+
+
+def build(given: Path, block: int = 2000) -> tuple[Parts, dict[str, Any]]:
+    """Tables of TensorFlow Federated's files (`tasks/tff.py`): its users of `train`, and those of `heldout` as test."""
+    codes = vocabulary(tff.word_count(given))
+    held_out: set[str] = set()
+
+    def blocks(database: Path, split: str) -> Iterator[UserTable]:
+        named: list[str] = []
+        rows: list[NDArray[np.int16]] = []
+        for client, sentences in tff.sentences(database, split, MOST_SENTENCES):
+            if split == "heldout":
+                held_out.add(client)
+            elif client in held_out:
+                raise BadInput(f"user {client}", "is in both train and heldout.")
+            named.append(client)
+            rows.append(encode(sentences, codes))
+            if len(named) == block:
+                yield joined(named, rows)
+                named, rows = [], []
+        if named:
+            yield joined(named, rows)
+
+    def joined(named: list[str], rows: list[NDArray[np.int16]]) -> UserTable:
+        owner = np.repeat(np.arange(len(named)), [len(part) for part in rows])
+        return UserTable.owned([f"stackoverflow-{name}" for name in named], owner, {"tokens": np.concatenate(rows)})
+
+    # Held-out users are written first, so that a user of both splits is noticed.
+    return {"test": blocks(given, "heldout"), "train": blocks(given, "train")}, {"vocabulary": len(codes)}
 
 
 class NextWord(nn.Module):
@@ -67,7 +106,7 @@ class StackOverflowTask(Task):
 
     name: ClassVar[str] = "stackoverflow"
     score_name: ClassVar[str] = "accuracy"
-    held_out: ClassVar[str] = "Sentences of the data set's public test users, who are never trained on."
+    held_out: ClassVar[str] = "Sentences of the data set's held-out users, who are never trained on."
 
     def __init__(self, folder: Path | None = None, test_sentences: int = 10_000) -> None:
         self.folder, self.test_sentences = folder, test_sentences
@@ -102,4 +141,13 @@ class StackOverflowTask(Task):
         return {"accuracy": right / max(counted, 1)}
 
 
+SOURCES = (
+    Source(
+        "stackoverflow",
+        build,
+        rule=1,
+        prepare=tff.prepare,
+        needs="the folder of stackoverflow.word_count and stackoverflow.sqlite(.lzma) or stackoverflow_*.h5",
+    ),
+)
 TASKS = {"stackoverflow": StackOverflowTask}

@@ -18,14 +18,17 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
+from fieldfare.plan import Plan
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
     BudgetChange,
+    Charge,
     Histogram,
     History,
     Loss,
     Moment,
+    NewCharge,
     Page,
     Point,
     Population,
@@ -53,6 +56,7 @@ from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.run.pricing import roughly_asked
 
 LOW, EXHAUSTED = 0.8, 0.01
 """A budget is low once this share is committed, and exhausted where the largest run that fits has less than this share
@@ -138,7 +142,7 @@ class Answers:
             run = _run_view(snapshot, asked.run) if asked.run else (newest[0] if newest else None)
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
-        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population)
+        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population, self._ledger)
         plan = result.cost.plan
         return WhatIfAnswer(
             run=run.id,
@@ -249,6 +253,24 @@ class Answers:
             return self._ledger.request(run_id, None if request == "resume" else request, actor).state
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
+
+    def charge(self, name: str, asked: NewCharge, actor: str) -> Charge:
+        """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
+        with self._ledger.snapshot() as snapshot:
+            _population_view(snapshot, name)
+        if (asked.action == "reserve") != (asked.loss is not None):
+            raise BadInput(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
+        if asked.action == "reserve":
+            assert asked.loss is not None
+            view = self._ledger.reserve_charge(name, asked.key, asked.loss, what=asked.what, why=asked.why, actor=actor)
+        elif asked.action == "commit":
+            view = self._ledger.commit_charge(name, asked.key, actor=actor)
+        else:
+            view = self._ledger.release_charge(name, asked.key, actor=actor)
+        fields = view.model_dump(include={"population", "key", "state", "who", "what", "why", "loss"})
+        closed = None if view.closed_at is None else utc(view.closed_at)
+        price = {"mu": view.price.mu, "leak": view.price.leak}
+        return Charge(**fields, **price, reserved_at=utc(view.reserved_at), closed_at=closed)
 
     def population_of(self, run_id: str) -> str:
         """The population that a run is charged to."""
@@ -368,7 +390,7 @@ def _format_cursor(cursor: int | None) -> str | None:
 
 
 def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
-    if loss.sampled:
+    if loss.amplified:
         return Loss(epsilon=epsilon, delta=delta)
     return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
@@ -415,6 +437,9 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
         users=view.users,
+        accounting=view.accounting,
+        left=view.left,
+        exhausted=view.exhausted,
         warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
         active_run=activity.run if activity else None,
@@ -422,7 +447,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         projected_end=_projected_end(snapshot, activity),
         level=_level(view),
         last_run=newest[0].id if newest else None,
-        last_run_fits=_fits_again(view, newest[0]) if newest else None,
+        last_run_fits=_fits_again(snapshot, view, newest[0]) if newest else None,
         in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
@@ -444,12 +469,16 @@ def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
     return "low" if view.committed_epsilon >= LOW * view.epsilon else "open"
 
 
-def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
+def _fits_again(snapshot: Reader, view: views.PopulationView, run: views.RunView) -> bool:
     """Whether the population would admit the plan of `run` once more."""
+    if view.state != "open":
+        return False
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
-    leak = None if run.planned.sampled else run.leak
-    return view.state == "open" and terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
+    leak = None if run.planned.amplified else run.leak
+    if run.accounting == "individual":
+        return snapshot.refusal(view.name, roughly_asked(Plan.stored(run.plan), run.planned), run.planned, leak) is None
+    return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

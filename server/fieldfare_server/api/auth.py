@@ -155,6 +155,15 @@ def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
     return caller
 
 
+def charger(caller: Annotated[Caller, Depends(reader)]) -> Caller:
+    """Dependency: a caller with scope charge or admin, who always has a token."""
+    if caller.anonymous:
+        raise _unauthorised("charging a budget needs a token with scope charge, also on this machine.")
+    if not caller.scopes & {"charge", "admin"}:
+        raise ProblemError(403, "forbidden", "the token may only read.", nearest="a token with scope charge")
+    return caller
+
+
 def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
     """Dependency: a caller with scope admin, who always has a token."""
     if caller.anonymous:
@@ -177,6 +186,7 @@ def chief(caller: Annotated[Caller, Depends(admin)]) -> Caller:
 
 
 Reader = Annotated[Caller, Depends(reader)]
+Charger = Annotated[Caller, Depends(charger)]
 Admin = Annotated[Caller, Depends(admin)]
 Overseer = Annotated[Caller, Depends(overseer)]
 Chief = Annotated[Caller, Depends(chief)]

@@ -14,11 +14,13 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from fieldfare import signed_head
+from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.api.problems import Problem
 from fieldfare_server.api.schemas import (
     Accepted,
     AuditRow,
+    Charge,
     Health,
     Histogram,
     Me,
@@ -175,6 +177,22 @@ class Client:
         """Cancel a pause. Needs scope admin."""
         return self._request(run_id, "resume")
 
+    def reserve_charge(self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str = "") -> Charge:
+        """Reserve a loss for all users of a population. Needs scope charge; the token's name is the actor."""
+        described = loss.model_dump(mode="json", exclude_none=True)
+        return self._charge(population, {"key": key, "loss": described, "what": what, "why": why})
+
+    def commit_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
+        """What was reserved under `key` has been spent. Needs scope charge."""
+        return self._charge(population, {"key": key, "action": "commit"})
+
+    def release_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
+        """What was reserved under `key` never happened. Needs scope charge."""
+        return self._charge(population, {"key": key, "action": "release"})
+
+    def _charge(self, population: str, body: dict[str, Any]) -> Charge:
+        return self._model(Charge, self._send("POST", f"/v1/populations/{population}/charges", body=body))
+
     def events(self, last_id: int | None = None) -> Iterator[Event]:
         """The live stream after event `last_id`, or from now on for None, until the service ends it.
 
@@ -207,10 +225,16 @@ class Client:
             parameters["cursor"] = page.next
 
     def _send(
-        self, method: str, path: str, parameters: dict[str, str] | None = None, *, accept: tuple[int, ...] = (200,)
+        self,
+        method: str,
+        path: str,
+        parameters: dict[str, str] | None = None,
+        *,
+        accept: tuple[int, ...] = (200,),
+        body: dict[str, Any] | None = None,
     ) -> httpx.Response:
         try:
-            response = self._http.request(method, path, params=parameters)
+            response = self._http.request(method, path, params=parameters, json=body)
         except httpx.HTTPError as error:
             raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
         if response.status_code not in accept:

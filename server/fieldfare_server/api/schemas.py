@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fieldfare.accounting.foreign import Loss as ForeignLoss
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.evidence.guarantee import Guarantee
 from fieldfare_server.ledger import states
@@ -121,6 +122,14 @@ class Population(_Answer):
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
+    accounting: states.Accounting = Field(
+        default="worst-case", description="individual: each user is charged what that user took part in"
+    )
+    left: tuple[int, ...] | None = Field(
+        default=None,
+        description="how many users have up to a tenth of the budget (mu^2) left, up to two tenths, ..., all of it",
+    )
+    exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
     warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
     runs: int
     active_run: str | None = None
@@ -137,6 +146,48 @@ class Population(_Answer):
         default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
     )
     created_at: datetime
+
+
+class NewCharge(BaseModel):
+    """What another trainer asks of a population's budget, for all of its users: which of them took part is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(min_length=1, max_length=100, description="idempotency key: repeating a request changes nothing")
+    loss: ForeignLoss | None = Field(default=None, description="needed to reserve; refused otherwise")
+    action: Literal["reserve", "commit", "release"] = "reserve"
+    what: str = Field(default="", max_length=200, description="what is trained; needed to reserve")
+    why: str = Field(default="", max_length=2000, description="needed to reserve")
+
+
+class Charge(_Answer):
+    """A charge of another trainer."""
+
+    model_config = _like(
+        population="aircraft",
+        key="ranker-7",
+        state="reserved",
+        who="trainer",
+        what="ranker",
+        why="weekly training",
+        loss={"mu": 0.3},
+        mu=0.3,
+        leak=0.0,
+        reserved_at="2026-01-01T12:00:00Z",
+        closed_at=None,
+    )
+
+    population: str
+    key: str
+    state: states.ChargeState
+    who: str
+    what: str
+    why: str
+    loss: dict[str, float | int]
+    mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
+    leak: float = Field(description="and of the part of delta that is set aside")
+    reserved_at: datetime
+    closed_at: datetime | None = None
 
 
 class Run(_Answer):

@@ -26,6 +26,7 @@ COMMANDS = {
     "again, until stopped.",
     "serve": "Serve the budget API and page.",
     "budget": "What each population has spent, reserved and left.",
+    "charge": "Reserve, commit or release a loss of another trainer.",
     "runs": "List the newest runs.",
     "report": "The privacy statement of one run; every number in it comes from the ledger.",
     "certificate": "The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user.",
@@ -88,6 +89,8 @@ def _program() -> typer.Typer:
         help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        # click names the nearest command; Typer would say it once more.
+        suggest_commands=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     program.callback()(_options)

@@ -12,8 +12,10 @@ from fieldfare.accounting.filter import PLAIN_SHARE
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
-from fieldfare_server.cli.output import out, print_table
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.remote import read_token
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.views import PopulationView
@@ -179,6 +181,24 @@ def close(opened: Ledger, name: Name, reason: Reason) -> Answer:
 def reopen(opened: Ledger, name: Name, reason: Reason) -> Answer:
     """Accept new runs again, on the budget as it stands."""
     return _answer(opened.reopen_population(name, reason=reason, actor=actor()), "reopened")
+
+
+@population.command()
+def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
+    """Charge each user what that user took part in, from now on and for all ended runs whose strategy is here."""
+    from fieldfare_server.evidence.recompute import recomputed  # imports all of torch
+
+    with refusals(json_):
+        state = StateDirectory.of(home, ledger)
+        with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+            charges, left = recomputed(opened, state.root, name)
+            view = opened.keep_odometers(name, charges, actor=actor())
+        if json_:
+            print_json(summary(view) | {"recomputed": sorted(charges), "worst_case": left})
+            return
+        out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
+        for run, why in left.items():
+            out.print(f"Run {run} stays charged to all users alike: {why}")
 
 
 OVERDRAWN = (

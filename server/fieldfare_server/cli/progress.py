@@ -9,13 +9,14 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fieldfare.plan import Plan
+from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.evidence.population_size import check_population_size
+from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
@@ -75,10 +76,44 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
     print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
 
 
+LEAST_REACH = 1e-3
+"""Share of its ball's radius that a mirror step must be able to move the model over the run."""
+LEAST_CHANGE = 0.002
+"""Of the score, over a whole run."""
+
+
+def geometry_warnings(session: Session) -> list[str]:
+    """What speaks against the plan's l_p geometry before anything is trained: a ball that the steps cannot cross."""
+    spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
+    if not isinstance(spec, FTRLSpec) or cost is None:
+        return []
+    noise = cost.noise_multiplier * session.released.clip * float(cost.mechanism.row_norms().max()) / plan.run.cohort
+    reach = spec.reach(plan.run.rounds, noise, session.schema.numel)
+    if reach is None or reach >= LEAST_REACH:
+        return []
+    return [
+        f"server_optimizer.p = {spec.p:g}: along a direction that all {session.schema.numel:,} parameters share, the "
+        f"whole run moves the model by at most {reach:.1g} of its radius; p = 2, or a larger learning_rate"
+    ]
+
+
+def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
+    """Afterwards: under p < 2, a score that stayed where it was."""
+    scores = [report.score for report in trace.reports if report.score is not None]
+    if not isinstance(spec, FTRLSpec) or spec.p == 2.0 or len(scores) < 2 or max(scores) - min(scores) >= LEAST_CHANGE:
+        return []
+    return [
+        f"server_optimizer.p = {spec.p:g}: the score stayed within {LEAST_CHANGE:g} of {scores[0]:.4g} all run long; "
+        "in this geometry the model may not learn: p = 2, or a larger learning_rate"
+    ]
+
+
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:
     """Run `session` to its end on `grid`. Raises what `FieldfareStrategy.start` raises."""
     trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
     began = time.perf_counter()
+    session.account.begin_groups()
+    print_warnings(geometry_warnings(session))
     with session:
         if quiet:
             FieldfareStrategy(session, trace.reports.append).start(grid)
@@ -94,6 +129,7 @@ def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private
         else:
             FieldfareStrategy(session, _line_printer(trace, private)).start(grid)
     trace.seconds = time.perf_counter() - began
+    print_warnings(stuck_warnings(trace, session.plan.server_optimizer))
     return trace
 
 

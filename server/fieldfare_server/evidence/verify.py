@@ -21,12 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
-from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models
+from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models, odometers
 from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.proof import (
+    compare_charges,
     compare_chunks,
     compare_populations,
     compare_proposals,
@@ -38,7 +40,7 @@ from fieldfare_server.ledger.proof import (
     require_all,
     sha256,
 )
-from fieldfare_server.ledger.replay import Attempt, Replay, Run, Unfit
+from fieldfare_server.ledger.replay import Attempt, Replay, Run, Step, Unfit
 
 T = TypeVar("T")
 
@@ -52,6 +54,8 @@ class Charge:
     order, so it may keep state."""
     planned: PrivacyLoss | None = None
     """What the run reserves; None: not compared."""
+    units: Callable[[int, NDArray[np.int64]], Units] | None = None
+    """What a round costs each of its participants by the odometers; called before `spent` of the same round."""
     leak: float | None = None
     """Least d of its price; None where the run chose it, or it is not compared."""
 
@@ -98,9 +102,15 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    cost = strategy.cost(json.loads(plan_json))
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
+    cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
-    return Charge(lambda round, users: cost.charged(charge.add(round, users)), cost.loss, cost.leak)
+    return Charge(
+        lambda round, users: cost.charged(charge.add(round, users)),
+        cost.loss,
+        leak=cost.leak,
+        units=None if cost.concentrated else lambda round, users: cost.increments(charge.growth(round, users)),
+    )
 
 
 def verify(
@@ -163,6 +173,8 @@ class _Verification:
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
         self.unpinned: dict[str, str] = {}
+        self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
+        """(run, round) -> its participants and what each was charged, where there are odometers."""
 
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
@@ -177,6 +189,8 @@ class _Verification:
         compare_proposals(connection, names, replay)
         self._tokens(connection, replay)
         self._runs(connection, replay, names)
+        self._odometers(connection, replay, names)
+        self._foreign(connection, replay, names)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
 
@@ -254,15 +268,23 @@ class _Verification:
         if charge is not None:
             _require_reserved(run_id, run, charge)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
-        for index, users in self._participations(connection, seq, run_id, committed):
+        singly: list[Units] = []
+        for index, users, units in self._participations(connection, seq, run_id, committed, run.recomputed):
+            if units is not None:
+                self._units[run_id, index] = (users, units)
+                singly.append(units)
             if charge is None:
                 continue
+            if units is not None and charge.units is not None:
+                _require_same_units(f"{run_id} {index}", units, charge.units(index, users))
             right = charge.spent(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
             if not _same(recorded, right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
                 raise Unfit("rounds", f"{run_id} {index}", why)
             self.checked["charges"] = self.checked.get("charges", 0) + 1
+        if run.recomputed is not None and odometers.digest_of_rounds(singly) != run.recomputed:
+            raise Unfit("participations", run_id, "these are not the charges that were recomputed")
 
     def _charge_of(self, run_id: str, plan: str, format: int, strategy: str | None) -> Charge | None:
         if self._recompute is None:
@@ -274,21 +296,22 @@ class _Verification:
             return None
 
     def _participations(
-        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt]
-    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """(round, its participants) of each committed round in order, checked against the journal."""
+        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt], recomputed: str | None
+    ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
+        """(round, its participants, what each was charged) of each committed round in order, checked against the
+        journal. None: the run is not charged to odometers."""
         c = models.participations.c
         r = models.rounds.c
         # The outer join finds a participation whose round is another run's, has another index, or was not committed.
         same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
         query = (
-            select(c.index, c.count, c.users, r.id)
+            select(c.index, c.count, c.users, r.id, c.charges)
             .outerjoin(models.rounds, same)
             .where(c.run_seq == seq)
             .order_by(c.index)
         )
         expected = iter(sorted(committed))
-        for index, count, blob, round_id in connection.execute(query, execution_options=_STREAM):
+        for index, count, blob, round_id, charged in connection.execute(query, execution_options=_STREAM):
             label = f"{run_id} {index}"
             wanted = next(expected, None)
             if wanted is not None and index > wanted:
@@ -300,8 +323,13 @@ class _Verification:
             attempt = committed[index]
             if sha256(blob) != attempt.users or count != attempt.values["participants"]:
                 raise Unfit("participations", label, "these are not the users that took part")
+            if (charged is None) != (attempt.charges is None and recomputed is None):
+                raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
             try:
-                yield index, blobs.decode(blob, count)
+                units = None if charged is None else odometers.decode(charged, count)
+                if units is not None and recomputed is None and odometers.digest(units) != attempt.charges:
+                    raise Unfit("participations", label, "these are not the charges that were committed")
+                yield index, blobs.decode(blob, count), units
             except ValueError as error:
                 raise Unfit("participations", label, str(error)) from None
         wanted = next(expected, None)
@@ -323,11 +351,129 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
             if files.nonces(name) != nonces[: committed[name] + 1]:
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
+            base = files.noise_base(name)
+            if base is not None and not files.holds_noise(base):
+                raise Unfit("checkpoints", f"{run_id} {name}", f"the noise state {base} that it names is not whole")
         newest = run.values["checkpoint"]
         # Checkpoints of an ended run are destroyed with its key.
         if run.active and newest is not None and newest not in digests and not files.holds(newest):
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
+
+    def _odometers(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+        """Replay what every user of a population spent and what runs held of it, step by step."""
+        runs = {run.id: run for run in connection.execute(select(models.runs.c.id, models.runs.c.seq))}
+        for number, name in names.items():
+            population = replay.populations[name]
+            accounts = _Accounts(name, self._units)
+            for step in population.steps:
+                accounts.apply(step)
+            users = population.values["users"]
+            if (odometers.settled(connection, number, users) != accounts.settled_of(users)).any():
+                raise Unfit("odometers", name, "they are not what ended runs have cost")
+            held = {runs[run_id].seq: caps for run_id, caps in accounts.caps.items()}
+            where = models.runs.c.population_id == number
+            pledged = select(models.pledges.c.run_seq).join(models.runs).where(where).distinct()
+            for seq in set(connection.execute(pledged).scalars()) | set(held):
+                right = held.get(seq)
+                if right is None or (odometers.caps(connection, seq, users) != right).any():
+                    raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
+            if population.steps:
+                self.checked["odometers"] = self.checked.get("odometers", 0) + users
+
+    def _foreign(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+        compare_charges(connection, names, replay)
+        self.checked["charges of others"] = sum(len(each.charges) for each in replay.populations.values())
+
+
+class _Accounts:
+    """The odometers of one population as the journal's steps make them. Raises `Unfit` where one does not fit."""
+
+    def __init__(self, name: str, units: Mapping[tuple[str, int], tuple[NDArray[np.int64], Units]]) -> None:
+        """units: (run, round) -> its users, and what each was charged."""
+        self._name, self._units = name, units
+        self._users = 0
+        self._settled = np.zeros(0, dtype=np.int64)
+        self._most: dict[str, int] = {}
+        self._taken: dict[str, Units] = {}
+        self.caps: dict[str, Units] = {}
+        """Of the runs under way, by user."""
+
+    def settled_of(self, users: int) -> Units:
+        """What ended runs have cost each of `users` users."""
+        return _longer(self._settled, users)
+
+    def apply(self, step: Step) -> None:
+        """One step of the journal, in order."""
+        getattr(self, f"_{step.kind}")(step)
+
+    def _require(self, step: Step, holds: bool, why: str) -> None:
+        if not holds:
+            raise Unfit("audit", step.row, why)
+
+    def _register(self, step: Step) -> None:
+        runs = list(self._most.items())
+        pledged = odometers.newcomer_caps(runs, step.limit - step.base) if runs and step.body["count"] else {}
+        self._require(step, step.body.get("pledged", {}) == pledged, "its users are not pledged what they have left")
+        self._users += step.body["count"]
+        self._settled = _longer(self._settled, self._users)
+        for run, caps in self.caps.items():
+            self.caps[run] = _longer(caps, self._users, pledged.get(run, 0))
+            self._taken[run] = _longer(self._taken[run], self._users)
+
+    def _start(self, step: Step) -> None:
+        assert step.run is not None
+        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
+        room = step.limit - step.base - self._settled - held
+        caps = odometers.pledge(room, step.body["most"])
+        self._require(
+            step, odometers.digest(caps) == step.body["pledged"], "it is not pledged what its users have left"
+        )
+        self.caps[step.run], self._most[step.run] = caps, step.body["most"]
+        self._taken[step.run] = np.zeros(self._users, dtype=np.int64)
+
+    def _commit(self, step: Step) -> None:
+        assert step.run is not None
+        assert step.round is not None
+        users, units = self._units[step.run, step.round]
+        self._taken[step.run][users] += units
+        within = (self._taken[step.run][users] <= self.caps[step.run][users]).all()
+        self._require(step, bool(within), "it costs a user more than the run was pledged")
+
+    def _finish(self, step: Step) -> None:
+        assert step.run is not None
+        self._settled = self._settled + self._taken.pop(step.run)
+        del self.caps[step.run], self._most[step.run]
+        right = odometers.digest(self._settled)
+        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
+
+    def _largest(self, step: Step) -> None:
+        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
+        newcomer = sum(odometers.newcomer_caps(list(self._most.items()), step.limit - step.base).values())
+        right = max(int((self._settled + held).max(initial=0)), newcomer)
+        self._require(step, step.body["largest"] == right, "it names another largest odometer")
+
+    def _recompute(self, step: Step) -> None:
+        for (run, _), (users, units) in sorted(self._units.items(), key=lambda item: item[0]):
+            if run in step.body["runs"]:
+                self._settled = _longer(self._settled, step.body["users"])
+                self._settled[users] += units
+        self._users = step.body["users"]
+        self._settled = _longer(self._settled, self._users)
+        right = odometers.digest(self._settled)
+        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
+
+
+def _longer(values: Units, size: int, fill: int = 0) -> Units:
+    """`values` with `fill` behind them, shape (size,)."""
+    return np.concatenate([values, np.full(max(0, size - values.size), fill, dtype=np.int64)])[:size]
+
+
+def _require_same_units(label: str, recorded: Units, right: Units) -> None:
+    """Another machine may add in another order: the last bits of a float may differ, and a unit with them."""
+    close = np.abs(recorded - right) <= 2 + (right >> 30)
+    if recorded.shape != right.shape or not close.all():
+        raise Unfit("participations", label, "its plan and participation give other charges for single users")
 
 
 def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
@@ -345,6 +491,8 @@ def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
     # Another machine may add in another order, so the last bits may differ.
     pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
     close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
+    close = close and len(recorded.certified) == len(right.certified)
+    close = close and all(a.agrees_with(b) for a, b in zip(recorded.certified, right.certified, strict=True))
     return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
 
 

@@ -8,6 +8,7 @@ next run plans, must stay within M and within D.
 |---|---|---|
 | Gaussian or discrete noise | its planned mu^2 | its realised mu^2; the rest returns |
 | amplified by sampling | its whole price | the whole price, once a round was committed |
+| under individual accounting | its leak; mu^2 of each user by that user's odometer (`odometers`) | the same |
 
 A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
 that was opened and never committed released nothing, so a run without a committed round has spent nothing.
@@ -50,8 +51,8 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
     return all(count <= room.get(kind, 0) for kind, count in _events(small).items())
 
 
-def _events(loss: PrivacyLoss) -> dict[tuple[float, float], int]:
-    counts: dict[tuple[float, float], int] = {}
+def _events(loss: PrivacyLoss) -> dict[object, int]:
+    counts: dict[object, int] = dict.fromkeys(loss.certified, 1)
     for event in loss.sampled:
         kind = (event.rate, event.noise_multiplier)
         counts[kind] = counts.get(kind, 0) + event.count
@@ -96,23 +97,45 @@ class Charge(NamedTuple):
     rounds: int
     """How many are committed."""
     active: bool
+    individual: bool = False
+    """Its mu^2 is in its users' odometers; only its leak is everyone's."""
+
+
+class Foreign(NamedTuple):
+    """What the ledger says of a charge by another trainer: its price, and whether it is committed or only reserved."""
+
+    price: str
+    committed: bool
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the runs of a population have spent, and that with what runs under way have reserved."""
+    """What all users of a population are charged alike, and that with what is reserved."""
 
     spent: Price
     committed: Price
 
 
-def sums(runs: Iterable[Charge], leak: float) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order in which they were started."""
-    runs = list(runs)
+def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
+    """The sums over all runs of a population with D = `leak`, in the order of their starts, and over `foreign`."""
+    each = parts(list(runs), leak)
+    spent, committed = [part for part, _ in each], [part for _, part in each]
+    for charge in foreign:
+        committed.append(_price(charge.price))
+        if charge.committed:
+            spent.append(_price(charge.price))
+    return Sums(_total(spent), _total(committed))
+
+
+def parts(runs: list[Charge], leak: float) -> list[tuple[Price, Price]]:
+    """(spent, committed) of each run; of a run that is charged to odometers only the leak, which is everyone's."""
     wholes = prices(runs, leak)
     spent = [paid(run, whole) for run, whole in zip(runs, wholes, strict=True)]
     committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
-    return Sums(_total(spent), _total(committed))
+    return [
+        (Price(0.0, part.leak), Price(0.0, held.leak)) if run.individual else (part, held)
+        for run, part, held in zip(runs, spent, committed, strict=True)
+    ]
 
 
 def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
@@ -128,8 +151,8 @@ def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
             whole = _price(run.price)
         else:
             planned = loss(run.planned)
-            whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
-            left -= whole.leak if planned.sampled else 0.0
+            whole = price_of(planned, RUN_SHARE * left if planned.amplified else None)
+            left -= whole.leak if planned.amplified else 0.0
         wholes.append(whole)
     return wholes
 
@@ -140,7 +163,7 @@ def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
     leak: of a sampled run, how much of D it takes; else what its noise leaks (None: 0, or that of discrete noise in a
     run of the first version).
     """
-    if planned.sampled:
+    if planned.amplified:
         return _sampled_price(planned, leak or 0.0)
     if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
         plain = discretised.as_gaussian(planned).mu_squared
@@ -158,7 +181,7 @@ def paid(run: Charge, whole: Price) -> Price:
     if run.rounds == 0:
         return Price()
     planned = loss(run.planned)
-    if planned.sampled:
+    if planned.amplified:
         return whole
     spent = loss(run.spent)
     if planned.concentrated:
@@ -188,7 +211,7 @@ def is_price(planned: PrivacyLoss, text: str) -> bool:
     Another machine may compute a sampled price with other last digits.
     """
     named = _price(text)
-    if not planned.sampled:
+    if not planned.amplified:
         return not planned.concentrated and named.mu_squared == planned.mu_squared
     right = price_of(planned, named.leak)
     return named.mu_squared >= right.mu_squared * (1 - 1e-9)
@@ -226,7 +249,7 @@ def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | No
     leak: as in `price_of`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
     """
     if leak is None:
-        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.sampled else 0.0
+        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.amplified else 0.0
     return price_of(planned, leak)
 
 
@@ -247,7 +270,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             f"it takes {cost.leak:.3g} of the population's leak, of which {terms.leak - committed.leak:.3g} is left.",
             f"a leak of at most {_down(terms.leak - committed.leak)}",
         )
-    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.sampled else ""
+    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.amplified else ""
     return BudgetRefused(
         alone + own,
         f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
@@ -259,7 +282,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
 def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
     if left.mu <= 0:
         return "wait for a run to end, or have the budget raised"
-    if planned.sampled:
+    if planned.amplified:
         fitting = _quieter(planned, cost.leak, left.mu * left.mu)
         if fitting is not None:
             return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {delta:.3g}"
@@ -267,8 +290,9 @@ def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
-    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak."""
-    if leak <= 0:
+    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak, and where
+    more noise would need another certificate."""
+    if leak <= 0 or planned.certified:
         return None
 
     def with_noise(factor: float) -> PrivacyLoss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting.filter import Price
-from fieldfare_server.ledger import budget, models
+from fieldfare_server.ledger import budget, models, odometers
+from fieldfare_server.ledger.past import PAST
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.rows import population_row
 from fieldfare_server.ledger.states import ACTIVE
@@ -18,7 +20,11 @@ from fieldfare_server.ledger.states import ACTIVE
 
 @dataclass(frozen=True)
 class Moment:
-    """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970."""
+    """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
+
+    Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` that of
+    the user who had least left.
+    """
 
     at: float
     limit: float
@@ -71,7 +77,9 @@ def history(source: Source, name: str, points: int = 200) -> History:
         population = population_row(connection, name)
         changes = _changes(connection, name)
         limits = [_Step(change.at, terms=change.after) for change in reversed(changes)]
-        steps = sorted([*limits, *_run_steps(connection, population, points)], key=lambda step: step.at)
+        alike = [*_run_steps(connection, population, points), *_foreign_steps(connection, population)]
+        single = _odometer_steps(connection, population, limits, alike)
+        steps = sorted([*limits, *alike, *single], key=lambda step: step.at)
     return History(tuple(_moments(steps, population, points)), tuple(changes))
 
 
@@ -99,7 +107,8 @@ def _changes(connection: Connection, name: str) -> list[Change]:
 
 def _run_steps(connection: Connection, population: Any, points: int) -> Iterator[_Step]:
     c, r = models.runs.c, models.rounds.c
-    runs = connection.execute(select(models.runs).where(c.population_id == population.id).order_by(c.seq)).all()
+    ours = select(models.runs).where(c.population_id == population.id, c.accounting != odometers.INDIVIDUAL)
+    runs = connection.execute(ours.order_by(c.seq)).all()
     rows = [budget.Charge(run.planned, run.spent, run.price, run.next_round, run.state in ACTIVE) for run in runs]
     wholes = budget.prices(rows, population.leak)
     committed = sum(run.next_round for run in runs)
@@ -117,6 +126,46 @@ def _run_steps(connection: Connection, population: Any, points: int) -> Iterator
         if run.ended_at is not None:
             spent = budget.paid(charge, whole).mu_squared
             yield _Step(run.ended_at, run.seq, spent, spent)
+
+
+_ODOMETERS = -2
+"""Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below."""
+
+
+def _odometer_steps(connection: Connection, population: Any, limits: list[_Step], alike: list[_Step]) -> list[_Step]:
+    """What the user who had spent most had spent, and what was committed of the one who had least left."""
+    if not odometers.is_individual(population):
+        return []
+    times, terms = [], [budget.Terms(population.epsilon, population.delta, population.leak)]
+    for step in limits:
+        assert step.terms is not None
+        epsilon, delta = step.terms.get("epsilon", terms[-1].epsilon), step.terms.get("delta", terms[-1].delta)
+        times.append(step.at)
+        terms.append(budget.Terms(epsilon, delta, population.leak))
+    moments, totals = [], [0.0]
+    held: dict[int, float] = {}
+    for step in sorted(alike, key=lambda step: step.at):
+        moments.append(step.at)
+        totals.append(max(0.0, totals[-1] + step.committed - held.get(step.run, 0.0)))
+        held[step.run] = step.committed
+
+    def left(at: float) -> int:
+        common = odometers.units_of(Price(totals[bisect_right(moments, at)]))
+        return odometers.limit_units(terms[bisect_right(times, at)]) - common
+
+    points = PAST.points(connection, population, left)
+    return [_Step(point.at, _ODOMETERS, point.committed, point.spent) for point in points]
+
+
+def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:
+    c = models.charges.c
+    rows = connection.execute(select(models.charges).where(c.population_id == population.id).order_by(c.key))
+    for number, row in enumerate(rows, start=1):
+        run, cost = _ODOMETERS - number, Price.from_json(row.price).mu_squared
+        yield _Step(row.reserved_at, run, cost)
+        if row.closed_at is not None:
+            spent = cost if row.state == "committed" else 0.0
+            yield _Step(row.closed_at, run, spent, spent)
 
 
 def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Moment]:

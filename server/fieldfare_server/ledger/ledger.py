@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import chain, leases, nodes, populations, rows, runs, tokens, views
+from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, rows, runs, tokens, views
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
@@ -221,6 +223,11 @@ class Ledger(Reader):
         populations.reopen(self._journal, name, reason=reason, actor=actor)
         return self.population(name)
 
+    def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
+        """Charge ended runs to their users' odometers from now on; see `populations.keep_odometers`."""
+        populations.keep_odometers(self._journal, name, charges, actor=actor)
+        return self.population(name)
+
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
@@ -283,9 +290,35 @@ class Ledger(Reader):
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         runs.record_residual_test(self._journal, run_id, result, actor)
 
+    def draw_seed(self, run_id: str, population: str, plan_digest: str, *, actor: str) -> tuple[bytes, int]:
+        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of this plan it is for).
+
+        Both are in the journal when this returns. Raises `BadInput` if there is no such population.
+        """
+        return runs.draw_seed(self._journal, run_id, population, plan_digest, actor)
+
     def record_key_destroyed(self, run_id: str, *, actor: str) -> None:
         """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""
         runs.record_key_destroyed(self._journal, run_id, actor)
+
+    # -- charges of other trainers ------------------------------------------------------------------------------
+
+    def reserve_charge(
+        self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str
+    ) -> views.ChargeView:
+        """Reserve a loss of another trainer for all users of a population; `foreign.reserve` says what is refused."""
+        foreign.reserve(self._journal, population, key, loss, what=what, why=why, actor=actor)
+        return self.charge(population, key)
+
+    def commit_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
+        """What was reserved under `key` has been spent. Raises `BadInput` as `foreign.close`."""
+        foreign.close(self._journal, population, key, "commit", actor=actor)
+        return self.charge(population, key)
+
+    def release_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
+        """What was reserved under `key` never happened: it returns. Raises `BadInput` as `foreign.close`."""
+        foreign.close(self._journal, population, key, "release", actor=actor)
+        return self.charge(population, key)
 
     # -- tokens -------------------------------------------------------------------------------------------------
 

@@ -96,13 +96,15 @@ populations = Table(
     Column("ceiling_delta", Double),
     Column("reservation_seconds", Double),
     Column("two_persons", Boolean, nullable=False, server_default=false()),
+    Column("accounting", String(12), nullable=False, server_default="worst-case"),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
 """`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
 `leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the guarantee.
 `ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second person.
-`reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end)."""
+`reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end).
+`accounting`: "individual" where odometers are kept (`odometers`)."""
 
 proposals = Table(
     "proposals",
@@ -156,6 +158,8 @@ runs = Table(
     Column("price", Text),
     Column("format", Integer, nullable=False, server_default="0"),
     Column("strategy", String(64)),
+    Column("accounting", String(12), nullable=False, server_default="worst-case"),
+    Column("most", BigInteger),
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
     Index(
@@ -168,6 +172,7 @@ runs = Table(
 )
 """`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`).
 `strategy`: SHA-256 of the applied strategy.
+`most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
 leases = Table(
@@ -232,9 +237,47 @@ participations = Table(
     Column("index", Integer, nullable=False),
     Column("count", Integer, nullable=False),
     Column("users", LargeBinary, nullable=False),
+    Column("charges", LargeBinary),
     UniqueConstraint("run_seq", "index"),
 )
-"""One blob a committed round: the indices of the users whose updates are in the released sum."""
+"""One blob a committed round: the indices of the users whose updates are in the released sum.
+`charges`: under individual accounting, what the round cost each of them, in the same order."""
+
+odometers = Table(
+    "odometers",
+    metadata,
+    Column("population_id", ForeignKey("populations.id"), primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    Column("spent", LargeBinary, nullable=False),
+)
+"""What ended runs have cost users `first` ... `first + count - 1`: 8 bytes each, in units of 2^-44 mu^2."""
+
+pledges = Table(
+    "pledges",
+    metadata,
+    Column("run_seq", ForeignKey("runs.seq"), primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+    Column("caps", LargeBinary, nullable=False),
+)
+"""The most that a run under way may cost each of users `first` ... `first + count - 1`; no other run may use it."""
+
+charges = Table(
+    "charges",
+    metadata,
+    Column("population_id", ForeignKey("populations.id"), primary_key=True),
+    Column("key", String(100), primary_key=True),
+    Column("who", String(200), nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("why", Text, nullable=False),
+    Column("loss", Text, nullable=False),
+    Column("price", Text, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("reserved_at", Double, nullable=False),
+    Column("closed_at", Double),
+)
+"""Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key."""
 
 tokens = Table(
     "tokens",

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting.filter import default_leak
+from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
-from fieldfare_server.ledger import budget, models
+from fieldfare_server.ledger import blobs, budget, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
 from fieldfare_server.ledger.replay import Replay
-from fieldfare_server.ledger.rows import population_row, proposal_row
+from fieldfare_server.ledger.rows import population_row, proposal_row, run_row
+from fieldfare_server.ledger.states import ACTIVE
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def create(
         "simulated": simulated,
         "unit": clean(unit, 100),
         "leak": budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+        # Where who takes part is secret, an odometer would tell it.
+        "accounting": odometers.WORST_CASE if adjacency == "add_remove" else odometers.INDIVIDUAL,
         "ceiling_epsilon": None if rules.ceiling_epsilon is None else float(rules.ceiling_epsilon),
         "ceiling_delta": rules.ceiling_delta,
         "two_persons": rules.two_persons,
@@ -207,7 +212,9 @@ def tighten(
             raise BadInput(what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {old[1]:.3g}), or a raise")
         if row.leak >= new[1]:
             raise BadInput(what, f"delta must stay above the population's leak, {row.leak:.3g}.")
-        terms, committed = budget.Terms(*new, row.leak), replay.populations[name].committed()
+        proven = replay.populations[name]
+        terms = budget.Terms(*new, row.leak)
+        committed = proven.committed(terms)
         if not terms.hold(committed):
             least = terms.gauge(committed)
             raise BudgetRefused(
@@ -217,6 +224,9 @@ def tighten(
             )
         _set(connection, row, {"epsilon": new[0], "delta": new[1]})
         body = {"epsilon": new[0], "delta": new[1], "old": _old(row), "reason": reason}
+        if proven.individual:
+            # What is committed of the user who has least left: the journal's reader has no odometers at hand.
+            body["largest"] = proven.largest(terms)
         entry.append("population.tighten", actor, body, population=name)
 
     journal.admit(work)
@@ -304,6 +314,53 @@ def _require_reason(reason: str, what: str) -> str:
     if not reason.strip():
         raise BadInput(what, "it needs a reason, for the journal.")
     return reason
+
+
+def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> None:
+    """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
+
+    Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
+    most what the worst case charged before. Runs that are not named stay charged to all users alike.
+
+    Args:
+        charges: by run, what each committed round cost its participants, in the order of their indices
+            (`Cost.increments` of the strategy that the run applied).
+
+    Raises:
+        BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of others.
+    """
+
+    def work(connection: Connection, entry: Entry, _: Replay) -> None:
+        row = population_row(connection, name)
+        if row.adjacency == "add_remove":
+            raise BadInput(f"odometers of population {name!r}", "under 'add_remove' who took part is secret.")
+        spent = odometers.settled(connection, row.id, row.users)
+        digests = {}
+        for run_id, rounds in sorted(charges.items()):
+            run = run_row(connection, run_id)
+            if run.population_id != row.id or run.state in ACTIVE or run.accounting == odometers.INDIVIDUAL:
+                raise BadInput(
+                    f"run {run_id}", "it is not an ended run of this population that is charged to all alike."
+                )
+            c = models.participations.c
+            query = select(c.round_id, c.count.label("size"), c.users).where(c.run_seq == run.seq).order_by(c.index)
+            taken = connection.execute(query).all()
+            if [part.size for part in taken] != [units.size for units in rounds]:
+                raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
+            for part, units in zip(taken, rounds, strict=True):
+                spent[blobs.decode(part.users, part.size)] += units
+                here = update(models.participations).where(c.round_id == part.round_id)
+                connection.execute(here.values(charges=odometers.encode(units)))
+            where = models.runs.c.seq == run.seq
+            connection.execute(update(models.runs).where(where).values(accounting=odometers.INDIVIDUAL))
+            digests[run_id] = odometers.digest_of_rounds(rounds)
+        values = {"accounting": odometers.INDIVIDUAL}
+        connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
+        odometers.write_settled(connection, row.id, spent)
+        body = {"runs": digests, "users": row.users, "odometers": odometers.digest(spent)}
+        entry.append("population.odometers", actor, body, population=name)
+
+    journal.admit(work)
 
 
 def _require_budget(epsilon: float, delta: float) -> None:

@@ -2,8 +2,10 @@
 
 `Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
 since, and compares with the tables: every population, every token, every run under way and every run that changed, the
-open rounds, the guards, and in turn `_SLICE` of the runs that have ended. The first check of a process reads all of the
-ledger: every run, and every closed round, participation and user too. What a charge is admitted by is the replayed
+open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that have ended. The first
+check of a process reads all of the ledger: every run, and every closed round, participation and user too. The odometers
+and pledges of all users are read and hashed at every check, and decoded when their bytes, or what the journal says of
+them, are new. What a charge is admitted by is the replayed
 state, never a column.
 
 `evidence.verify` checks the same and more, all at once: charges recomputed from participation, checkpoints, nonces.
@@ -18,11 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 from sqlalchemy import Connection, RowMapping, and_, func, select, text
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
-from fieldfare_server.ledger import chain, migrate, models
+from fieldfare_server.ledger import chain, migrate, models, odometers
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.replay import Attempt, Population, Replay, Run, Unfit
 
@@ -100,6 +103,10 @@ class Proof:
         """The largest id of `rounds` at the last comparison; None before the first, which counts all rows."""
         self._rounds = 0
         """How many rows `rounds` had then."""
+        self._recomputed: set[str] = set()
+        """Runs whose recomputed charges were compared."""
+        self._accounts: dict[str, tuple[str, object]] = {}
+        """Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared."""
 
     # -- what callers ask ---------------------------------------------------------------------------------------
 
@@ -207,6 +214,8 @@ class Proof:
         self._rows, self._hash = row["id"], row["hash"]
         if row["run"] is not None:
             self._touched.add(row["run"])
+        if row["action"] == "population.odometers":
+            self._touched.update(json.loads(row["body"])["runs"])
 
     # -- rows that never change again ---------------------------------------------------------------------------
 
@@ -220,6 +229,11 @@ class Proof:
             if name not in numbers:
                 raise Unfit("runs", name, "it is missing")
             self._compare_rounds(connection, numbers[name], name, self._replay.runs[name])
+        for name in self._touched - self._recomputed:
+            run = self._replay.runs.get(name)
+            if run is not None and run.recomputed is not None:
+                _compare_recomputed(connection, name, run.recomputed)
+                self._recomputed.add(name)
         for name, population in self._replay.populations.items():
             if population.chunks:
                 _compare_users(connection, name, population)
@@ -229,6 +243,7 @@ class Proof:
         closed = _closed(run)
         c, p = models.rounds.c, models.participations.c
         taken = [p.run_seq.label("of_run"), p.index.label("of_round"), p.count.label("number"), p.users.label("blob")]
+        taken.append(p.charges.label("charged"))
         query = select(models.rounds, *taken).outerjoin(models.participations, p.round_id == c.id)
         first, last = min(index for index, _ in closed), max(index for index, _ in closed)
         for row in connection.execute(query.where(c.run_seq == seq, c.index.between(first, last))).mappings():
@@ -248,6 +263,8 @@ class Proof:
             )
             if not there or sha256(row["blob"]) != attempt.users:
                 raise Unfit("participations", f"{name} {row['index']}", "these are not the users that took part")
+            if attempt.charges is not None and _digest(row["charged"], row["number"]) != attempt.charges:
+                raise Unfit("participations", f"{name} {row['index']}", "these are not the charges of its users")
             del run.attempts[row["index"], row["attempt"]]
         for index, number in sorted(closed):
             raise Unfit("rounds", f"{name} {index}.{number}", "it is missing")
@@ -264,8 +281,10 @@ class Proof:
             self._signed = self._newest_signed
         compare_proposals(connection, names, self._replay)
         compare_tokens(connection, self._replay)
+        compare_charges(connection, names, self._replay)
         compared = self._compare_runs(connection, names)
         self._compare_open(connection)
+        self._compare_odometers(connection, names)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
         self._count(connection)
@@ -293,6 +312,30 @@ class Proof:
         if number != len(self._replay.runs):
             raise Unfit("runs", str(last), "there are more or fewer than the journal names")
         return end if end < (last or 0) else 0
+
+    def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
+        """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
+        c = models.runs.c
+        query = select(c.id, c.seq).where(c.ended_at.is_(None), c.accounting == odometers.INDIVIDUAL)
+        numbers = {row.id: row.seq for row in connection.execute(query)}
+        kept = {number for number, name in names.items() if self._replay.populations[name].individual}
+        for number in sorted(kept):
+            name = names[number]
+            population = self._replay.populations[name]
+            runs = [run for run in population.runs if run.active and run.individual]
+            stored = [odometers.stored_settled(connection, number)]
+            stored += [odometers.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
+            users = population.values["users"]
+            said = [(run.values["id"], run.pledged, len(run.newcomers)) for run in runs]
+            now = odometers.fingerprint(stored), (users, population.settled, said)
+            if population.standing is None or self._accounts.get(name) != now:
+                population.standing = None
+                population.standing = _standing(name, population, runs, stored)
+                self._accounts[name] = now
+        o, q = models.odometers.c.population_id, models.pledges.c.run_seq
+        for table, column, known in (("odometers", o, kept), ("pledges", q, set(numbers.values()))):
+            for other in sorted(set(connection.execute(select(column).distinct()).scalars()) - known):
+                raise Unfit(table, str(other), "the journal does not name it")
 
     def _active(self) -> set[str]:
         """Runs under way."""
@@ -323,6 +366,11 @@ class Proof:
                 count = select(func.count()).select_from(models.metadata.tables[name])
                 if connection.execute(count).scalar_one() != number:
                     raise Unfit(name, "", f"there are not {number} rows, as the journal says")
+            q, r = models.participations.c, models.runs.c
+            other = select(r.id).join_from(models.participations, models.runs, q.run_seq == r.seq)
+            charged = other.where(q.charges.is_not(None), r.accounting != odometers.INDIVIDUAL).limit(1)
+            for run in connection.execute(charged).scalars():
+                raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
         elif newest != self._newest_round or wanted["rounds"] != self._rounds:
             new = connection.execute(select(func.count()).where(c.id > self._newest_round)).scalar_one()
             if new != wanted["rounds"] - self._rounds:
@@ -332,6 +380,43 @@ class Proof:
 
 def _closed(run: Run) -> dict[tuple[int, int], Attempt]:
     return {key: attempt for key, attempt in run.attempts.items() if key != run.open}
+
+
+def _digest(blob: object, count: int) -> str:
+    return odometers.digest(odometers.decode(blob, count)) if isinstance(blob, bytes) else ""
+
+
+def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
+    c, r = models.participations.c, models.runs.c
+    query = select(c.charges, c.count.label("number")).join(models.runs, r.seq == c.run_seq).where(r.id == name)
+    rounds = [_digest(row.charges, row.number) for row in connection.execute(query.order_by(c.index))]
+    if odometers.digest_of_digests(rounds) != digest:
+        raise Unfit("participations", name, "these are not the charges that were recomputed")
+
+
+def _standing(
+    name: str, population: Population, runs: list[Run], stored: list[list[dict[str, Any]]]
+) -> odometers.Standing:
+    """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
+    users = population.values["users"]
+    held = np.zeros(users, dtype=np.int64)
+    try:
+        settled = odometers.assemble(stored[0], users, "odometers")
+        caps = [odometers.assemble(rows, users, "pledges") for rows in stored[1:]]
+    except LedgerError as error:
+        raise Unfit("odometers", name, error.why) from None
+    if odometers.digest(settled) != population.settled:
+        raise Unfit("odometers", name, "they are not what ended runs have cost")
+    for run, values in zip(runs, caps, strict=True):
+        there = values
+        if run.newcomers:
+            there = values[: run.newcomers[0][0]]
+        same = odometers.digest(there) == run.pledged
+        if not same or any((values[first : first + count] != cap).any() for first, count, cap in run.newcomers):
+            raise Unfit("pledges", f"{name} {run.values['id']}", "they are not what the run was admitted with")
+        held += values
+    # What runs under way have taken is within what is held for them.
+    return odometers.Standing(settled, settled, held, tuple((run.values["id"], run.values["most"]) for run in runs))
 
 
 # -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
@@ -388,6 +473,17 @@ def compare_proposals(connection: Connection, names: Mapping[int, str], replay: 
         wanted = expected("proposals", row["id"], replay.proposals)
         compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
     require_all("proposals", replay.proposals, [row["id"] for row in rows])
+
+
+def compare_charges(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+    """Compare all charges of other trainers; names: populations by id. Raises `Unfit`."""
+    wanted = {f"{name} {key}": c for name, each in replay.populations.items() for key, c in each.charges.items()}
+    stored = []
+    c = models.charges.c
+    for row in connection.execute(select(models.charges).order_by(c.population_id, c.key)).mappings():
+        stored.append(f"{names.get(row['population_id'])} {row['key']}")
+        compare("charges", stored[-1], dict(row), expected("charges", stored[-1], wanted))
+    require_all("charges", wanted, stored)
 
 
 def compare_tokens(connection: Connection, replay: Replay) -> None:

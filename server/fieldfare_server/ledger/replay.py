@@ -9,12 +9,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
+from fieldfare.accounting.individual import from_units
 from fieldfare.nonces import NONCE_BYTES
-from fieldfare_server.ledger import budget
+from fieldfare_server.ledger import budget, odometers
 from fieldfare_server.ledger.models import SEEDED, has_nonces
 from fieldfare_server.ledger.states import STATE_AFTER
 
@@ -36,6 +39,8 @@ class Attempt:
 
     values: dict[str, Any]
     users: str | None = None
+    charges: str | None = None
+    """SHA-256 of what the round cost each user; None without odometers."""
 
 
 @dataclass
@@ -49,6 +54,17 @@ class Run:
     tries: int = 0
     """How many attempts there were at the next round."""
     open: tuple[int, int] | None = None
+    recomputed: str | None = None
+    """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
+    pledged: str = ""
+    """Digest of what it was pledged of the users that there were at its start."""
+    newcomers: list[tuple[int, int, int]] = field(default_factory=list)
+    """(first, count, cap of each) of the users who were registered since."""
+
+    @property
+    def individual(self) -> bool:
+        """Whether it is charged to its users' odometers."""
+        return bool(self.values["accounting"] == odometers.INDIVIDUAL)
 
     @property
     def planned(self) -> PrivacyLoss:
@@ -62,7 +78,7 @@ class Run:
     def charge(self) -> budget.Charge:
         """What the run is charged by."""
         v = self.values
-        return budget.Charge(v["planned"], v["spent"], v["price"], v["next_round"], self.active)
+        return budget.Charge(v["planned"], v["spent"], v["price"], v["next_round"], self.active, self.individual)
 
     @property
     def active(self) -> bool:
@@ -80,33 +96,97 @@ class Population:
     """Those that have not ended, and all that have no price."""
     ended: tuple[Fraction, Fraction] = (Fraction(), Fraction())
     """Exact sums (mu^2, leak) of what the other runs have spent."""
+    charges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Charges of other trainers by key, by column name of `charges`."""
+    foreign: tuple[Fraction, Fraction] = (Fraction(), Fraction())
+    """Exact sums (mu^2, leak) of those that are not released."""
+    settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
+    """Digest of what ended runs have cost each user."""
+    standing: odometers.Standing | None = None
+    """The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check."""
+    steps: list[Step] = field(default_factory=list)
+    """What changed the odometers, for a thorough replay; none where there are none."""
 
     @property
     def terms(self) -> budget.Terms:
         """Its budget."""
         return budget.Terms(self.values["epsilon"], self.values["delta"], self.values["leak"])
 
-    def committed(self) -> Price:
-        """What ended runs have spent and runs under way have reserved. O(runs under way), and exactly `budget.sums`."""
-        v = self.values
-        if any(run.values["price"] is None for run in self.runs):
-            # Runs of the first version are priced by their order among all runs, so they all come before the others.
-            live = budget.sums((run.charge for run in self.runs), v["leak"]).committed
-            prices = [live]
-        else:
-            prices = [budget.sums([run.charge], v["leak"]).committed for run in self.runs]
-        mu_squared, leak = self.ended
-        for price in prices:
+    @property
+    def individual(self) -> bool:
+        """Whether the ledger keeps odometers of it."""
+        return bool(self.values["accounting"] == odometers.INDIVIDUAL)
+
+    def base(self) -> Price:
+        """What all users are charged alike, spent and reserved. O(runs under way), and exactly `rows.base`."""
+        mu_squared, leak = (mine + others for mine, others in zip(self.ended, self.foreign, strict=True))
+        # Runs of the first version are priced by their order among all runs, and they all come before the others.
+        for _, price in budget.parts([run.charge for run in self.runs], self.values["leak"]):
             mu_squared, leak = mu_squared + Fraction(price.mu_squared), leak + Fraction(price.leak)
         return Price(float(mu_squared), float(leak))
+
+    def largest(self, terms: budget.Terms) -> int:
+        """What is committed of the user who has least left under `terms`, beyond what all are charged alike, in units.
+
+        Raises LookupError unless the odometers were compared with the journal (`standing`).
+        """
+        if not self.individual:
+            return 0
+        if self.standing is None:
+            raise LookupError("the odometers were not compared with the journal")
+        return self.standing.most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
+
+    def committed(self, terms: budget.Terms | None = None) -> Price:
+        """What is committed of the user who has least left: exactly `rows.sums`. terms: None for the budget of now."""
+        return _with(self.base(), self.largest(terms or self.terms))
 
     def end(self, run: Run) -> None:
         """Note that `run`, one of `runs`, has ended."""
         if run.values["price"] is None:
             return
         self.runs.remove(run)
-        spent = budget.sums([run.charge], self.values["leak"]).spent
-        self.ended = (self.ended[0] + Fraction(spent.mu_squared), self.ended[1] + Fraction(spent.leak))
+        self._add_ended(run, 1)
+
+    def recompute(self, run: Run, digest: str) -> None:
+        """Note that the charges of `run`, which has ended, are recomputed for single users."""
+        counted = run.values["price"] is not None
+        if counted:
+            self._add_ended(run, -1)
+        run.values["accounting"], run.recomputed = odometers.INDIVIDUAL, digest
+        if counted:
+            self._add_ended(run, 1)
+
+    def _add_ended(self, run: Run, sign: int) -> None:
+        [(spent, _)] = budget.parts([run.charge], self.values["leak"])
+        self.ended = (self.ended[0] + sign * Fraction(spent.mu_squared), self.ended[1] + sign * Fraction(spent.leak))
+
+    def add_foreign(self, price: Price, sign: int) -> None:
+        """Note that another trainer's charge is reserved (sign 1), or released (-1)."""
+        mu_squared, leak = sign * Fraction(price.mu_squared), sign * Fraction(price.leak)
+        self.foreign = (self.foreign[0] + mu_squared, self.foreign[1] + leak)
+
+
+def _with(common: Price, largest: int) -> Price:
+    return common + (Price(from_units(largest)) if largest else Price())
+
+
+Kind: TypeAlias = Literal["start", "register", "commit", "finish", "largest", "recompute"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that changes what users of a population have left, in the order of the journal."""
+
+    row: str
+    """The number of its journal row."""
+    kind: Kind
+    body: dict[str, Any]
+    run: str | None = None
+    round: int | None = None
+    limit: int = 0
+    """M at that time, in units."""
+    base: int = 0
+    """What all users are charged alike at that time, in units."""
 
 
 class Replay:
@@ -126,6 +206,8 @@ class Replay:
         """How many rows these tables must have."""
         self._keys: set[str] = set()
         """Commitments to the noise keys of all runs without a fixed seed."""
+        self._seeds: dict[tuple[str, str], list[str]] = {}
+        """(population, digest of a plan) -> the seeds that its certified charges were drawn from, in order."""
         self._nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words."""
         self._priced = False
@@ -158,6 +240,9 @@ class Replay:
         start = {"state": "open", "users": 0, "settled": budget.NOTHING.to_json(), "leak": leak}
         created = {"created_at": row["at"], "created_by": row["actor"]}
         bound = {"bound_epsilon": body["epsilon"], "bound_delta": body["delta"]}
+        start["accounting"] = body.get("accounting", odometers.WORST_CASE)
+        kept = start["accounting"] == odometers.INDIVIDUAL
+        self._require(row, not kept or body["adjacency"] != "add_remove", "its odometers would tell who is there")
         self.populations[name] = Population({**_NO_RULES, **body, **start, **bound, **created})
         self._require_below_ceiling(row, self.populations[name].values)
 
@@ -208,10 +293,50 @@ class Replay:
         self._require(row, lower, "tightening raises a budget")
         self._require_old(row, body, values)
         values |= {"epsilon": body["epsilon"], "delta": body["delta"]}
-        self._require(row, population.terms.hold(population.committed()), "more than the new budget is committed")
+        fits = self._holds(row, population, Price(), body.get("largest"))
+        self._require(row, fits, "more than the new budget is committed")
 
     def _population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.populations[row["population"]].values["state"] = "closed"
+
+    def _population_odometers(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        secret = population.values["adjacency"] == "add_remove"
+        self._require(row, not secret, "its odometers would tell who is there")
+        self._require(row, body["users"] == population.values["users"], "it counts other users")
+        for run_id, digest in body["runs"].items():
+            run = self.runs[run_id]
+            ours = run.values["population"] == row["population"] and not run.active
+            self._require(row, ours and not run.individual, f"run {run_id} cannot be recomputed")
+            population.recompute(run, digest)
+        population.values["accounting"] = odometers.INDIVIDUAL
+        population.settled = body["odometers"]
+        self._step(row, "recompute", body)
+
+    def _charge_reserve(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        population = self.populations[row["population"]]
+        largest = body.pop("largest", None)
+        self._require(row, body["key"] not in population.charges, "its key names another charge")
+        self._require(row, population.values["state"] == "open", "a closed population is charged")
+        price = Price.from_json(body["price"])
+        # Negative parts would give back what others have spent.
+        self._require(row, price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
+        self._require(row, self._holds(row, population, price, largest), "it does not fit in the budget")
+        population.charges[body["key"]] = {**body, "state": "reserved", "reserved_at": row["at"], "closed_at": None}
+        population.add_foreign(price, 1)
+
+    def _charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._close_charge(row, body, "committed")
+
+    def _charge_release(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        charge = self._close_charge(row, body, "released")
+        self.populations[row["population"]].add_foreign(Price.from_json(charge["price"]), -1)
+
+    def _close_charge(self, row: Mapping[str, Any], body: dict[str, Any], state: str) -> dict[str, Any]:
+        charge = self.populations[row["population"]].charges[body["key"]]
+        self._require(row, charge["state"] == "reserved", "it closes a charge that is not reserved")
+        charge |= {"state": state, "closed_at": row["at"]}
+        return charge
 
     def _population_reopen(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         values = self.populations[row["population"]].values
@@ -233,9 +358,29 @@ class Replay:
         population = self.populations[row["population"]]
         self._require(row, body["first"] == population.values["users"], "users are not numbered one after another")
         population.values["users"] += body["count"]
+        self._step(row, "register", body)
+        pledged = body.get("pledged", {})
+        for run in population.runs:
+            if body["count"] and run.active and run.individual:
+                run.newcomers.append((body["first"], body["count"], pledged[run.values["id"]]))
         if body["count"]:
             population.chunks.append(body)
             self.counts["users"] += 1
+
+    def _run_certify(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, row["population"] in self.populations, "a charge is certified for no population")
+        self._require(row, row["run"] not in self.runs, "a charge is certified after its run was started")
+        seeds = self._seeds.setdefault((row["population"], body["plan_digest"]), [])
+        self._require(row, body["attempt"] == len(seeds) + 1, "certificates are not numbered one after another")
+        self._require(row, len(bytes.fromhex(body["seed"])) == 16, "its seed has another length")
+        seeds.append(body["seed"])
+
+    def _require_certified(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """Require that the seed of a certified charge was written down before, with the number that the charge uses."""
+        seeds = self._seeds.get((row["population"], body["plan_digest"]), [])
+        for curve in budget.loss(body["planned"]).certified:
+            drawn = curve.attempt <= len(seeds) and seeds[curve.attempt - 1] == curve.seed
+            self._require(row, drawn, "the seed of its certified charge is not in the journal")
 
     def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
@@ -249,10 +394,20 @@ class Replay:
         self._require(row, private, "a fixed noise seed is charged to real people")
         self._require(row, "price" in body or not self._priced, "it has no price, and newer rows come before it")
         self._priced |= "price" in body
-        fits = self._fits(row["population"], body) if "price" in body else self._fitted(row["population"], body)
+        self._require_certified(row, body)
+        fits = self._fits(row, body) if "price" in body else self._fitted(row["population"], body)
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
         body.setdefault("price", None)
+        body.setdefault("accounting", odometers.WORST_CASE)
+        body.setdefault("most", None)
+        pledged = body.pop("pledged", None)
+        individual = body["accounting"] == odometers.INDIVIDUAL
+        self._require(row, population.individual or not individual, "it is charged to odometers that there are none of")
+        self._require(row, (pledged is not None) == individual, "it is pledged otherwise than it is charged")
+        if individual:
+            self._step(row, "start", {"most": body["most"], "pledged": pledged})
+        body.pop("largest", None)
         start = {
             "strategy": body.get("strategy"),  # rows of the ledger's first version name none
             "spent": budget.NOTHING.to_json(),
@@ -268,7 +423,9 @@ class Replay:
             "started_at": row["at"],
             "started_by": row["actor"],
         }
-        run = Run({"format": 0, **body, **start, **started, "state": "running", "request": None}, plan)
+        run = Run(
+            {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan, pledged=pledged or ""
+        )
         self.runs[row["run"]] = run
         population.runs.append(run)
 
@@ -294,6 +451,11 @@ class Replay:
         self._require(row, body["spent"] == run.values["spent"], "it names a loss other than the committed one")
         self._require(row, budget.loss(body["settled"]) == settled, "the settled total is not the sum")
         population.values["settled"] = body["settled"]
+        self._require(row, ("odometers" in body) == run.individual, "it settles otherwise than the run was charged")
+        if run.individual:
+            population.settled = body["odometers"]
+            run.newcomers.clear()
+            self._step(row, "finish", {"odometers": body["odometers"]})
         run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
         population.end(run)
 
@@ -338,7 +500,10 @@ class Replay:
         reported = {name: body[name] for name in ("spent", "epsilon", "checkpoint", "statistics", "reports", "rejects")}
         closed = {"state": "committed", "closed_at": row["at"], "cohort": None, "nonce": nonce}
         attempt.values |= {**reported, **closed, "participants": body["participant_count"]}
-        attempt.users = body["participants"]
+        attempt.users, attempt.charges = body["participants"], body.get("charges")
+        self._require(row, (attempt.charges is not None) == run.individual, "it charges otherwise than the run does")
+        if run.individual:
+            self._step(row, "commit", {})
         next_round = row["round"] + 1
         run.values |= {"spent": body["spent"], "checkpoint": body["checkpoint"], "next_round": next_round}
         run.tries = 0
@@ -390,12 +555,34 @@ class Replay:
         run.open = None
         return run.attempts[key]
 
-    def _fits(self, name: str, body: Mapping[str, Any]) -> bool:
+    def _fits(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
         """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
-        population, planned = self.populations[name], budget.loss(body["planned"])
-        if (self._thorough or not planned.sampled) and not budget.is_price(planned, body["price"]):
+        population, planned = self.populations[row["population"]], budget.loss(body["planned"])
+        if (self._thorough or not planned.amplified) and not budget.is_price(planned, body["price"]):
             return False
-        return population.terms.hold(population.committed() + Price.from_json(body["price"]))
+        price = Price.from_json(body["price"])
+        if body.get("accounting") == odometers.INDIVIDUAL:
+            # What users have left for it is checked with their odometers, which the journal alone does not hold.
+            return population.base().leak + price.leak <= population.terms.leak
+        return self._holds(row, population, price, body.get("largest"))
+
+    def _holds(self, row: Mapping[str, Any], population: Population, price: Price, largest: int | None) -> bool:
+        """Whether `price` fits with what is committed. largest: `Population.largest` of then, as the row says."""
+        self._require(row, (largest is not None) == population.individual, "it names the largest odometer, or none")
+        self._require(row, largest is None or largest >= 0, "it names a largest odometer below 0")
+        if largest is not None:
+            self._step(row, "largest", {"largest": largest})
+        return population.terms.hold(_with(population.base(), largest or 0) + price)
+
+    def _step(self, row: Mapping[str, Any], kind: Kind, body: dict[str, Any]) -> None:
+        """Note a step of a population with odometers, for a thorough replay."""
+        population = self.populations[row["population"]]
+        if not (self._thorough and population.individual):
+            return
+        limit = base = 0
+        if kind in ("start", "register", "largest"):
+            limit, base = odometers.limit_units(population.terms), odometers.units_of(population.base())
+        population.steps.append(Step(str(row["id"]), kind, body, row["run"], row["round"], limit, base))
 
     def _fitted(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a run of the first version fitted by the rule of then: the composed loss of all runs."""

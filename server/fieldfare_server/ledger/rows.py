@@ -10,14 +10,16 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, case, func, or_, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.errors import BadInput
+from fieldfare.accounting.individual import from_units
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.ledger import blobs, budget, models, views
+from fieldfare_server.ledger import blobs, budget, models, odometers, views
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 
@@ -75,10 +77,14 @@ def reservations(connection: Connection, population: str | None = None) -> list[
     if population is not None:
         query = query.where(p.name == (population if is_name(population) else ""))
     # A lease that still runs is not expired, however short a time the population states.
-    return [
-        (row.id, row.reservation_seconds, row.renewed_at + max(row.reservation_seconds, row.seconds))
-        for row in connection.execute(query)
-    ]
+    try:
+        return [
+            (row.id, row.reservation_seconds, row.renewed_at + max(row.reservation_seconds, row.seconds))
+            for row in connection.execute(query)
+        ]
+    except TypeError:
+        why = "a reservation_seconds is not a number, so its reservations do not expire."
+        raise LedgerError("table populations", why, "`fieldfare verify` names the row that was changed") from None
 
 
 def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
@@ -99,9 +105,44 @@ def participation(connection: Connection, run_seq: int, users: int = 0) -> Parti
 def charges(connection: Connection, population_id: int) -> list[budget.Charge]:
     """What each run of a population is charged by, in the order in which they were started."""
     c = models.runs.c
-    query = select(c.planned, c.spent, c.price, c.next_round, c.state).where(c.population_id == population_id)
-    rows = connection.execute(query.order_by(c.seq))
-    return [budget.Charge(*row[:4], active=row.state in ACTIVE) for row in rows]
+    columns = (c.planned, c.spent, c.price, c.next_round, c.state, c.accounting)
+    rows = connection.execute(select(*columns).where(c.population_id == population_id).order_by(c.seq))
+    return [
+        budget.Charge(*row[:4], active=row.state in ACTIVE, individual=row.accounting == odometers.INDIVIDUAL)
+        for row in rows
+    ]
+
+
+def base(connection: Connection, population: Row[Any]) -> budget.Sums:
+    """What all users of a population are charged alike: by its worst-case runs, and by other trainers."""
+    c = models.charges.c
+    query = select(c.price, c.state).where(c.population_id == population.id, c.state != "released")
+    foreign = [budget.Foreign(row.price, row.state == "committed") for row in connection.execute(query)]
+    return budget.sums(charges(connection, population.id), population.leak, foreign)
+
+
+def terms_of(population: Row[Any]) -> budget.Terms:
+    """A population's budget."""
+    return budget.Terms(population.epsilon, population.delta, population.leak)
+
+
+def sums(
+    connection: Connection, population: Row[Any], watched: bool = False
+) -> tuple[budget.Sums, odometers.Standing | None]:
+    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept).
+
+    watched: whether the odometers come from `odometers.WATCH`, which reads each round once: for views, not for charges.
+    """
+    common = base(connection, population)
+    if not odometers.is_individual(population):
+        return common, None
+    read = odometers.WATCH.standing if watched else odometers.standing
+    standing = read(connection, population)
+    limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
+    spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
+    committed = standing.most_committed(limit, alike)
+    largest = Price(from_units(committed)) if committed else Price()
+    return budget.Sums(common.spent + spent, common.committed + largest), standing
 
 
 # -- what add_remove hides ------------------------------------------------------------------------------------------
@@ -146,27 +187,38 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
         select(c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
     ).all()
     total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
-    terms = budget.Terms(row.epsilon, row.delta, row.leak)
-    sums = budget.sums(charges(connection, row.id), row.leak)
-    spent_epsilon, committed_epsilon = terms.gauge(sums.spent), terms.gauge(sums.committed)
+    terms = terms_of(row)
+    totals, standing = sums(connection, row, watched=True)
+    spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     p = models.proposals.c
     waiting = connection.execute(
         select(models.proposals)
         .where(p.population_id == row.id, p.state == "waiting")
         .order_by(p.proposed_at.desc(), p.id)
     ).all()
-    left = budget.room(sums.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
+    left = budget.room(totals.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
+    odometer: dict[str, Any] = {"left": None, "exhausted": None}
+    if standing is not None:
+        limit = odometers.limit_units(terms)
+        common = base(connection, row).committed
+        room = standing.room(limit, odometers.units_of(common))
+        odometer = {"left": odometers.histogram(room, limit), "exhausted": int(np.count_nonzero(room == 0))}
+        if room.size and row.state == "open":
+            # A run can still be started for those who have most left.
+            used = Price(from_units(limit - int(room.max())), common.leak)
+            left = budget.room(used, terms)
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
         "users": None if row.adjacency == "add_remove" else row.users,
-        "spent": sums.spent,
+        **odometer,
+        "spent": totals.spent,
         "spent_epsilon": spent_epsilon,
-        "committed": sums.committed,
+        "committed": totals.committed,
         "committed_epsilon": committed_epsilon,
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
         "remaining_epsilon": left.epsilon,
         "remaining_mu": left.mu,
-        "overdrawn": not terms.hold(sums.committed),
+        "overdrawn": not terms.hold(totals.committed),
         "rounds_left": sum(run.rounds - run.next_round for run in active),
         "runs_active": len(active),
         "runs_total": total,
@@ -225,6 +277,12 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
     counts = ("cohort_size", "reports", "participants")
     hidden: dict[str, Any] = {**dict.fromkeys(counts), "rejects": {}, "reason": ""}
     return views.RoundView(**{**row, **values, **(hidden if hide else {})})
+
+
+def charge_view(row: Row[Any], population: str) -> views.ChargeView:
+    """A charge of another trainer."""
+    values = {"population": population, "loss": json.loads(row.loss), "price": Price.from_json(row.price)}
+    return views.ChargeView(**{**row._mapping, **values})
 
 
 def token_view(row: RowMapping | Mapping[str, Any]) -> views.TokenView:

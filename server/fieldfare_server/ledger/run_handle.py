@@ -1,7 +1,8 @@
 """One run, as its coordinator writes it: register users, open, commit or void rounds, finish.
 
 Nothing is sent before `open_round` returns, and nothing is shown before `commit_round` returns. A commit is one
-transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics.
+transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics. Where users
+are simulated, several rounds may share one transaction (`begin_groups`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, select
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import LedgerError
+from fieldfare.accounting.individual import Units
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger import leases, models, rounds
+from fieldfare_server.ledger import leases, models, odometers, rounds
 from fieldfare_server.ledger.hold import Hold, RunFacts
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.registration import Registration
-from fieldfare_server.ledger.rounds import OpenRound
+from fieldfare_server.ledger.rounds import Commitment, Held, OpenRound
 from fieldfare_server.ledger.rows import participation, run_row
 from fieldfare_server.ledger.runs import settle
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.states import EndState, Request
+
+_UNNAMED = "0" * 64
+"""The checkpoint of a round that is held: its group gives it one."""
 
 
 class RunHandle:
@@ -57,12 +62,25 @@ class RunHandle:
                 salt=population.salt,
                 schedule=Schedule.of(run),
                 nonces=models.has_nonces(run.format, run.noise_source),
+                simulated=population.simulated,
+                individual=run.accounting == odometers.INDIVIDUAL,
             )
+            self._most: int = run.most or 0
+            # Without odometers both stay empty.
+            self._caps = self._taken = np.zeros(0, dtype=np.int64)
+            if self._run.individual:
+                self._caps = odometers.caps(connection, run.seq, population.users)
+                self._taken = odometers.taken(connection, run.seq, population.users)
             self.nonces: list[bytes] | None = rounds.nonces(connection, self._run, run.next_round)
             """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
         self._over = False
+        self._held: list[Held] = []
+        """Rounds of the group under way, which the ledger does not know yet."""
+        self._opened_at = 0.0
+        self.grouped = False
+        """Whether rounds are held, to be committed several at a time: `begin_groups`."""
         self.id: str = run.id
         self.rounds: int = run.rounds
         self.next_round: int = run.next_round
@@ -143,7 +161,28 @@ class RunHandle:
         """
         indices = self._registration.register(ids)
         self._participation.grow(self.users)
+        if self._run.individual and self.users > self._caps.size:
+            with self._hold.database.read() as connection:
+                self._caps = odometers.caps(connection, self._run.seq, self.users)
+            self._taken = np.concatenate([self._taken, np.zeros(self.users - self._taken.size, dtype=np.int64)])
         return indices
+
+    @property
+    def individual(self) -> bool:
+        """Whether the run is charged to its users' odometers."""
+        return self._run.individual
+
+    def allowance(self, indices: ArrayLike) -> Units | None:
+        """What this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None for as much as it needs.
+
+        None: without odometers, and where each of these users is pledged all that the run can cost.
+        """
+        if not self._run.individual:
+            return None
+        users = self._registration.require_known(indices)
+        if (self._caps[users] >= self._most).all():
+            return None
+        return self._caps[users] - self._taken[users]
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""
@@ -168,6 +207,10 @@ class RunHandle:
         index = self.next_round
         if index >= self.rounds:
             raise LedgerError(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
+        if self.grouped:
+            self._opened_at = self.clock()
+            self._open = OpenRound(index, self._count_attempts(index), index, users, id=0)
+            return self._open
         self._open = self._hold.write(
             lambda connection, entry: rounds.open_next(connection, entry, self._run, index, users)
         )
@@ -183,6 +226,10 @@ class RunHandle:
     ) -> None:
         """Close `round` with nothing released: no charge, no participation, and its noise row is free again."""
         reason, rejects = clean(reason, 2000), dict(rejects or {})
+        if round.id == 0:
+            self._require_none_held()
+            self._hold.write(lambda connection, entry: self._open_held(connection, entry, round))
+            round = self._open or round
         self._hold.write(
             lambda connection, entry: rounds.void(connection, entry, self._run, round, reason, reports, rejects)
         )
@@ -199,6 +246,7 @@ class RunHandle:
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
         nonce: bytes | None = None,
+        charges: Units | None = None,
     ) -> None:
         """Charge `round` durably. What the round made may be seen only after this returns.
 
@@ -213,32 +261,122 @@ class RunHandle:
             rejects: number of refused replies by reason.
             reports: number of accepted replies.
             nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
+            charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
+                individual accounting need them.
 
         Raises:
-            BudgetRefused: `spent` is out of bounds.
+            BudgetRefused: `spent` is out of bounds, or a user would pay more than the user's odometer has left.
             BadInput: an argument is malformed.
             LedgerError: the round is not open, or the run was taken over.
         """
         users = self._registration.require_known(participants)
-        made = rounds.prepare(self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce)
+        made = rounds.prepare(
+            self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce, charges
+        )
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
         self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
         faults.point("ledger.round.committed")
+        self._count_in(round, made, nonce)
+        self.checkpoint = checkpoint_digest
+
+    def _count_in(self, round: OpenRound, made: Commitment, nonce: bytes | None) -> None:
+        if made.charges is not None:
+            self._taken[made.users] += made.charges
         self._participation.add(round.index, made.users)
         if self.nonces is not None and nonce is not None:
             self.nonces.append(nonce)
-        self.next_round, self.spent, self.checkpoint = round.index + 1, spent, checkpoint_digest
+        self.next_round, self.spent = round.index + 1, made.spent
         self._open = None
+
+    def _require_allowance(self, round: OpenRound, users: NDArray[np.int64], charges: Units) -> None:
+        if charges.size and int(charges.min()) < 0:
+            raise BadInput(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
+        over = charges > self._caps[users] - self._taken[users]
+        if over.any():
+            raise BudgetRefused(
+                f"round {round.index} of run {self.id}",
+                f"it would cost {int(over.sum())} of its {users.size} users more than they have left.",
+                "end the run with its last committed model",
+            )
+
+    # -- groups of rounds ---------------------------------------------------------------------------------------
+
+    def begin_groups(self) -> None:
+        """From now on, hold rounds and write them to the ledger several at a time, each group in one transaction.
+
+        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The caller
+        must keep all that a round made to itself until `commit_group` returns. A crash before that loses the group:
+        the ledger does not know its rounds, so they are run again, under new nonces.
+        """
+        self.grouped = self._run.simulated and self._run.schedule is None
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Mapping[str, Any] | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        """As `commit_round`, but not durable before `commit_group` returns.
+
+        Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
+        `commit_round`.
+        """
+        users = self._registration.require_known(participants)
+        made = rounds.prepare(self._run, round, users, spent, _UNNAMED, statistics, rejects, reports, nonce, charges)
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
+        rounds.require_charge(self._run, round, self.spent, spent)
+        self._held.append(Held(round, made, self._opened_at, self.clock()))
+        self._count_in(round, made, nonce)
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        """Charge all rounds that are held durably, in one transaction. What they made may be seen after this returns.
+
+        Args:
+            checkpoint_digest: of the checkpoint after the last of them, SHA-256, hex.
+
+        Raises as `commit_round`; nothing of the group is in the ledger then.
+        """
+        held = self._held
+        if held:
+            self._hold.write(
+                lambda connection, entry: rounds.commit_group(connection, entry, self._run, held, checkpoint_digest)
+            )
+            faults.point("ledger.round.committed")
+            self._held, self.checkpoint = [], checkpoint_digest
+
+    def _count_attempts(self, index: int) -> int:
+        if self._held:  # the first attempt: a void round ends its group
+            return 0
+        with self._hold.database.read() as connection:
+            return rounds.count_attempts(connection, self._run, index)
+
+    def _require_none_held(self) -> None:
+        if self._held:
+            raise LedgerError(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
+
+    def _open_held(self, connection: Connection, entry: Entry, round: OpenRound) -> None:
+        self._open = rounds.open_next(connection, entry, self._run, round.index, round.cohort)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
-        """What was asked of this run through `Ledger.request`, if anything."""
+        """What was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
+        if self._held:
+            return None
         with self._hold.database.read() as connection:
             wish: Request | None = run_row(connection, self.id).request
         return wish
 
     def finish(self, state: EndState, message: str = "") -> None:
         """End the run: what it spent stays charged, what it reserved beyond that returns. An open round is voided."""
+        self._require_none_held()
         if self._open is not None:
             self.void_round(self._open, f"the run ended: {state}")
 

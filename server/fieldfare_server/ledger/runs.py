@@ -12,16 +12,19 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
-from fieldfare_server.ledger import budget, leases, models
+from fieldfare_server.ledger import budget, leases, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.replay import Population, Replay
 from fieldfare_server.ledger.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
+CERTIFY = "run.certify"
+"""The journal's action for the seed of a certified charge, before the run is started."""
 RESIDUAL_TEST = "run.audit"
 """The journal's action for the result of a residual test."""
 
@@ -50,6 +53,8 @@ class NewRun:
             `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.
         strategy: SHA-256 of the stored strategy that the run applies.
+        demand: what the run asks of single users, under individual accounting. None: it is charged to all users alike,
+            and so is every run on a population without odometers.
     """
 
     plan_json: str
@@ -64,6 +69,7 @@ class NewRun:
     leak: float | None = None
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
+    demand: Demand | None = None
 
 
 def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -71,8 +77,11 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
 
     Of two runs that race for the last of a budget, one is refused.
 
+    Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
+
     Raises:
-        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget.
+        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
+            left.
         BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
         taken id, a key that another run has used, a
             fixed seed on real people, or, under `add_remove` on real people, a plan without `run.round_seconds`.
@@ -92,7 +101,7 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         with journal.database.read() as connection:
             population_row(connection, run.population)
-        seen, terms = journal.proof.ask(lambda replay: _position(replay, run.population))
+        seen, terms = journal.proof.ask(lambda replay: _position(replay.populations[run.population], run))
         cost = budget.quote(run.planned, seen, terms, run.leak)
         try:
             return _insert(journal, run, adjacency, cost, holder, lease_seconds)
@@ -128,12 +137,25 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
+        _require_callable(population, run)
         _require_unused(connection, run)
-        committed, terms = _position(replay, run.population)
-        if not terms.hold(committed + cost):
+        proven = replay.populations[run.population]
+        committed, terms = _position(proven, run)
+        caps: Units | None = None
+        charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
+        if _has_odometers(proven, run):
+            if committed.leak + cost.leak > terms.leak:
+                raise _Overdrawn(committed, terms)
+            assert run.demand is not None
+            assert proven.standing is not None
+            asked = odometers.Asked(run.population, run.demand, run.planned, cost)
+            caps = odometers.admit(proven.standing, terms, committed, asked)
+            charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
+        elif not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
         values = {
             **described,
+            **charged,
             "id": run.id,
             "population_id": population.id,
             "plan": run.plan_json,
@@ -145,11 +167,36 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
             insert(models.runs).values({**values, **begun}).returning(models.runs.c.seq)
         ).scalar_one()
         token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
-        body = {**described, "plan": sha256(run.plan_json.encode())}
+        body = {**described, **charged, "plan": sha256(run.plan_json.encode())}
+        if caps is not None:
+            odometers.write_caps(connection, seq, caps)
+            body["pledged"] = odometers.digest(caps)
+        elif proven.individual:
+            # What is committed of the user who has least left: the journal's reader has no odometers at hand.
+            body["largest"] = proven.largest(terms)
         entry.append("run.start", holder, body, population=run.population, run=run.id)
         return token
 
     return journal.admit(work)
+
+
+def draw_seed(journal: Journal, run_id: str, population: str, plan_digest: str, actor: str) -> tuple[bytes, int]:
+    """Write a fresh seed into the journal, with its number among all that this plan was given, from 1; returns both.
+
+    The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
+    """
+
+    def work(connection: Connection, entry: Entry) -> tuple[bytes, int]:
+        population_row(connection, population)
+        c = models.journal.c
+        rows = connection.execute(select(c.body).where(c.action == CERTIFY, c.population == population)).scalars()
+        attempt = 1 + sum(json.loads(body)["plan_digest"] == plan_digest for body in rows)
+        seed = secrets.token_bytes(16)
+        body = {"attempt": attempt, "plan_digest": plan_digest, "seed": seed.hex()}
+        entry.append(CERTIFY, actor, body, population=population, run=run_id)
+        return seed, attempt
+
+    return journal.write(work)
 
 
 def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
@@ -184,6 +231,8 @@ def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, m
     connection.execute(update(models.runs).where(models.runs.c.seq == run.seq).values(values))
     leases.give_back(connection, run.seq)
     body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
+    if run.accounting == odometers.INDIVIDUAL:
+        body["odometers"] = odometers.settle(connection, population, run)
     entry.append("run.finish", actor, body, population=population.name, run=run_id)
 
 
@@ -247,6 +296,21 @@ def _require_schedule(population: Row[Any], run: NewRun) -> None:
         )
 
 
+def _require_callable(population: Row[Any], run: NewRun) -> None:
+    """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
+    spec = json.loads(run.plan_json).get("participation")
+    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") != "balls-in-bins":
+        return
+    if spec.get("callable") is not True:
+        raise BadInput(
+            "participation.callable = false",
+            f"population {population.name!r} is of real people, and scheme 'balls-in-bins' calls each in the rounds "
+            "that were drawn for them; people who come when they like decide that themselves, and it may show.",
+            "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
+            "scheme = 'min-separation' with adjacency = 'zero_out'",
+        )
+
+
 def _require_unused(connection: Connection, run: NewRun) -> None:
     c = models.runs.c
     if connection.execute(select(c.id).where(c.id == run.id)).first():
@@ -258,10 +322,14 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         )
 
 
-def _position(replay: Replay, name: str) -> tuple[Price, budget.Terms]:
-    """What of a population's budget is spent and reserved, and the budget, by the journal."""
-    population = replay.populations[name]
-    return population.committed(), population.terms
+def _has_odometers(population: Population, run: NewRun) -> bool:
+    return run.demand is not None and population.individual
+
+
+def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]:
+    """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
+    alike = _has_odometers(population, run)
+    return population.base() if alike else population.committed(), population.terms
 
 
 def _adjacency(plan_json: str) -> object:

@@ -12,9 +12,13 @@ EndState = Literal["done", "stopped", "exhausted", "failed"]
 RunState = Literal[ActiveState, EndState]
 RoundState = Literal["open", "committed", "void"]
 PopulationState = Literal["open", "closed"]
+Accounting = Literal["individual", "worst-case"]
+"""How a run is charged: to its users' odometers, or to all users alike."""
+ChargeState = Literal["reserved", "committed", "released"]
+"""Of a charge by another trainer. Only a released one costs nothing."""
 Request = Literal["stop", "pause"]
 """What a person may ask of a run under way."""
-Scope = Literal["read", "admin"]
+Scope = Literal["read", "charge", "admin"]
 """What an API token allows."""
 
 ACTIVE: tuple[ActiveState, ...] = get_args(ActiveState)

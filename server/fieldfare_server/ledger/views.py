@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger.states import PopulationState, Request, RoundState, RunState, Scope
+from fieldfare_server.ledger.states import (
+    Accounting,
+    ChargeState,
+    PopulationState,
+    Request,
+    RoundState,
+    RunState,
+    Scope,
+)
 
 
 class View(BaseModel):
@@ -68,8 +76,14 @@ class PopulationView(View):
     state: PopulationState
     users: int | None
     """Users known so far."""
+    accounting: Accounting
+    """individual: each user is charged what that user took part in; worst-case: all alike."""
+    left: tuple[int, ...] | None
+    """How many users have up to a tenth of M left for new runs, up to two tenths, ..., all; None without odometers."""
+    exhausted: int | None
+    """How many of them have nothing left; None without odometers."""
     spent: Price
-    """Sum of the prices of everything released so far."""
+    """Sum of the prices of everything released so far; with odometers, that of the user who has spent most."""
     spent_epsilon: float
     committed: Price
     """Spent by ended runs and reserved by the runs under way."""
@@ -121,6 +135,8 @@ class RunView(View):
     """By which rule its noise is drawn and its charge computed."""
     strategy: str | None
     """SHA-256 of the stored strategy that the run applies; None for runs of the ledger's first version."""
+    accounting: Accounting
+    """individual: charged to its users' odometers; worst-case: to all users alike."""
     started_at: float
     started_by: str
     ended_at: float | None
@@ -178,6 +194,23 @@ class JournalView(View):
     event: str
     previous: str
     hash: str
+
+
+class ChargeView(View):
+    """What another trainer charged to all users of a population."""
+
+    population: str
+    key: str
+    who: str
+    what: str
+    why: str
+    loss: dict[str, float | int]
+    """As it was reported."""
+    price: Price
+    """What it takes from the population's rectangle."""
+    state: ChargeState
+    reserved_at: float
+    closed_at: float | None
 
 
 class TokenView(View):

@@ -58,6 +58,25 @@ class FTRLSpec(SteppedSpec):
     def build(self) -> FTRL:
         return FTRL(self)
 
+    def reach(self, rounds: int, noise_std: float, numel: int) -> float | None:
+        """How far a whole run can move the model along a direction that all parameters share, in radii.
+
+        Every mean update is taken to be of length `gradient_bound`, all in that one direction, which is the most that
+        can be hoped for: below a thousandth the model stays where it is. None without a ball, or with p = 2.
+
+        Args:
+            rounds: T.
+            noise_std: of a mean update's coordinate; the step sizes other than the learning rate take it into account.
+            numel: parameters d.
+        """
+        if self.radius is None or self.p == 2.0:
+            return None
+        info = StepInfo(rounds - 1, rounds, noise_std)
+        step = FTRL(self)._eta(rounds, info, noise_std, numel)
+        # ||grad Psi*(y)||_p = (p - 1) ||y||_q, and a vector of equal entries has ||y||_q = d^(1/q - 1/2) ||y||_2.
+        spread = float(numel) ** ((self.p - 1.0) / self.p - 0.5)
+        return float((self.p - 1.0) * step * rounds * self.gradient_bound * spread / self.radius)
+
 
 def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
     """grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) = 0."""

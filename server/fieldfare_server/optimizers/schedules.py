@@ -34,13 +34,15 @@ class Constant(_Schedule):
 
 
 class CoolDown(_Schedule):
-    """1, then falling linearly to 0 over the last `share` of the rounds (a quarter in the published DP-FTRL runs)."""
+    """1, then falling linearly to `final` over the last `share` of the rounds (a quarter in the published DP-FTRL runs,
+    which end at 0.05)."""
 
     kind: Literal["cool-down"] = "cool-down"
-    share: float = Field(default=0.25, gt=0, le=1, description="of the rounds, at the end, over which it falls to 0")
+    share: float = Field(default=0.25, gt=0, le=1, description="of the rounds, at the end, over which it falls")
+    final: float = Field(default=0.0, ge=0, lt=1, description="factor that the fall ends at")
 
     def _shape(self, time: float) -> float:
-        return min(1.0, (1.0 - time) / self.share)
+        return min(1.0, self.final + (1.0 - self.final) * (1.0 - time) / self.share)
 
 
 class Cosine(_Schedule):

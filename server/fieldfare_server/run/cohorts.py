@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
 from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.roster import Roster
-from fieldfare_server.run.selection import Selector, Users
+from fieldfare_server.run.selection import Affords, Selector, Users
 
 
 class Cohorts:
@@ -18,7 +21,8 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise) -> None:
+    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise, affords: Affords) -> None:
+        """affords: who has enough left of their own budget."""
         self._account, self._noise = account, noise
         self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
@@ -28,8 +32,14 @@ class Cohorts:
             plan.run.cohort,
             plan.run.over_selection,
             order=noise.generator("order", 0),
+            words=self._secret_words,
             fewest=max(1, plan.report_goal),
+            affords=affords,
         )
+
+    def _secret_words(self, count: int, attempt: int) -> NDArray[np.uint64]:
+        """Cryptographic, because amplification is charged; of no round, because bins hold for the whole run."""
+        return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream="bins"), dtype="<u8")
 
     def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.

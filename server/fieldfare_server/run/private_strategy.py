@@ -234,7 +234,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         if session is None:
             return None
         loss = session.released.spent
-        method = "sampled-gaussian" if loss.sampled else "zcdp" if loss.concentrated else "gaussian"
+        sampled = "certified-monte-carlo" if loss.certified else "sampled-gaussian" if loss.sampled else None
+        method = sampled or ("zcdp" if loss.concentrated else "gaussian")
         return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
 
     @property
@@ -380,7 +381,9 @@ class PrivateStrategy(WithoutNodeEvaluation):
             try:
                 engine.take_to_end(grid)
             except BudgetRefused as refusal:
+                hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
+            hooks.take_model()
         log.info("")
         log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
         log.info("")
@@ -412,7 +415,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
             stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
             dialect = self._make_dialect(stored, dialect.config or ConfigRecord(), there)
             return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
-        return Session.begin(self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect)
+        # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
+        lasts = there.kind != "simulated" or self.dialect != "plain"
+        return Session.begin(
+            self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect, users_last=lasts
+        )
 
     def _find_population(self, plan: Plan) -> PopulationView | None:
         """The plan's population; None where it is missing and `budget` says that it shall be made."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.ledger.journal import Clock
@@ -26,6 +27,7 @@ class Account(Protocol):
 
     id: str
     nonces: list[bytes] | None
+    grouped: bool
 
     @property
     def schedule(self) -> Schedule | None: ...
@@ -33,6 +35,9 @@ class Account(Protocol):
     def clock(self) -> Clock: ...
     @property
     def users(self) -> int: ...
+    @property
+    def individual(self) -> bool: ...
+    def allowance(self, indices: ArrayLike) -> Units | None: ...
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]: ...
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]: ...
@@ -50,7 +55,21 @@ class Account(Protocol):
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
         nonce: bytes | None = None,
+        charges: Units | None = None,
     ) -> None: ...
+    def begin_groups(self) -> None: ...
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None: ...
+    def commit_group(self, checkpoint_digest: str) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
@@ -67,6 +86,8 @@ class Rehearsal:
     """
 
     id = "rehearsal"
+    grouped = False
+    individual = False
     schedule = None
     clock = staticmethod(time.time)
     nonces: list[bytes] | None = None
@@ -94,6 +115,9 @@ class Rehearsal:
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
         return self._taken_part.patterns(indices)
 
+    def allowance(self, indices: ArrayLike) -> None:
+        return
+
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         self._attempts += 1
         return OpenRound(self._next_round, self._attempts, self._next_round, np.asarray(cohort, np.int64), 0)
@@ -113,9 +137,29 @@ class Rehearsal:
         rejects: Mapping[str, int] | None = None,
         reports: int = 0,
         nonce: bytes | None = None,
+        charges: Units | None = None,
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
         self._next_round = round.index + 1
+
+    def begin_groups(self) -> None:
+        return
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        raise NotImplementedError("a rehearsal has no transactions to save")
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        return
 
     def heartbeat(self) -> None:
         return

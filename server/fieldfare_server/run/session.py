@@ -19,7 +19,7 @@ import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
@@ -30,7 +30,6 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.models import NONCES
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.bindings import Bindings
 from fieldfare_server.run.cohorts import Cohorts
@@ -38,7 +37,7 @@ from fieldfare_server.run.dialects import CohortDialect, Dialect
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.identity import keys_are_proven
 from fieldfare_server.run.lease_keeper import LeaseKeeper
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import demand_of, price_with_model
 from fieldfare_server.run.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round import Released, Rounds
 from fieldfare_server.run.task_model import Model, TaskModel
@@ -78,11 +77,12 @@ class Session:
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
-        self.cohorts = Cohorts(plan, roster, account, self.noise)
+        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords)
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
         self._witnesses: Witnesses | None = None
+        self._shown: dict[int, dict[str, ConfigRecord]] = {}
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -96,6 +96,7 @@ class Session:
         run_id: str | None = None,
         model: Model | None = None,
         dialect: Dialect | None = None,
+        users_last: bool = True,
     ) -> Self:
         """Reserve the plan's cost and start.
 
@@ -104,21 +105,31 @@ class Session:
             actor: who begins the run, for the lease's holder.
             run_id: the new run's id; None: a random one.
             model, dialect: as `Session`'s.
+            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
+                another user's past: the run is charged to all users alike, whatever its plan says.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
         home.prepare()
-        cost, strategy = settle(
-            plan, home.root, partial(price_with_model, plan, schema=None if model is None else model.schema)
-        )
+        run_id = run_id or new_run_id()
+        price = partial(price_with_model, plan, schema=None if model is None else model.schema)
+        if plan.participation.scheme != "balls-in-bins":
+            cost, strategy = settle(plan, home.root, price)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
-        run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         destroy_left_behind(home, ledger, actor)
+        if plan.participation.scheme == "balls-in-bins":
+            # The seed of a certificate is in the ledger before anything is drawn from it.
+            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
+            try:
+                cost, strategy = settle(plan, home.root, partial(price, draw=draw))
+            except BaseException:
+                ledger.close()
+                raise
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
@@ -134,10 +145,11 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                format=NONCES,
+                format=CHARGE_FORMAT,
                 leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
+                demand=demand_of(plan, cost) if users_last else None,
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
@@ -208,6 +220,7 @@ class Session:
                         log.info("round %d was open when the run stopped: void", opened.index)
             if handle.checkpoint is not None:
                 session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
+            files.discard()  # a checkpoint of rounds that were never committed
         except BaseException as error:
             handle.hand_back(str(error))
             raise
@@ -226,8 +239,18 @@ class Session:
         self._lease_keeper.start()
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal."""
-        return {node: {} for node in nodes} if self._witnesses is None else self._witnesses.records(nodes)
+        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal.
+
+        Within a group of rounds the same ones: this run writes none.
+        """
+        nodes = list(nodes)
+        if self._witnesses is None:
+            return {node: {} for node in nodes}
+        if self.coming_round == self.next_round:
+            self._shown = {}
+        missing = [node for node in nodes if node not in self._shown]
+        self._shown |= self._witnesses.records(missing) if missing else {}
+        return {node: self._shown[node] for node in nodes}
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""
@@ -258,13 +281,22 @@ class Session:
         return self.released.next_round
 
     @property
+    def coming_round(self) -> int:
+        """The round that is trained next: above `next_round` by the rounds of a group under way."""
+        return self.rounds.newest.next_round
+
+    @property
     def noise_multiplier(self) -> float:
         """Standard deviation of z in clip norms; 0 for a rehearsal without noise."""
         return self.cost.noise_multiplier if self.cost else 0.0
 
     def epsilon(self) -> float:
         """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
-        spent = self.released.spent
+        return self.epsilon_of(self.released)
+
+    def epsilon_of(self, released: Released) -> float:
+        """What the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
+        spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
     def model_arrays(self) -> Arrays:
@@ -279,6 +311,7 @@ class Session:
         Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
         then, and the next command on this home destroys what is left.
         """
+        self.rounds.commit_held()
         path = None
         if self.files is not None:
             path = write_model(self.files, self.model.tensors(self.params))

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss, charge_for
+from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
+    IN_STEP,
     Adjacency,
-    CyclicPoisson,
-    FixedOrder,
     MinSeparation,
     Participation,
     Poisson,
@@ -39,6 +39,16 @@ from fieldfare.participation import (
 from fieldfare.participation_record import ParticipationRecord
 
 Users: TypeAlias = NDArray[np.int64]
+
+
+class Growth(NamedTuple):
+    """What one more round adds to users' squared norms, by users."""
+
+    squared: Floats
+    """The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,)."""
+    earlier: NDArray[np.int32]
+    """In how many rounds each took part before, shape (m,)."""
+
 
 _PLANNED_POINTS = 64
 """For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
@@ -59,16 +69,26 @@ class RealisedCharge:
         adjacency: Adjacency = "zero_out",
         *,
         users: int = 0,
+        whole: PrivacyLoss | None = None,
     ) -> None:
-        """users: how many indices to make room for now; `add` makes room for more. Raises as `charge_for`."""
+        """
+        Args:
+            users: how many indices to make room for now; `add` makes room for more.
+            whole: the certified charge of the whole run, which every round costs: when a run stops may depend on what
+                it released. None: as `charge_for`, whose errors this raises.
+        """
         self.mechanism, self.participation = mechanism, participation
         self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
-        self.planned = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
+        self._whole = whole
+        if whole is None:
+            whole = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
+        self.planned = whole
         """What the run reserves: the most that `spent` ever becomes."""
         self.rounds = 0
         """Rounds charged so far are below this."""
         self._realised = adjacency != "add_remove"
         self._products = mechanism.column_products()
+        self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
@@ -120,6 +140,7 @@ class RealisedCharge:
         adjacency: Adjacency,
         patterns: Iterable[Sequence[int]],
         rounds: int,
+        whole: PrivacyLoss | None = None,
     ) -> Self:
         """From the ledger: `patterns` of users 0, 1, 2, ... over the `rounds` committed rounds of a run.
 
@@ -136,7 +157,7 @@ class RealisedCharge:
             raise BadInput(
                 f"participation in rounds {int(times.min())} to {int(times.max())}", f"{rounds} rounds are committed."
             )
-        charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known)
+        charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known, whole=whole)
         order = np.argsort(times, kind="stable")
         starts = np.searchsorted(times[order], np.arange(rounds + 1))
         for round in range(rounds):
@@ -155,6 +176,8 @@ class RealisedCharge:
         return self._spent
 
     def _charge(self) -> PrivacyLoss:
+        if self._whole is not None:
+            return self._whole
         if not self._realised:
             return self._planned_for(self.rounds)
         norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
@@ -187,25 +210,43 @@ class RealisedCharge:
                 f"{self.participation} does not allow one more.",
             )
 
-    def _count_in(self, round: int, cohort: Users) -> None:
+    def growth(self, round: int, users: Users) -> Growth:
+        """What taking part in `round` would add to each user's squared norm, all rows of C. Changes nothing.
+
+        Args:
+            round: above all rounds of these users.
+            users: indices, shape (m,).
+        """
+        cohort = np.asarray(users, dtype=np.int64)
         self._record.grow(int(cohort.max()) + 1 if cohort.size else 0)
         if self._record.room > self._squared.size:
             self._squared = np.concatenate([self._squared, np.zeros(self._record.room - self._squared.size)])
+        earlier = self._record.last_and_count(cohort)[1]
         if self._products is not None:
             # ||sum of columns||^2 grows by the new column's own square and twice its products with the earlier ones.
-            energy, products = self._products(round)
-            growth = np.full(cohort.size, energy)
+            energy, products = self._products_of(round)
+            squared = np.full(cohort.size, energy)
             if products.size:
                 for positions, rounds in self._record.entries(cohort):
-                    growth[positions] += 2 * products[rounds]
-            self._squared[cohort] += growth
-            self._record.add(round, cohort)
-        else:
-            self._record.add(round, cohort)
-            patterns = self._record.patterns(cohort)
-            distinct = list(dict.fromkeys(patterns))
-            norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
-            self._squared[cohort] = np.square([norms[pattern] for pattern in patterns])
+                    squared[positions] += 2 * products[rounds]
+            return Growth(squared, earlier)
+        patterns = [(*pattern, round) for pattern in self._record.patterns(cohort)]
+        distinct = list(dict.fromkeys(patterns))
+        norms = dict(zip(distinct, self.mechanism.pattern_norms(distinct) if distinct else (), strict=True))
+        squared = np.square(np.asarray([norms[pattern] for pattern in patterns]))
+        return Growth(squared - self._squared[cohort], earlier)
+
+    def _products_of(self, round: int) -> tuple[float, Floats]:
+        """The inner products of column `round`; a round's selection and its charge ask for the same."""
+        assert self._products is not None
+        if self._newest[0] != round:
+            self._newest = (round, self._products(round))
+        return self._newest[1]
+
+    def _count_in(self, round: int, cohort: Users) -> None:
+        growth = self.growth(round, cohort)
+        self._squared[cohort] += growth.squared
+        self._record.add(round, cohort)
         if cohort.size:
             self._largest = max(self._largest, float(self._squared[cohort].max()))
 
@@ -214,12 +255,12 @@ def _may_follow(
     participation: Participation, rounds: int, last: NDArray[np.int32], count: NDArray[np.int32], round: int
 ) -> NDArray[np.bool_]:
     """Which users with (last round or -1, count) may take part in `round`; their patterns so far are allowed."""
-    if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
+    if not isinstance(participation, (Single, MinSeparation, Poisson, *IN_STEP)):
         raise BadInput(
             f"participation {type(participation).__name__}", "is not one whose realised patterns can be checked."
         )
     separation, most = participation.separation_and_count(rounds)
     fits = (count == 0) | ((round - last >= separation) & (count < most))
-    if isinstance(participation, FixedOrder | CyclicPoisson):
+    if isinstance(participation, IN_STEP):
         fits &= (count == 0) | ((round - last) % separation == 0)
     return np.asarray(fits & (count < most), dtype=np.bool_)

@@ -283,6 +283,11 @@ def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
     assert page.locator("#banner").is_hidden()
     assert page.locator("#panels").is_hidden()
     assert "identifies at most" in page.locator("#fits").inner_text()
+    left = ledger.population("aircraft").left
+    assert left is not None
+    bars = [f"{users} users have up to {10 * tenth} % of the budget left" for tenth, users in enumerate(left, start=1)]
+    assert page.locator("#fits svg.left").get_attribute("aria-label") == ", ".join(bars)
+    assert f"0 of {sum(left)} have nothing left and are no longer asked" in page.locator("#fits").inner_text()
     page.locator("#history svg[role=img]").wait_for()
     assert "limit 9" in page.locator("#history svg[role=img]").get_attribute("aria-label")
     raised = page.locator("#changes tbody tr").first.inner_text().split("\t")

@@ -171,16 +171,21 @@ def test_submitting_a_first_plan_makes_ledger_and_population(
 def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
     created = fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5", "--json")
     assert said(created)["spent_epsilon"] == 0
-    done = fieldfare("simulate", plan_file(), "--nodes", "2", "--json")
+    # All 100 writers take part in the first two rounds, and 50 of them in the third as well.
+    everyone = plan_file(**{"cohort = 12": "cohort = 50", "min_reports = 6": "min_reports = 50"})
+    done = fieldfare("simulate", everyone, "--nodes", "2", "--json")
     assert done.exit_code == 0, done.output
     run = said(done)
     assert (run["state"], run["rounds"]) == ("done", 3)
     assert run["epsilon"] <= 4.0
     assert Path(run["model"]).exists()
 
-    refused = fieldfare("simulate", plan_file())
+    refused = fieldfare("simulate", everyone)
     assert refused.exit_code == 3
-    assert "would come to" in refused.stderr
+    assert "50 of 100 users have left what one round costs them" in " ".join(refused.stderr.split())
+    worst = fieldfare("simulate", plan_file(**{"[privacy]": '[privacy]\naccounting = "worst-case"'}))
+    assert worst.exit_code == 3
+    assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
     assert budget["spent_epsilon"] == pytest.approx(run["epsilon"])
     assert [entry["id"] for entry in said(fieldfare("runs", "--json"))] == [run["run"]]

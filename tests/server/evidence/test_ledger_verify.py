@@ -60,7 +60,7 @@ def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:
         assert report.fault.table == "checkpoints"
         report = verify(ledger, recompute=charge_per_participation, held=ledger.head())
         assert report.ok
-        wanted = {"populations": 2, "users": 50, "runs": 2, "rounds": 6, "charges": 4, "tokens": 2}
+        wanted = {"populations": 2, "users": 50, "runs": 5, "rounds": 9, "charges": 7, "tokens": 2, "odometers": 50}
         assert {**report.checked, **wanted} == report.checked
         assert report.head == ledger.head()
 

@@ -43,7 +43,7 @@ def test_each_change_names_who_why_old_and_new(ledger: Ledger) -> None:
     )
     ledger.tighten_population("people", epsilon=3.0, reason="less is enough", actor="bob")
     old = {"epsilon": 5.0, "delta": 1e-6}
-    body = {"epsilon": 3.0, "delta": 1e-6, "old": old, "reason": "less is enough"}
+    body = {"epsilon": 3.0, "delta": 1e-6, "old": old, "reason": "less is enough", "largest": 0}
     assert last_row(ledger) == ("population.tighten", "bob", body)
     ledger.close_population("people", reason="the study is over", actor="ann")
     body = {"state": "closed", "old": {"state": "open"}, "reason": "the study is over"}

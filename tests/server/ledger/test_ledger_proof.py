@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, text
+from sqlalchemy import Boolean, text, update
 
-from fieldfare.errors import FieldfareError
+from fieldfare.accounting.foreign import Loss
+from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.ledger import Ledger, models, odometers, rows
 from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.proof import Disproved, Proof
 from fieldfare_server.ledger.replay import Replay
 from support.fill import fill
-from support.ledgers import commit, digest, edit_behind_the_guards, start
+from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
 
 TAMPERINGS = (
     # R3 of the findings: the budget, what was settled, an admin's token.
@@ -46,6 +47,19 @@ TAMPERINGS = (
     ("UPDATE populations SET ceiling_epsilon = 9, two_persons = (1 = 1)", "populations .*: (ceiling|two_persons)"),
     ("DELETE FROM users", "users people 0"),
     ("UPDATE populations SET leak = 1e-7", "populations .*: leak"),
+    # And by version 0004.
+    ("UPDATE populations SET accounting = 'worst-case' WHERE name = 'people'", "populations people: accounting"),
+    ("UPDATE runs SET accounting = 'worst-case' WHERE seq = 2", "runs .*: accounting"),
+    ("UPDATE runs SET most = most / 2 WHERE seq = 4", "runs .*: most"),
+    ("UPDATE charges SET state = 'released' WHERE key = 'dp-sgd-1'", "charges people dp-sgd-1: state"),
+    ("UPDATE charges SET price = '[0.0, 0.0]' WHERE key = 'dp-sgd-2'", "charges people dp-sgd-2: price"),
+    ("DELETE FROM charges WHERE key = 'dp-sgd-1'", "charges people dp-sgd-1: it is missing"),
+    ("DELETE FROM odometers", "odometers people: they are not what ended runs have cost"),
+    ("UPDATE odometers SET count = count - 1", "odometers people"),
+    ("INSERT INTO odometers SELECT 2, first, count, spent FROM odometers", "odometers 2: the journal does not name it"),
+    ("DELETE FROM pledges", "pledges people .*: they are not what the run was admitted with"),
+    ("INSERT INTO pledges SELECT 1, first, count, caps FROM pledges WHERE first = 0", "pledges 1"),
+    ("UPDATE participations SET charges = NULL WHERE run_seq = 2", "participations .*: these are not the charges"),
 )
 """(what someone with the database's password does, what the refusal names)."""
 
@@ -53,7 +67,7 @@ TAMPERINGS = (
 def test_every_tampering_is_refused_at_the_next_charge(ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         fill(ledger)
-        (active, ended) = ledger.runs(limit=2).items
+        before = [(run.id, run.state) for run in ledger.runs().items]
         for statement, named in TAMPERINGS:
             # As they find it: one open before the edit, which has compared everything once, and one opened after it.
             start(ledger, 0.001).finish("stopped")
@@ -63,7 +77,7 @@ def test_every_tampering_is_refused_at_the_next_charge(ledger_url: str) -> None:
                     Proof(ledger.database).require(connection)
                 connection.rollback()
         assert ledger.proof.advance().ok
-        assert (active.state, ended.state) == ("running", "done")
+        assert [(run.id, run.state) for run in ledger.runs().items][-len(before) :] == before
         assert verify(ledger).ok
 
 
@@ -80,6 +94,91 @@ def test_a_ledger_open_all_the_time_refuses_too_and_says_why(ledger_url: str, st
         with pytest.raises(Disproved, match=named):
             ledger.raise_population("people", epsilon=9.0, reason="more", actor="officer")
         assert ledger.head() == before
+
+
+def raise_caps(ledger: Ledger, users: int, units: int) -> None:
+    """Behind the ledger's back, pledge `units` of each of `users` users to every run under way."""
+    with ledger.database.engine.begin() as connection:
+        connection.execute(update(models.pledges).values(caps=odometers.encode(np.full(users, units))))
+
+
+def test_other_numbers_of_the_same_shape_are_refused_everywhere(ledger_url: str) -> None:
+    """A process that compared the odometers once reads them again: for a charge, a resumption and a newcomer."""
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, 0.2, demand=demand(1000))
+        run.register_users(np.arange(5, dtype=np.uint64))
+        assert ledger.proof.advance().ok
+        raise_caps(ledger, 5, 2000)
+        for charge in (
+            lambda: start(ledger, 0.01),
+            lambda: start(ledger, 0.01, demand=demand(10)),
+            lambda: ledger.reserve_charge("people", "a", Loss(mu=0.1), what="x", why="y", actor="z"),
+            lambda: ledger.tighten_population("people", epsilon=3.0, reason="less", actor="officer"),
+            lambda: run.register_users(np.arange(9, dtype=np.uint64)),
+        ):
+            with pytest.raises(Disproved, match="pledges people"):
+                charge()
+        raise_caps(ledger, 5, 1000)
+        run.register_users(np.arange(9, dtype=np.uint64))
+        assert ledger.proof.advance().ok
+        assert verify(ledger).ok
+
+
+@pytest.mark.parametrize("table", ["participations", "odometers"])
+def test_a_run_is_not_settled_by_numbers_that_the_journal_does_not_prove(ledger_url: str, table: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        for number in range(2):
+            run = start(ledger, 0.2, demand=demand(1000))
+            run.register_users(np.arange(2, dtype=np.uint64))
+            opened = run.open_round([0, 1])
+            run.commit_round(opened, [0, 1], gaussian(0.1), digest(str(number)), charges=np.array([300, 400]))
+            if number == 0:
+                run.finish("done")
+        column = {"participations": "charges", "odometers": "spent"}[table]
+        chosen = " WHERE run_seq = 2" if table == "participations" else ""
+
+        def write(values: list[int]) -> None:
+            blob = odometers.encode(np.array(values))
+            with ledger.database.engine.begin() as connection:
+                guards = connection.dialect.name == "postgresql"
+                if guards:
+                    connection.execute(text("SET LOCAL session_replication_role = replica"))
+                else:
+                    connection.execute(text("DROP TRIGGER IF EXISTS participations_keep"))
+                connection.execute(text(f"UPDATE {table} SET {column} = :blob{chosen}"), {"blob": blob})
+
+        write([1, 1])
+        with pytest.raises(LedgerError, match="not what the journal proves"):
+            run.finish("done")
+        write([300, 400])
+        run.finish("done")
+        with ledger.read() as connection:
+            population = rows.population_row(connection, "people")
+            assert odometers.settled(connection, population.id, 2).tolist() == [600, 800]
+
+
+def test_the_journal_has_the_same_sum_as_the_tables_with_odometers(ledger_url: str) -> None:
+    """Of the user who has least left, to the last bit, with worst-case runs and charges of others."""
+    with Ledger.open(ledger_url, create=True) as ledger:
+        fill(ledger)
+        random = np.random.default_rng(3)
+        for turn in range(6):
+            asked = demand(int(random.integers(10, 2**38))) if turn % 2 else None
+            run = start(ledger, float(random.uniform(0.01, 0.1)), demand=asked)
+            key, mu = f"k{turn}", float(random.uniform(0.01, 0.1))
+            ledger.reserve_charge("people", key, Loss(mu=mu), what="x", why="y", actor="z")
+            if turn % 3 == 0:
+                ledger.release_charge("people", key, actor="z")
+            if turn == 2:
+                run.finish("stopped")
+            committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
+            with ledger.read() as connection:
+                population = rows.population_row(connection, "people")
+                assert committed == rows.sums(connection, population)[0].committed
+        again = Proof(ledger.database)
+        assert again.ask(lambda replay: replay.populations["people"].committed()) == committed
 
 
 def test_a_row_that_is_put_back_is_accepted_again(ledger_url: str) -> None:
@@ -248,7 +347,7 @@ def test_the_proof_forgets_closed_rounds(ledger_url: str) -> None:
         kept = ledger.proof.ask(
             lambda replay: [sum(map(len, (run.attempts for run in replay.runs.values()))), len(replay.runs)]
         )
-        assert kept == [1, 2]  # the open round of the run under way
+        assert kept == [1, 5]  # the open round of the run under way
 
 
 def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:

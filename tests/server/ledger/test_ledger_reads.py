@@ -11,11 +11,12 @@ import pytest
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, price
+from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, budget, watch
-from support.fill import fill
+from support.fill import ONE, fill
 from support.ledgers import commit, digest, gaussian, start
 
 
@@ -225,8 +226,10 @@ def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         fill(ledger)
         people = ledger.population("people")
-        assert (people.users, people.runs_total, people.runs_active, people.rounds_left) == (50, 2, 1, 2)
-        assert people.spent == Price(math.fsum((0.08, 0.2 * 0.2)))
+        assert (people.users, people.runs_total, people.runs_active, people.rounds_left) == (50, 5, 2, 4)
+        # Two worst-case runs, the other trainer's mu .1, and the user who has paid for two rounds by odometer.
+        alike = math.fsum((0.08, 0.2 * 0.2, 0.1 * 0.1))
+        assert people.spent.mu_squared == pytest.approx(alike + 2 * ONE * UNIT, rel=1e-12)
         assert people.epsilon == 5.0
         (newest,) = ledger.runs(limit=1).items
         assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)

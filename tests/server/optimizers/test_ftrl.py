@@ -235,3 +235,23 @@ def test_noise_of_earlier_rounds_does_not_protect_the_last_user(rho: float, sigm
 def test_refusals(table: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         parse({"kind": "ftrl"} | table)
+
+
+@pytest.mark.parametrize("steps", ["learning-rate", "fixed", "anytime"])
+@pytest.mark.parametrize("p", [1.05, 1.4, 1.9])
+def test_reach_is_how_far_equal_entries_move(steps: str, p: float) -> None:
+    """A run whose every mean update has length 0.5 and equal entries, followed step by step."""
+    size, rounds, noise = 50, 9, 0.2
+    table = {"kind": "ftrl", "p": p, "radius": 3.0, "steps": steps, "gradient_bound": 0.5, "learning_rate": 1e-3}
+    spec = parse(table)
+    optimizer, params = build(table), torch.zeros(size)
+    state, update = optimizer.init(params), torch.full((size,), 0.5 / math.sqrt(size))
+    for round_ in range(rounds):
+        params, state = optimizer.step(state, params, update, StepInfo(round_, rounds, noise))
+    reach = spec.reach(rounds, noise, size)  # type: ignore[attr-defined]
+    assert length(params.double(), p) / 3.0 == pytest.approx(reach, rel=1e-4)
+
+
+def test_reach_has_no_meaning_without_a_ball_or_in_the_euclidean_geometry() -> None:
+    assert parse({"kind": "ftrl", "p": 1.5}).reach(9, 0.0, 50) is None  # type: ignore[attr-defined]
+    assert parse({"kind": "ftrl", "radius": 1.0}).reach(9, 0.0, 50) is None  # type: ignore[attr-defined]

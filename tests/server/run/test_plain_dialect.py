@@ -23,6 +23,7 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.schema import pseudonym
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
@@ -460,6 +461,7 @@ def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     trusted.start(grid, vector_arrays(), num_rounds=1)
     with Ledger.open(StateDirectory.of(tmp_path / "b").ledger) as ledger:
         assert ledger.run(str(trusted.run_id)).trust_node_ids
+        assert ledger.run(str(trusted.run_id)).accounting == "individual"
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", "required")
     strategy(tmp_path / "c").start(grid, vector_arrays(), num_rounds=1)
     with pytest.raises(BadInput, match="1 of 3 nodes: they show no public key"):
@@ -475,7 +477,17 @@ def test_nodes_that_look_simulated_never_count_as_real_users(tmp_path: Path) -> 
     private = strategy(tmp_path, run="one")
     private.start(grid, vector_arrays(), num_rounds=1)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
-        assert ledger.population("clinics").simulated
+        view = ledger.population("clinics")
+        assert view.simulated
+        # A name such as simulated-0 is another node's in the next run, so no odometer may count by it.
+        assert (view.accounting, ledger.run("one").accounting) == ("individual", "worst-case")
+        planned = ledger.run("one").planned.mu_squared
+        assert view.spent.mu_squared == pytest.approx(planned, rel=1e-9)
+        charges, left = recomputed(ledger, StateDirectory.of(tmp_path).root, "clinics")
+        assert (charges, list(left)) == ({}, ["one"])
+    strategy(tmp_path, run="again").start(grid, vector_arrays(), num_rounds=1)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert ledger.population("clinics").spent.mu_squared == pytest.approx(2 * planned, rel=1e-9)
 
     def broken(number: int, arrays: ArrayRecord) -> None:
         if number == 1:

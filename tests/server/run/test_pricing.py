@@ -105,7 +105,7 @@ def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
 def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
     cost = with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1)
     table = json.loads(cost.plan.run_json(cost.resolution))
-    again = StoredStrategy(Path(), "run", None, 1).cost(table)
+    again = StoredStrategy(Path(), "run", None).cost(table)
     assert again.loss == cost.loss
     assert again.noise_multiplier == cost.noise_multiplier
     assert Plan.stored(table).digest() == cost.plan.digest()

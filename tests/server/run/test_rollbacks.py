@@ -327,10 +327,10 @@ def test_commits_need_exactly_the_nonce_that_their_run_has(tmp_path: Path) -> No
         state_dir = home(tmp_path / name)
         with Session.begin(state_dir, a_plan, identity_is_stable=True, run_id=name) as session:
             account = session.account
-            opened = account.open_round([])
+            opened, nothing = account.open_round([]), np.zeros(0, dtype=np.int64)
             for nonce in wrong:
                 with pytest.raises(BadInput, match="nonce"):
-                    account.commit_round(opened, [], session.released.spent, "0" * 64, nonce=nonce)
+                    account.commit_round(opened, [], session.released.spent, "0" * 64, nonce=nonce, charges=nothing)
             account.void_round(opened, "test")
 
 

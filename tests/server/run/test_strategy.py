@@ -214,6 +214,18 @@ def test_too_few_reports_void_the_round_and_cost_nothing(tmp_path: Path, monkeyp
     whole(state_dir)
 
 
+def test_the_released_norm_of_a_round_is_that_of_its_step(tmp_path: Path) -> None:
+    state_dir = home(tmp_path)
+    session = Session.begin(state_dir, plan(server_optimizer={"kind": "sgd"}), identity_is_stable=True)
+    before = session.params.clone()
+    with session:
+        assert FieldfareStrategy(session).run_round(LyingGrid(2))
+        step = session.params - before
+    with Ledger.open(state_dir.ledger) as ledger:
+        (row,) = ledger.rounds(session.account.id).items
+    assert row.statistics["released_norm"] == pytest.approx(float(step.double().norm()), rel=1e-5)
+
+
 def test_nodes_that_leave_later_leave_a_run_that_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience_module, "MOST_VOIDS", 3)
     state_dir = home(tmp_path)

@@ -8,11 +8,22 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.auth import Admin, Caller, Reader
+from fieldfare_server.api.auth import Admin, Caller, Charger, Reader
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
-from fieldfare_server.api.schemas import Change, History, Moment, Page, Population, Reason, WhatIf, WhatIfAnswer
+from fieldfare_server.api.schemas import (
+    Change,
+    Charge,
+    History,
+    Moment,
+    NewCharge,
+    Page,
+    Population,
+    Reason,
+    WhatIf,
+    WhatIfAnswer,
+)
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
@@ -73,6 +84,16 @@ def what_if(
     """
     caller.require(name)
     return conditional(request, answers.what_if(name, asked))
+
+
+@router.post("/{name}/charges", status_code=200, responses=responses(401, 403, 404, 409, 422, 429, 503))
+def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: NewCharge) -> Charge:
+    """Reserve a loss before it happens, then commit it, or release it if it never did.
+
+    A reservation that is never released stays charged. Which users took part is unknown, so all of them are charged.
+    """
+    caller.require(name)
+    return answers.charge(name, asked, _actor(caller))
 
 
 @router.post("/{name}/raise", responses=_CHANGE)

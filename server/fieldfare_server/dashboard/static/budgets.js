@@ -37,7 +37,8 @@ export function gauge(population, index) {
 const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${name} `, h("b", {}, value));
 
 export const fitsAgain = (population) => (population.last_run_fits === null ? "no run yet" : population.last_run_fits ? "yes" : "no");
-export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN : count(population.users));
+export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
+  : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },

@@ -1,6 +1,6 @@
 // The page of one population, for the person who decides: its budget over time, who changed it, and what still fits.
-import { empty, failed, facts, h, show } from "./dom.js";
-import { epsilon, epsilonLeft, moment, number } from "./format.js";
+import { empty, failed, facts, h, s, show } from "./dom.js";
+import { count, epsilon, epsilonLeft, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
 import { download, get } from "./api.js";
 import { fitsAgain, usersOf } from "./budgets.js";
@@ -45,8 +45,19 @@ export function drawFits(parent, population) {
     facts([["Same run again", fitsAgain(population)], ["Largest next run", `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
       ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`],
       ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)]]),
-    h("h3", { class: "gap" }, "The guarantee in words"), h("p", { class: "small" }, population.in_words),
+    drawLeft(population), h("h3", { class: "gap" }, "The guarantee in words"), h("p", { class: "small" }, population.in_words),
     population.last_run ? h("p", { class: "gap small" }, h("a", { href: `#run=${encodeURIComponent(population.last_run)}` }, "The last run")) : null);
+}
+
+// How many users have up to a tenth of the budget left, up to two tenths, ..., all of it. Never one user's value.
+function drawLeft(population) {
+  if (!population.left) return h("p", { class: "small" }, "Accounting: worst case. Each run is charged to all users alike.");
+  const most = Math.max(1, ...population.left);
+  const label = population.left.map((users, i) => `${count(users)} users have up to ${10 * (i + 1)} % of the budget left`).join(", ");
+  return [h("h3", { class: "gap" }, "Users by what they have left"),
+    s("svg", { class: "left", role: "img", "aria-label": label, viewBox: "0 0 100 24", width: 300, height: 72 },
+      population.left.map((users, i) => s("rect", { x: 10 * i, y: 24 - 24 * users / most, width: 8, height: 24 * users / most, fill: "var(--accent)" }))),
+    h("p", { class: "small" }, `From up to 10 % of the budget (μ²) on the left to all of it on the right, at most ${count(most)} users a bar. ${count(population.exhausted)} of ${count(population.users)} have nothing left and are no longer asked.`)];
 }
 
 const FIELDS = [["rounds", "Rounds", "number", 1], ["cohort", "Users a round", "number", 1], ["clip", "Clip norm", "number", "any"], ["epsilon", "ε", "number", "any"]];

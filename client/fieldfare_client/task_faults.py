@@ -1,0 +1,77 @@
+"""What can be wrong with a task, in the words of its author.
+
+The text may quote users' data, so it stays on the machine that holds them. `Faulty.kind`, one word of a fixed list, is
+all that a node sends.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import torch
+
+from fieldfare.errors import BadInput, Refused
+
+Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What a fault can be in: all that the server learns of it."""
+
+
+class Faulty(BadInput):
+    """A task that cannot be trained."""
+
+    def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
+        """cause: what the task's code raised."""
+        self.kind, self.cause = kind, cause
+        # Parameters stand in the plan's table [task], not in its name.
+        super().__init__(f"run.task = {name.partition('?')[0]!r} ({kind})", why, nearest)
+
+    def trace(self) -> str:
+        """The traceback of `cause`; empty where there is none. It may quote users' data."""
+        return "" if self.cause is None else "".join(traceback.format_exception(self.cause)).rstrip()
+
+
+@contextmanager
+def as_fault(kind: Kind, name: str, what: str, nearest: str = "") -> Iterator[None]:
+    """Turn whatever the task's code raises inside the block into a `Faulty`."""
+    try:
+        yield
+    except Faulty:
+        raise
+    except Refused as error:
+        # Many refusals name the task already.
+        subject = "" if error.what.startswith("run.task") else f"{error.what}: "
+        raise Faulty(kind, name, subject + error.why, error.nearest) from error
+    except Exception as error:  # any: it is the task's code
+        text, remedy = explain_error(error)
+        raise Faulty(kind, name, f"{what}: {text}", nearest or remedy, error) from error
+
+
+def show_shape(values: torch.Tensor) -> str:
+    return f"shape {tuple(values.shape)}, {show_dtype(values.dtype)}"
+
+
+def show_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    ("shapes cannot be multiplied", "a first layer as wide as the inputs"),
+    ("expected scalar type Long", "labels of int64: .to(torch.int64) in prepare()"),
+    ("not implemented for 'Int'", "labels of int64: .to(torch.int64) in prepare()"),
+    ("must have the same dtype", "float32 on both sides: .to(torch.float32)"),
+    ("Found dtype", "float32 on both sides: .to(torch.float32)"),
+    ("expected m1 and m2 to have the same dtype", "float32 on both sides: .to(torch.float32)"),
+    ("out of bounds", "labels from 0 to the number of outputs less 1"),
+    ("Can't instantiate abstract class", "define the methods that are named"),
+)
+
+
+def explain_error(error: BaseException) -> tuple[str, str]:
+    """The error's text, with its type, and what usually helps."""
+    text = f"{type(error).__name__}: {str(error).strip()}".rstrip(": ")
+    remedy = next((advice for part, advice in _REMEDIES if part in text), "")
+    return text + ("" if text.endswith(".") else "."), remedy

@@ -1,0 +1,182 @@
+"""Flower's own differential privacy, charged to a population's budget: `ff.LedgerAccountant`.
+
+Flower 1.41 asks a `PrivacyAccountant` before each round (`would_exceed`) and tells it after (`compose`). This one
+reserves the round's loss in the ledger when it is asked, durably, so that nothing is released that is not charged, and
+commits it when it is told. Two trainers that ask at the same time cannot overspend, and a trainer that dies in between
+stays charged. Every accountant has keys that no other has, so a training that is started again, from its beginning or
+from a checkpoint, pays for all that it releases again.
+
+    strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 2.0, 20, accountant=ff.LedgerAccountant(...))
+
+| Flower's sampling | charged for each round |
+|---|---|
+| no amplification | mu = 1 / noise multiplier |
+| Poisson | the same without amplification, but under `add_remove` with `rounds`: all rounds at once, amplified |
+| without replacement (replace one) | mu = 2 / noise multiplier: no amplification is claimed, and two updates change |
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.foreign import Loss
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError
+
+if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
+    from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
+
+_FORMAT = 1
+_LONGEST_NAME = 60
+
+
+class LedgerAccountant:
+    """Flower's `PrivacyAccountant`, kept by a Fieldfare ledger. Give it to Flower's DP strategies.
+
+    Guarantee: what the strategy releases is within the population's (epsilon, delta), together with all runs and all
+    other charges, if the noise is what the strategy says: Flower clips and adds it, this only charges.
+    """
+
+    def __init__(
+        self,
+        charger: Any,
+        population: str,
+        name: str,
+        *,
+        config: PrivacyConfig,
+        adjacency: str,
+        rounds: int | None = None,
+        why: str = "training with Flower's differential privacy",
+    ) -> None:
+        """
+        Args:
+            charger: a `fieldfare_server.ledger.Ledger`, or a `fieldfare_server.api.http_client.Client` with a token of
+                scope charge.
+            population: whose budget is charged.
+            name: of this training, for the journal, at most 60 characters.
+            config: Flower's. `max_epsilon` must be set: without it Flower never asks before a round.
+            adjacency: the population's.
+            rounds: the training's rounds, where all are to be charged at once, also if it is stopped or started again.
+
+        Raises:
+            BadInput: a configuration that does not stop, or that is for another relation than the budget.
+        """
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise BadInput(f"name {name[:80]!r}", f"a training's name is 1 to {_LONGEST_NAME} characters.", "ranker")
+        if config.max_epsilon is None:
+            raise BadInput("max_epsilon = None", "Flower would never ask before a round.", "the population's epsilon")
+        relation = config.neighboring_relation.value
+        if (relation == "replace-one") != (adjacency == "replace_one"):
+            raise BadInput(
+                f"neighboring_relation = {relation!r}",
+                f"the budget of population {population!r} is for {adjacency!r}.",
+                "add-or-remove-one" if adjacency != "replace_one" else "replace-one",
+            )
+        self._charger, self._population, self._name, self._why = charger, population, name, why
+        self._config, self._adjacency, self._rounds = config, adjacency, rounds
+        self._key = f"{name}-{secrets.token_hex(8)}"
+        self._events: list[tuple[float, int, int]] = []
+        """(noise multiplier, sample size, population size) of every composed release."""
+
+    @property
+    def config(self) -> PrivacyConfig:
+        """Flower's configuration."""
+        return self._config
+
+    @property
+    def num_releases(self) -> int:
+        """How many releases were composed."""
+        return len(self._events)
+
+    def would_exceed(self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1) -> bool:
+        """Reserve the next `count` releases; True where the budget, or `max_epsilon` for this training, refuses them.
+
+        Asking again for the same releases reserves nothing more.
+        """
+        limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        after = [*self._events, *[_facts(event)] * count]
+        if limit is not None and self._loss(after).epsilon(self._config.target_delta) > limit:
+            return True
+        try:
+            self._each(event, count, self._reserve)
+        except (BudgetRefused, FieldfareError) as error:
+            if _is_refusal(error):
+                return True
+            raise
+        return False
+
+    def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
+        """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not fit."""
+        self._each(event, count, self._reserve)
+        self._each(event, count, lambda key, _: self._charger.commit_charge(self._population, key, actor=self._name))
+        self._events += [_facts(event)] * count
+
+    def get_epsilon(self, delta: float) -> float:
+        """Epsilon of this training's releases at `delta`, by themselves."""
+        return self._loss(self._events).epsilon(delta) if self._events else 0.0
+
+    def get_delta(self, epsilon: float) -> float:
+        """Delta of this training's releases at `epsilon`, by themselves."""
+        return self._loss(self._events).delta(epsilon) if self._events else 0.0
+
+    def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
+        """What this training has spent, by itself. The ledger shows what the population has."""
+        from flwr.serverapp import PrivacySpent
+
+        at = self._config.target_delta if delta is None else delta
+        return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "gaussian", None)
+
+    def state_dict(self) -> dict[str, object]:
+        """What a training that is continued gives to `load_state_dict`."""
+        return {"format": _FORMAT, "name": self._name, "events": [list(event) for event in self._events]}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Count what was released before. Raises `BadInput` for the state of another training."""
+        events = state.get("events")
+        if state.get("format") != _FORMAT or state.get("name") != self._name or not isinstance(events, list):
+            raise BadInput("the accountant's state", f"it is not that of training {self._name!r}.")
+        self._events = [(float(z), int(n), int(m)) for z, n, m in events]
+
+    def _each(self, event: GaussianPrivacyEvent, count: int, act: Callable[[str, Loss], object]) -> None:
+        if self._rounds is not None:
+            if self.num_releases + count > self._rounds:
+                raise BudgetRefused(
+                    f"release {self.num_releases + count} of training {self._name!r}",
+                    f"it was charged for {self._rounds} rounds.",
+                    "another name for another training",
+                )
+            act(self._key, self._priced(event, self._rounds))
+            return
+        for number in range(self.num_releases, self.num_releases + count):
+            act(f"{self._key}-{number}", self._priced(event, 1))
+
+    def _reserve(self, key: str, loss: Loss) -> None:
+        self._charger.reserve_charge(
+            self._population, key, loss, what=f"Flower training {self._name}", why=self._why, actor=self._name
+        )
+
+    def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Loss:
+        if self._config.sampling_method.value == "poisson" and self._adjacency == "add_remove":
+            rate = event.sample_size / event.population_size
+            return Loss(rate=rate, noise_multiplier=event.noise_multiplier, steps=steps)
+        return Loss(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))
+
+    def _loss(self, events: list[tuple[float, int, int]]) -> PrivacyLoss:
+        """Of these releases alone, without amplification: the most that is claimed while the run goes on."""
+        return PrivacyLoss(sum((_factor(self._adjacency) / z) ** 2 for z, _, _ in events))
+
+
+def _facts(event: GaussianPrivacyEvent) -> tuple[float, int, int]:
+    return (event.noise_multiplier, event.sample_size, event.population_size)
+
+
+def _factor(adjacency: str) -> float:
+    return 2.0 if adjacency == "replace_one" else 1.0
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a charger said that the budget is too small, over HTTP or directly."""
+    problem = getattr(error, "problem", None)
+    return isinstance(error, BudgetRefused) or (problem is not None and problem.type.endswith(":budget-refused"))

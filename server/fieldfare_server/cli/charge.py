@@ -1,0 +1,71 @@
+"""`fieldfare charge`: charge what another trainer spends to a population's budget."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fieldfare.accounting.foreign import Loss
+from fieldfare.errors import BadInput
+from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+
+Action = Literal["reserve", "commit", "release"]
+
+
+def charge(
+    population: Annotated[str, typer.Argument(help="whose budget")],
+    key: Annotated[str, typer.Option(help="idempotency key: repeating a command with it changes nothing")],
+    action: Annotated[
+        Literal["reserve", "commit", "release"], typer.Option(help="reserve before it happens")
+    ] = "reserve",
+    mu: Annotated[float | None, typer.Option(help="of Gaussian DP")] = None,
+    rho: Annotated[float | None, typer.Option(help="of zero-concentrated DP")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="of (epsilon, delta)-DP")] = None,
+    delta: Annotated[float | None, typer.Option(help="with --epsilon [0]")] = None,
+    rate: Annotated[float | None, typer.Option(help="of Poisson sampling, with --noise-multiplier and --steps")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="noise std over clip norm")] = None,
+    steps: Annotated[int | None, typer.Option(help="sampled steps")] = None,
+    what: Annotated[str, typer.Option(help="what is trained; the audit log keeps it")] = "",
+    why: Annotated[str, typer.Option(help="why; the audit log keeps it")] = "",
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
+    given = {"mu": mu, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
+    given = {
+        name: value for name, value in {**given, "noise_multiplier": noise_multiplier}.items() if value is not None
+    }
+    with refusals(json_):
+        if action != "reserve" and given:
+            raise BadInput(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
+        loss = Loss.of(given) if action == "reserve" else None
+        if url is None:
+            refuse_without_url(token_file, ca_file)
+            state = StateDirectory.of(home, ledger)
+            with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+                made = _charge(opened, population, key, action, loss, what, why)
+        else:
+            with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
+                made = _charge(client, population, key, action, loss, what, why)
+        if json_:
+            print_json(made.model_dump(mode="json"))
+            return
+        out.print(f"Charge {made.key} on {made.population}: {made.state}.")
+
+
+def _charge(to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str) -> Any:
+    """to: a `Ledger` or a `Client`."""
+    if loss is not None:
+        return to.reserve_charge(population, key, loss, what=what, why=why, actor=actor())
+    close = to.commit_charge if action == "commit" else to.release_charge
+    return close(population, key, actor=actor())

@@ -1,0 +1,153 @@
+"""Losses that other trainers report, priced for the filter: Gaussian mu, zCDP rho, (epsilon, delta), or sampled.
+
+| reported | price |
+|---|---|
+| mu of Gaussian DP | (mu^2, 0), exact |
+| rho of zCDP | the least mu for which every rho-zCDP mechanism is a post-processing of N(mu, 1) against N(0, 1) |
+| (epsilon, delta) | "with probability delta tell, else randomised response": one vertex, leak delta |
+| Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified under `add_remove` only |
+
+*rho.* delta(e) <= min over a > 1 of exp((a - 1)(a rho - e)) (1 - 1/a)^(a - 1) / a (Canonne, Kamath and Steinke 2020,
+Proposition 12), and the total variation TV obeys TV log((1 + TV) / (1 - TV)) <= rho: on the best event p - q = TV, so
+2 rho >= KL + KL' >= TV (logit p - logit q), least at p = 1 - q. The true curve is convex in exp(e), so the lower hull
+of these bounds on a grid is a bound, and each segment of it is priced exactly. About 1.36 to 1.6 times sqrt(2 rho):
+a Gaussian mechanism whose mu is known costs less.
+
+*(epsilon, delta).* Kairouz, Oh and Viswanath 2015: mu = -2 Phi^-1(1 / (1 + exp(epsilon))) after the leak.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+from scipy.special import ndtri
+
+from fieldfare.accounting.filter import RUN_SHARE, Price, price
+from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.errors import BadInput
+from fieldfare.participation import Adjacency
+from fieldfare.refusals import bad_input
+from fieldfare.registry import Table
+
+LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
+"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
+
+
+class Loss(Table):
+    """What a trainer reports, for the adjacency of the population that it charges. Exactly one of the four.
+
+    mu: of Gaussian DP. rho: of zero-concentrated DP. epsilon and delta: of (epsilon, delta)-DP.
+    rate, noise_multiplier, steps: of a Poisson-sampled Gaussian mechanism, as DP-SGD is.
+    """
+
+    mu: float | None = Field(default=None, ge=0, le=LARGEST_MU)
+    rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO)
+    epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON)
+    delta: float | None = Field(default=None, ge=0, lt=1)
+    rate: float | None = Field(default=None, gt=0, le=1)
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e9)
+    steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Loss:
+        """The loss of a table. Raises `BadInput` that names what is wrong."""
+        try:
+            return cls.model_validate(dict(table))
+        except ValidationError as error:
+            raise bad_input(error, "", cls) from None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = {name for name, value in self if value is not None}
+        kinds = ({"mu"}, {"rho"}, {"epsilon", "delta"}, {"epsilon"}, {"rate", "noise_multiplier", "steps"})
+        if given not in kinds:
+            raise BadInput(
+                f"a loss with {', '.join(sorted(given)) or 'nothing'}",
+                "it is not known what that means.",
+                "mu; rho; epsilon and delta; or rate, noise_multiplier and steps",
+            )
+        return self
+
+
+def priced(loss: Loss, adjacency: Adjacency, leak: float) -> Price:
+    """What `loss` takes from a population of `adjacency`, of whose D `leak` is left.
+
+    Raises `BadInput` for sampled losses that cannot be priced.
+    """
+    if loss.mu is not None:
+        return Price(loss.mu * loss.mu)
+    if loss.rho is not None:
+        mu = _of_rho(loss.rho)
+        return Price(mu * mu)
+    if loss.epsilon is not None:
+        # Round-off of the quantile is added on top.
+        mu = max(0.0, -2.0 * float(ndtri(1.0 / (1.0 + math.exp(loss.epsilon))))) * (1 + 1e-12)
+        return Price(mu * mu, loss.delta or 0.0)
+    assert loss.rate is not None
+    assert loss.noise_multiplier is not None
+    assert loss.steps is not None
+    event = PrivacyLoss(sampled=(SampledGaussian(loss.rate, loss.noise_multiplier, loss.steps),))
+    if adjacency == "add_remove":
+        return price(event, RUN_SHARE * leak)
+    # Amplification is proven for the presence of a user, not for what stands in the user's place.
+    factor = 2.0 if adjacency == "replace_one" else 1.0
+    return Price(factor * factor * event.without_amplification().mu_squared)
+
+
+def _of_rho(rho: float) -> float:
+    """The least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the Gaussian's experiment."""
+    if rho == 0:
+        return 0.0
+    grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
+    variation = _total_variation(rho)
+    above = np.minimum([_delta(rho, float(e)) for e in grid], variation)
+    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then the grid.
+    x = np.concatenate([[0.0], np.exp(-grid[:0:-1]), np.exp(grid)])
+    below = 1.0 - np.exp(-grid[:0:-1]) + np.exp(-grid[:0:-1]) * above[:0:-1]
+    points = list(zip(x.tolist(), np.concatenate([[1.0], below, above]).tolist(), strict=True))
+    hull: list[tuple[float, float]] = []
+    for point in points:
+        while len(hull) > 1 and _turns_down(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    mu = 0.0
+    for (x0, d0), (x1, d1) in itertools.pairwise(hull):
+        a = (d0 - d1) / (x1 - x0)  # on this segment delta = m - x a
+        m = d0 + x0 * a
+        if 0 < a < 1 and 0 < m < 1:
+            mu = max(mu, float(ndtri(m) - ndtri(a)))
+    # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4 rho)), the
+    # Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
+    return math.nextafter(mu * (1 + 1e-9), math.inf)
+
+
+def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0])
+
+
+def _delta(rho: float, epsilon: float) -> float:
+    """Canonne, Kamath and Steinke 2020, Proposition 12, at the better of many orders: each order is a bound."""
+    orders = 1.0 + np.geomspace(1e-3, 1e4, 600)
+    log = (orders - 1) * (orders * rho - epsilon) + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
+    return float(np.exp(min(0.0, float(log.min()))))
+
+
+def _total_variation(rho: float) -> float:
+    """The largest TV with TV log((1 + TV) / (1 - TV)) <= rho, rounded up."""
+    top = 1.0 - 1e-15
+    if top * (math.log1p(top) - math.log1p(-top)) <= rho:
+        return 1.0
+    below, above = 0.0, top
+    for _ in range(60):  # bisection: the left side grows with TV
+        middle = (below + above) / 2
+        if middle * (math.log1p(middle) - math.log1p(-middle)) <= rho:
+            below = middle
+        else:
+            above = middle
+    return min(1.0, above * (1 + 1e-12) + 1e-15)

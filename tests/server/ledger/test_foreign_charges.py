@@ -1,0 +1,219 @@
+"""Other trainers charge a population: priced, reserved, committed, released, raced for, and refused by name."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from flwr.serverapp import (
+    GaussianPrivacyEvent,
+    NeighboringRelation,
+    PrivacyConfig,
+    SamplingMethod,
+)
+
+from fieldfare.accounting.foreign import Loss, priced
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare_server.accountant import LedgerAccountant
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+from support.ledgers import start
+
+WORDS = {"what": "ranker", "why": "weekly training", "actor": "trainer"}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    opened = Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True)
+    opened.create_population("people", 2.0, 1e-5, actor="officer")
+    return opened
+
+
+# spec/budgets.md 1.7: mu / sqrt(2 rho), and mu of (epsilon, 0).
+@pytest.mark.parametrize(
+    ("rho", "factor"),
+    [(0.005, 1.3636), (0.02, 1.3641), (0.1, 1.3666), (0.5, 1.3799), (1, 1.3980), (2, 1.4394), (5, 1.5872)],
+)
+def test_zcdp_costs_what_the_specification_says(rho: float, factor: float) -> None:
+    mu = priced(Loss(rho=rho), "zero_out", 0.0).mu
+    assert mu / math.sqrt(2 * rho) == pytest.approx(factor, abs=1.1e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 1.232035385), (0.5, 0.623892592), (0.1, 0.125309012)])
+def test_pure_dp_costs_what_the_specification_says(epsilon: float, mu: float) -> None:
+    assert priced(Loss(epsilon=epsilon), "zero_out", 0.0).mu == pytest.approx(mu, abs=1e-9)
+    assert priced(Loss(epsilon=epsilon, delta=1e-7), "zero_out", 0.0).leak == 1e-7
+
+
+def test_sampling_is_amplified_under_add_remove_only() -> None:
+    sampled = Loss(rate=0.01, noise_multiplier=1.0, steps=1000)
+    assert priced(sampled, "add_remove", 4e-6).mu == pytest.approx(0.46084, abs=1e-4)
+    assert priced(sampled, "zero_out", 4e-6).mu_squared == pytest.approx(1000)
+    assert priced(sampled, "replace_one", 4e-6).mu_squared == pytest.approx(4000)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"mu": -0.1},
+        {"mu": math.inf},
+        {"mu": math.nan},
+        {"rho": -1.0},
+        {"rho": 9.0},
+        {"mu": 0.1, "rho": 0.1},
+        {"epsilon": math.inf, "delta": 0.0},
+        {"delta": 1e-5},
+        {"epsilon": 1.0, "delta": 1.0},
+        {"rate": 0.1, "steps": 10},
+        {"rate": 1.5, "noise_multiplier": 1.0, "steps": 10},
+        {"mu": True},
+    ],
+)
+def test_an_impossible_loss_is_refused(table: dict[str, float]) -> None:
+    with pytest.raises(BadInput):
+        Loss.of(table)
+
+
+def test_a_charge_is_everyones_and_counts_from_its_reservation_on(ledger: Ledger) -> None:
+    before = ledger.population("people").remaining_mu
+    made = ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    assert (made.state, made.who, made.what, made.why) == ("reserved", "trainer", "ranker", "weekly training")
+    view = ledger.population("people")
+    assert (view.spent.mu_squared, view.committed.mu_squared) == (0.0, pytest.approx(0.09))
+    assert view.remaining_mu == pytest.approx(math.sqrt(before**2 - 0.09))
+    ledger.commit_charge("people", "a", actor="trainer")
+    assert ledger.population("people").spent.mu_squared == pytest.approx(0.09)
+    with pytest.raises(BudgetRefused):
+        start(ledger, before * 0.9)
+    ledger.reserve_charge("people", "b", Loss(mu=0.2), **WORDS)
+    ledger.release_charge("people", "b", actor="trainer")
+    assert ledger.population("people").committed.mu_squared == pytest.approx(0.09)
+    assert [charge.state for charge in ledger.charges("people")] == ["committed", "released"]
+    assert verify(ledger).ok
+
+
+def test_a_repeated_request_changes_nothing_and_another_loss_is_refused(ledger: Ledger) -> None:
+    for _ in range(2):
+        ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    rows = ledger.head().count
+    with pytest.raises(BadInput, match="names another loss"):
+        ledger.reserve_charge("people", "a", Loss(mu=0.2), **WORDS)
+    for _ in range(2):
+        ledger.commit_charge("people", "a", actor="trainer")
+    with pytest.raises(BadInput, match="what is spent never returns"):
+        ledger.release_charge("people", "a", actor="trainer")
+    with pytest.raises(BadInput, match="none with that key"):
+        ledger.commit_charge("people", "b", actor="trainer")
+    with pytest.raises(BadInput, match="why"):
+        ledger.reserve_charge("people", "c", Loss(mu=0.2), what="x", why=" ", actor="trainer")
+    with pytest.raises(BadInput, match="it is committed, and one charge pays for one training"):
+        ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+    ledger.release_charge("people", "d", actor="trainer")
+    with pytest.raises(BadInput, match="it is released"):
+        ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+    assert ledger.head().count == rows + 3
+
+
+def test_a_delta_needs_a_population_with_a_leak(ledger: Ledger) -> None:
+    with pytest.raises(BudgetRefused, match="leak"):
+        ledger.reserve_charge("people", "a", Loss(epsilon=0.1, delta=1e-7), **WORDS)
+    ledger.create_population("wide", 2.0, 1e-5, leak=1e-6, actor="officer")
+    assert ledger.reserve_charge("wide", "a", Loss(epsilon=0.1, delta=1e-7), **WORDS).price.leak == 1e-7
+
+
+def test_trainers_that_race_never_overspend(ledger: Ledger) -> None:
+    admitted: list[str] = []
+
+    def train(name: str) -> None:
+        with Ledger.open(ledger.url) as opened:
+            for number in range(4):
+                try:
+                    opened.reserve_charge("people", f"{name}-{number}", Loss(mu=0.2), **WORDS)
+                    admitted.append(name)
+                except BudgetRefused:
+                    return
+
+    threads = [threading.Thread(target=train, args=(name,)) for name in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    view = ledger.population("people")
+    assert len(admitted) == int(0.2515541 / 0.04)
+    assert view.committed_epsilon <= 2.0
+    assert verify(ledger).ok
+
+
+def _reserve_and_die(url: str) -> None:
+    with Ledger.open(url) as opened:
+        opened.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_trainer_that_dies_before_it_commits_stays_charged(ledger: Ledger) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_reserve_and_die, args=(ledger.url,))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert ledger.population("people").committed.mu_squared == pytest.approx(0.09)
+    assert ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS).state == "reserved"
+    assert verify(ledger).ok
+
+
+def accountant(ledger: Ledger, epsilon: float | None, population: str = "flower") -> LedgerAccountant:
+    config = PrivacyConfig(
+        1e-5, 100, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, max_epsilon=epsilon
+    )
+    return LedgerAccountant(ledger, population, "training", config=config, adjacency="zero_out")
+
+
+def test_flowers_training_is_charged_and_stopped_by_the_ledger(ledger: Ledger) -> None:
+    """z = 3 at epsilon 5: 11 rounds (spec/door.md section 5), whichever limit stops it."""
+    event = GaussianPrivacyEvent(noise_multiplier=3.0, sample_size=10, population_size=100)
+    for number, (epsilon, budget) in enumerate(((5.0, 50.0), (50.0, 5.0))):
+        name = f"flower-{number}"
+        ledger.create_population(name, budget, 1e-5, actor="officer")
+        of = accountant(ledger, epsilon, name)
+        while not of.would_exceed(event):
+            assert not of.would_exceed(event)  # asking twice reserves once
+            of.compose(event)
+        assert of.num_releases == 11
+        assert of.get_epsilon(1e-5) == pytest.approx(4.9184066, abs=1e-6)
+        assert of.get_privacy_spent().num_releases == 11
+        assert ledger.population(name).committed.mu_squared == pytest.approx(11 / 9)
+        again = accountant(ledger, epsilon, name)
+        again.load_state_dict(of.state_dict())
+        assert again.would_exceed(event)
+
+
+def test_a_training_that_is_started_again_pays_again(ledger: Ledger) -> None:
+    """Under the same name, from its beginning or from its state: what it releases again is charged again."""
+    event = GaussianPrivacyEvent(noise_multiplier=3.0, sample_size=10, population_size=100)
+    ledger.create_population("flower", 50.0, 1e-5, actor="officer")
+    first = accountant(ledger, 10.0)
+    first.compose(event, 2)
+    state = first.state_dict()
+    first.compose(event)
+    anew, restored = accountant(ledger, 10.0), accountant(ledger, 10.0)
+    restored.load_state_dict(state)
+    for each in (anew, restored):
+        assert not each.would_exceed(event)
+        each.compose(event)
+    assert ledger.population("flower").spent.mu_squared == pytest.approx(5 / 9)
+
+
+def test_an_accountant_that_could_not_stop_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="never ask"):
+        accountant(ledger, None)
+    config = PrivacyConfig(
+        1e-5, 9, NeighboringRelation.REPLACE_ONE, SamplingMethod.WITHOUT_REPLACEMENT, max_epsilon=1.0
+    )
+    with pytest.raises(BadInput, match="replace-one"):
+        LedgerAccountant(ledger, "people", "t", config=config, adjacency="zero_out")
