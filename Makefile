@@ -1,4 +1,4 @@
-# install · demo · test · mutants · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv, which `install` makes.
+# install · demo · test · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv, which `install` makes.
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
 ENGINE ?= docker
@@ -9,7 +9,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long mutants containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
@@ -41,6 +41,15 @@ test-long: install
 # Broken builds, one line each, that named tests must notice; NAMES="grid ledger" for some of them.
 mutants: install
 	$(BIN)/python tests/mutants/run.py --jobs 2 $(NAMES)
+
+# Coverage-guided fuzzing of what reads nodes' replies, in a venv of its own; RUNS=10000 for a short one.
+RUNS ?= 1000000
+fuzz: install
+	$(PYTHON) -m venv $(VENV)/fuzz
+	$(VENV)/fuzz/bin/python -m pip install --quiet --disable-pip-version-check 'atheris>=3,<4'
+	mkdir -p $(VENV)/fuzz/corpus
+	PYTHONPATH=$$($(BIN)/python -c 'import sys; print(":".join(p for p in sys.path if p))') \
+		$(VENV)/fuzz/bin/python tests/fuzz/fuzz.py $(VENV)/fuzz/corpus tests/fuzz/corpus -runs=$(RUNS) -max_len=96
 
 # The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
 flower-matrix: install

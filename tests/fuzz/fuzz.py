@@ -1,9 +1,10 @@
 """Coverage-guided fuzzing of everything that reads what a node sends: `make fuzz`, or
 
-    python tests/fuzz/fuzz.py tests/fuzz/corpus -runs=1000000 -max_len=256
+    python tests/fuzz/fuzz.py NEW tests/fuzz/corpus -runs=1000000 -max_len=96
 
 The arguments are libFuzzer's. It needs atheris, which `make fuzz` installs. Inputs that reach new code are added to the
-first directory; `-merge=1 NEW OLD` makes it small again. `test_replies.py` reads the corpus in every run of the tests.
+first directory; `-merge=1 tests/fuzz/corpus NEW` takes over those that are needed. `test_replies.py` reads the corpus
+in every run of the tests.
 """
 
 from __future__ import annotations
