@@ -307,7 +307,7 @@ def trust_nodes(side: Side) -> None:
         (open_checkpoint, "fault", "checkpoints/0.safetensors", "others can read it (mode 644)"),
         (open_head_key, "fault", "ledger.key", "others can read it (mode 604)"),
         (age_certificates, "warning", "server.crt", "in 19 days"),
-        (turn_back_the_clock, "warning", "clock of the journal", "s before a row that stands before it: a clock went back"),
+        (turn_back_the_clock, "warning", "clock of the journal", "s before a row that stands before it"),
         (stay_in_the_future, "warning", "clock of the ledger", "s from now: this clock went back"),
         (let_a_reservation_expire, "warning", "reservation of run forgotten", "it ends in 1.7 hours"),
         (lose_lease, "warning", "lease of run", "no coordinator holds it at round 1 of 4"),
