@@ -29,6 +29,7 @@ NOT_RUN = {
     ("contributing.md", "@register"): "outlines; the classes of the tree are the real ones",
     ("deployment.md", "docker compose up"): CONTAINERS,
     ("deployment.md", "fieldfare certificates server"): "for separate machines: tests/e2e/test_containers_apart.py",
+    ("deployment.md", "cosign verify"): "needs a published release",
     ("deployment.md", "docker compose exec coordinator"): CONTAINERS,
     ("deployment.md", "kubectl create"): "needs a cluster; tests/deploy/test_helm.py renders the chart",
     ("deployment.md", "fieldfare run --resume"): CONTAINERS,
