@@ -106,6 +106,7 @@ def page(theory: harness.Table, found: harness.Table, command: str, size: int) -
             header = ("c", "step v (of the ODE)", "c v", "risk, ODE", "risk, measured", "standard errors apart")
             parts.append(f"### {mechanism}, {rounds} rounds\n\n{harness.markdown_table(header, rows)}")
     holds, why = judge(theory, found)
+    seeds = len(next(iter(found.values()))["scores"])
     flat = float(clipping_factors(0.3, 0.5 + NOISE**2 / 2)[0])
     return f"""# A small clip norm, and the ODE that predicts it
 
@@ -121,9 +122,14 @@ no score chooses anything. At c = 0.3, {100 * (1 - flat):.0f} % of the users are
 starting risk is 0.5.
 
 {chr(10).join(part + chr(10) for part in parts)}
-**Verdict.** {why}
+**Verdict.**
 
-{holds}
+{why}
+
+The risk is not flat down to the least c: the step may not pass 2 / gamma = {2 / GAMMA:g}, and the grid ends at
+{STEPS[-1]:g}, so at c = 0.03 and below the product c v falls short of the valley.
+
+{holds} All rows share the same {seeds} draws of users, so their deviations have one sign together.
 
 {harness.footer(command, found, tuned=False)}
 """
@@ -148,7 +154,7 @@ def judge(theory: harness.Table, found: harness.Table) -> tuple[str, str]:
             best = min(scores, key=lambda clip: float(np.mean(scores[clip])))
             against = harness.verdict(scores[best], scores[10.0], higher=False)
             lines.append(
-                f"{mechanism}, {rounds} rounds: the least risk is at c = {best:g}; against c = 10 the claim "
+                f"- {mechanism}, {rounds} rounds: the least risk is at c = {best:g}; against c = 10 the claim "
                 f"**{against}** (paired by draw)"
             )
     far = [k for k, t in theory.items() if abs(deviation(found[k]["scores"], t["ode"])) > 4]
@@ -159,7 +165,7 @@ def judge(theory: harness.Table, found: harness.Table) -> tuple[str, str]:
         f"{100 * relative:.0f} % in all. It is exact only for large d"
         + (f" ({'; '.join(far)} differ)." if far else ".")
     )
-    return ode, "; ".join(lines) + "."
+    return ode, "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Arora, Marinov, Ullah 2020: with a mirror map near l_1 the error's noise term gr
 Linear regression with inputs of -1 and 1, of whose weights 5 are not 0 (sparse) or none is (dense). Privacy is charged
 as the mechanism's: the paper's own privacy theorems are false as stated.
 
-Reduced: d = 200 instead of 1 000, 32 rounds of 50 of 1 600 users, once each; 3 learning rates a cell.
+Reduced: d = 200 instead of 1 000, 32 rounds of 50 of 1 600 users, once each; 8 learning rates a cell.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SIZE, USERS, ROUNDS, COHORT, CLIP = 200, 1600, 32, 50, 8.0
 NORMS = (1.2, 1.5, 2.0)
 EPSILONS = (1.0, 4.0)
 WEIGHTS = {"sparse": 5, "dense": None}
-RATES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def choice(weights: str, epsilon: float, p: float, rate: float) -> harness.Table:
@@ -70,12 +70,12 @@ def page(found: harness.Table) -> str:
         for epsilon in EPSILONS:
             of = {p: found[label(weights, epsilon, p)] for p in NORMS}
             rows.append((f"{weights}, epsilon {epsilon:g}", *(harness.show(of[p]["scores"]) for p in NORMS)))
-            against = harness.verdict(of[1.2]["scores"], of[2.0]["scores"], higher=False)
-            differences = [a - b for a, b in zip(of[1.2]["scores"], of[2.0]["scores"], strict=True)]
-            verdicts.append(
-                f"- {weights}, epsilon {epsilon:g}: p = 1.2 below p = 2 by {harness.show([-d for d in differences])}: "
-                f"**{against}**"
-            )
+            for p in (1.2, 1.5):
+                against = harness.verdict(of[p]["scores"], of[2.0]["scores"], higher=False)
+                less = [b - a for a, b in zip(of[p]["scores"], of[2.0]["scores"], strict=True)]
+                verdicts.append(
+                    f"- {weights}, epsilon {epsilon:g}: p = {p:g} below p = 2 by {harness.show(less)}: **{against}**"
+                )
     rates = [
         (f"{w}, epsilon {e:g}", *(f"{RATES[found[label(w, e, p)]['choice']]:g}" for p in NORMS))
         for w in WEIGHTS
@@ -104,7 +104,8 @@ Learning rate that was chosen, of {", ".join(f"{rate:g}" for rate in RATES)}:
 
 {chr(10).join(verdicts)}
 
-On the sparse rows the claim is that p = 1.2 is below; on the dense rows that it is not.
+On the sparse rows the claim is that p < 2 is below; on the dense rows that it is not, so *does not hold here* is there
+what the claim says.
 
 {harness.footer("python benchmarks/claims/ftrl.py", found, tuned=True)}
 """

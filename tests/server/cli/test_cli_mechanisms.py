@@ -25,7 +25,9 @@ def test_every_kind_has_a_row_and_only_slow_ones_have_no_error() -> None:
     assert [kind for kind, row in found.items() if row["mean_error"] is None] == ["dense"]
     assert found["independent"]["mean_error"] == pytest.approx((4 * 129 / 2) ** 0.5)
     worst = found["independent"]["mean_error"]
-    assert all(row["mean_error"] <= worst for kind, row in found.items() if kind != "dense")
+    # A schedule pays for its least noise: the one kind that may be worse than constant noise.
+    assert all(row["mean_error"] <= worst for kind, row in found.items() if kind not in ("dense", "decaying"))
+    assert found["decaying"]["mean_error"] > worst
 
 
 def test_slow_kinds_are_optimised_on_request_and_are_the_best() -> None:
