@@ -18,7 +18,7 @@ from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.forecast import Forecast, forecast
@@ -26,8 +26,6 @@ from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanism
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price
-
-HERE = Path("plan.toml")
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -121,15 +119,6 @@ def plan(
         print_warnings(warnings)
         if prediction is not None:
             _print_forecast(prediction)
-
-
-def plan_path(path: Path | None) -> Path:
-    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
-    if path is not None:
-        return path
-    if not HERE.is_file():
-        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
-    return HERE
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:

@@ -351,6 +351,9 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
             if files.nonces(name) != nonces[: committed[name] + 1]:
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
+            base = files.noise_base(name)
+            if base is not None and not files.holds_noise(base):
+                raise Unfit("checkpoints", f"{run_id} {name}", f"the noise state {base} that it names is not whole")
         newest = run.values["checkpoint"]
         # Checkpoints of an ended run are destroyed with its key.
         if run.active and newest is not None and newest not in digests and not files.holds(newest):

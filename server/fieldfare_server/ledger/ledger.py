@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ class Ledger(Reader):
         self.proof = journal.proof
         """Whether the tables say what the journal proves."""
         self._journal, self._lease_seconds = journal, lease_seconds
-        self._check_token = tokens.TokenCheck(database, journal.clock)
+        revoke = functools.partial(tokens.revoke, journal, actor="expiry")
+        self._check_token = tokens.TokenCheck(database, journal.clock, revoke)
 
     @classmethod
     def open(

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import Demand, Units, from_units
+from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare_server.ledger import budget, leases, models, odometers
@@ -148,7 +147,9 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
             if committed.leak + cost.leak > terms.leak:
                 raise _Overdrawn(committed, terms)
             assert run.demand is not None
-            caps = _pledge(proven, run.population, run.demand, run.planned, cost)
+            assert proven.standing is not None
+            asked = odometers.Asked(run.population, run.demand, run.planned, cost)
+            caps = odometers.admit(proven.standing, terms, committed, asked)
             charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
         elif not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
@@ -329,26 +330,6 @@ def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]
     """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
     alike = _has_odometers(population, run)
     return population.base() if alike else population.committed(), population.terms
-
-
-def _pledge(population: Population, name: str, demand: Demand, planned: PrivacyLoss, cost: Price) -> Units:
-    """The caps of a run that starts now, shape (users,). Raises `BudgetRefused` if too few users have enough left."""
-    standing, terms, common = population.standing, population.terms, population.base()
-    assert standing is not None
-    limit, base = odometers.limit_units(terms), odometers.units_of(common)
-    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
-    if not room.size and not demand.newcomers:
-        # No user is known yet: whoever comes can pay what a newcomer has left.
-        if newcomer < demand.most:
-            held = Price(from_units(limit - newcomer), common.leak)
-            raise budget.refusal(name, planned, cost, held, terms)
-        return odometers.pledge(room, demand.most)
-    found = odometers.admission(room, demand, newcomer)
-    everyone = odometers.admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
-    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
-    if not found.fits and (everyone.fits or not found.able):
-        raise odometers.refusal(name, found, demand, room, limit, terms)
-    return odometers.pledge(room, demand.most)
 
 
 def _adjacency(plan_json: str) -> object:

@@ -72,6 +72,10 @@ class Cohorts:
             return select(available)
         return self._availability.wait(round, available, select)
 
+    def spread(self, round: int, users: Users, voids: int, most: int, proven: Iterable[int]) -> Users:
+        """`users`, of whom each node that is not `proven` has at most `most`, by randomness of this attempt."""
+        return self.roster.spread(users, most, proven, self._noise.generator(f"spread.{voids}", round))
+
     def require_lasting(self, round: int) -> None:
         """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
         self._selector.require_lasting(round, self.roster.known(), self._account.participation)

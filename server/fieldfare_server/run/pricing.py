@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping
 
-from fieldfare.accounting.individual import Demand
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.cost import Cost, Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -33,6 +35,17 @@ def demand_of(plan: Plan, cost: Cost) -> Demand | None:
         return None
     separation, _ = cost.participation.separation_and_count(plan.run.rounds)
     return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation)
+
+
+def roughly_asked(plan: Plan, planned: PrivacyLoss) -> Demand:
+    """`demand_of` from what the ledger keeps of a run, without its mechanism: each round at its share of the most.
+
+    A round costs more with every round before it, so that is never less than what the rounds so far cost.
+    """
+    separation, count = plan.participation.build().separation_and_count(plan.run.rounds)
+    most = math.ceil(planned.mu_squared / UNIT)
+    costs = tuple(-(-most * j // count) for j in range(1, count + 1))
+    return Demand(most, costs, plan.run.rounds, plan.report_goal, separation)
 
 
 def price_with_model(

@@ -381,7 +381,9 @@ class PrivateStrategy(WithoutNodeEvaluation):
             try:
                 engine.take_to_end(grid)
             except BudgetRefused as refusal:
+                hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
+            hooks.take_model()
         log.info("")
         log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
         log.info("")

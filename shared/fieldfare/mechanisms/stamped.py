@@ -187,6 +187,21 @@ class StampedStream(Stream):
         """The running block's state and the round of the whole run."""
         return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
 
+    def position(self) -> dict[str, int | str]:
+        """The same of the running block's position."""
+        return {**{f"block.{key}": value for key, value in self._stream.position().items()}, "round": self.round}
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the running block's state."""
+        return self._stream.state_bytes
+
+    def replayed_rows(self, t: int) -> int:
+        """Those of the block that t is in."""
+        return self._stream.replayed_rows(
+            t - max(0, t - 1) // self._mechanism.block.rounds * self._mechanism.block.rounds
+        )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` for a foreign or torn state."""
         at = state.get("round")
