@@ -21,6 +21,10 @@ from support.pages import ROOT, Block, Reader, blocks_of, pages, text_of
 
 CONTAINERS = "needs a container engine: tests/e2e starts the compose files and runs these"
 NOT_RUN = {
+    (
+        "amplification.md",
+        "fieldfare plan deploy/plans/flights-binned.toml --suggest-mechanism",
+    ): "a minute of samples; tests/server/planning runs it on a small plan",
     ("README.md", "make install && source .venv/bin/activate"): "installs for minutes; .ci/run does it from nothing",
     ("README.md", "make demo"): "minutes; tests/server/cli runs the command on a sample",
     ("index.md", "make install && source .venv/bin/activate"): "as in the README",

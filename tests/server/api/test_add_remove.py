@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from fastapi.testclient import TestClient
 from flwr.app import Message
 from typer.testing import CliRunner
 
+from fieldfare.accounting import balls_in_bins
 from fieldfare_client.app import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower import logs
@@ -30,6 +32,7 @@ from fieldfare_server.api.events import encode
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import runs as ledger_runs
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.clock import FakeClock
@@ -79,17 +82,28 @@ MECHANISMS = {
     "gaussian": {"kind": "nu", "nu": 0.1},
     "amplified": {"kind": "independent"},
     "scheduled": {"kind": "independent"},
+    "binned": {"kind": "nu", "nu": 0.1},
 }
 
 
-def world(root: Path, url: str, missing: int, mechanism: dict[str, Any], clock: FakeClock | None = None) -> World:
+POISSON = {"scheme": "poisson", "rate": 0.5}
+
+
+def world(
+    root: Path,
+    url: str,
+    missing: int,
+    mechanism: dict[str, Any],
+    clock: FakeClock | None = None,
+    participation: dict[str, Any] = POISSON,
+) -> World:
     home = StateDirectory(root, url, lease_patience=5.0)
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population("people", 50.0, 1e-5, adjacency="add_remove", simulated=True, actor="test")
     described = plan(
         privacy={"population": "people", "noise_multiplier": 8.0, "delta": 1e-5, "adjacency": "add_remove"},
-        participation={"scheme": "poisson", "rate": 0.5},
+        participation=participation,
         mechanism=mechanism,
         run__cohort=USERS // 2,
         run__rounds=ROUNDS,
@@ -130,6 +144,7 @@ def world(root: Path, url: str, missing: int, mechanism: dict[str, Any], clock: 
         "gaussian-sqlite",
         "amplified-sqlite",
         "scheduled-sqlite",
+        "binned-sqlite",
         pytest.param("amplified-postgresql", marks=pytest.mark.postgres),
     ],
 )
@@ -140,6 +155,14 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     def make(name: str, missing: int) -> World:
         sqlite = f"sqlite:///{root / name}.sqlite3"
         url = sqlite if store == "sqlite" else request.getfixturevalue("postgres").new_database()
+        if charged == "binned":
+            with pytest.MonkeyPatch.context() as patch:
+                # One seed for the certificates of both worlds: it is drawn from nothing that users have.
+                patch.setattr(ledger_runs, "secrets", SimpleNamespace(token_bytes=lambda count: bytes([7] * count)))
+                patch.setattr(balls_in_bins, "SAMPLES", (1 << 15, 1 << 15))
+                return world(
+                    root / name, url, missing, MECHANISMS[charged], None, {"scheme": "balls-in-bins", "bins": 2}
+                )
         if charged != "scheduled":
             return world(root / name, url, missing, MECHANISMS[charged])
         clock = FakeClock(START)

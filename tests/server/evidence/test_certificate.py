@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fieldfare.accounting import balls_in_bins
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.factorization.released import OnlineTree
 from fieldfare_server.evidence.certificate import certificate
@@ -43,6 +44,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "replace_one": {**PLAIN, "privacy__adjacency": "replace_one"},
     "poisson": {**POISSON, "mechanism": {"kind": "independent"}},
     "secret participation": {**POISSON, "mechanism": {"kind": "nu", "nu": 0.1}},
+    "balls in bins": {
+        **POISSON,
+        "privacy__noise_multiplier": 4.0,
+        "participation": {"scheme": "balls-in-bins", "bins": 3},
+        "mechanism": {"kind": "nu", "nu": 0.1},
+    },
     "discrete": {**PLAIN, "privacy__rounding": "discrete", "mechanism": {"kind": "tree", "estimator": "plain"}},
 }
 
@@ -51,6 +58,9 @@ KINDS: dict[str, dict[str, Any]] = {
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
     """One of each kind, from real runs of six rounds."""
     made = {}
+    # Few samples: enough for the deepest point to be below the leak of a run.
+    patch = pytest.MonkeyPatch()
+    patch.setattr(balls_in_bins, "SAMPLES", (1 << 19, 1 << 18))
     for name, changes in KINDS.items():
         root = tmp_path_factory.mktemp("run")
         a_plan = plan(**changes)
@@ -59,6 +69,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
             FieldfareStrategy(session).start(LyingGrid(3))
         with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
             made[name] = json.loads(certificate(snapshot, session.account.id, state_dir.root))
+    patch.undo()
     return made
 
 
@@ -176,6 +187,12 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("poisson", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
     ("poisson", "leak omitted", change("price.leak", lambda _: 0.0)),
     ("poisson", "sum of leaks", change("sums.leak", lambda _: 0.0)),
+    ("balls in bins", "mu", change("price.mu_squared", times(0.998))),
+    ("balls in bins", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
+    ("balls in bins", "bins", change("price.certified.bins", lambda b: b - 1)),
+    ("balls in bins", "sigma", change("noise.multiplier", times(0.9))),
+    ("balls in bins", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
+    ("balls in bins", "leak omitted", change("price.leak", lambda _: 0.0)),
     ("discrete", "leak omitted", change("price.leak", lambda _: 0.0)),
     ("discrete", "scale", change("price.discrete.scale", lambda _: 6)),
     ("discrete", "values", change("price.discrete.values", times(1e3))),

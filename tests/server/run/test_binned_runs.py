@@ -106,9 +106,11 @@ def test_an_attempt_that_was_void_is_drawn_as_before(tmp_path: Path) -> None:
         users = session.cohorts.roster.available()
         first = session.cohorts.select(1, users)
         assert np.array_equal(first, session.cohorts.select(1, users, voids=3))
-        again = Cohorts(session.plan, session.cohorts.roster, session.account, session.noise)
+        again = Cohorts(session.plan, session.cohorts.roster, session.account, session.noise, session.rounds.affords)
         assert np.array_equal(first, again.select(1, users))
-        other = Cohorts(session.plan, session.cohorts.roster, session.account, SecureNoise(bytes(32)))
+        other = Cohorts(
+            session.plan, session.cohorts.roster, session.account, SecureNoise(bytes(32)), session.rounds.affords
+        )
         together = [other.select(t, users).tolist() for t in range(3)]
         assert together != [session.cohorts.select(t, users).tolist() for t in range(3)]
 
