@@ -2,16 +2,17 @@
 
 The first step that fails is the fault (`fieldfare_client.task_faults`).
 
-On a node, values that are wrong (NaN, labels out of range, users whose training fails) are the task's fault only where
-all users that were looked at have them, and these are at least `NODE_USERS`: a node that refuses tells the server
-something of its users. That is a threshold and no guarantee: where all others fail, the last user's data decide. And
-code that raises on the rows of the first user, at a column or shape that it does not expect, counts as it stands.
+On a node, a fault of rows counts only where all users that were tried have it; wrong values (NaN, labels out of range,
+training that fails) only where these users are at least `NODE_USERS`. One user's rows must not cost the others their
+place, and a node that refuses tells the server something of its users. That is a threshold and no guarantee: where all
+others fail, the last user's data decide, and a node with one user refuses for that user's rows.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,8 @@ NODE_USERS = 8
 """On a node, faults of fewer users than these are the users' and not the task's."""
 SECONDS = 1.0
 """Spent on looking for wrong rows; the result says how many rows were looked at."""
+LARGE = 100.0
+"""Inputs above this are worth a warning: models are made for values of about 1."""
 BLOCK = 1 << 16
 """Values of a column that are looked at together."""
 
@@ -167,24 +170,47 @@ class _Check:
     def rows(self) -> None:
         """Prepare some users' rows, and look for numbers that are none in all of them."""
         self.tried = self.filled[: TRIED * max(1, len(self.filled) // TRIED) : max(1, len(self.filled) // TRIED)]
-        for user in self.tried[:1]:
-            with as_fault("data", self.name, "the rows of one user cannot be read"):
-                columns = self.table.rows(np.array([user])).columns
-            with as_fault("data", self.name, "prepare() failed"):
-                try:
-                    raw = self.task.prepare(columns)
-                except KeyError as error:
-                    known = ", ".join(columns)
-                    why = f"prepare() looks for a column {error}, and users() gives {known}."
-                    raise Faulty(
-                        "data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error
-                    ) from None
-                self._require_rows(raw, len(next(iter(columns.values()))))
-                self.inputs, self.targets = standard_dtypes(raw)
-            for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
-                if line := describe_conversion(word, before.dtype, after.dtype):
-                    self._say(line)
+        self._until_one_passes(self._prepare)
+        if self.tried.size and not self.on_node and self.inputs.is_floating_point():
+            largest = float(torch.nan_to_num(self.inputs, posinf=0.0, neginf=0.0).abs().amax())
+            if largest > LARGE:
+                self._warn(
+                    f"inputs of one user reach {largest:.3g}, and models train best on values of about 1: divide "
+                    "by constants that you know without looking at these users"
+                )
         self._count_bad_rows()
+
+    def _until_one_passes(self, step: Callable[[int], None]) -> None:
+        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one passes.
+
+        One user's rows must not cost the node's other users their place. Raises `Faulty` where none passes.
+        """
+        for user in self.tried.tolist() if self.on_node else self.tried[:1].tolist():
+            try:
+                step(user)
+                return
+            except Faulty as fault:
+                last = fault
+        if self.tried.size:
+            raise last
+
+    def _prepare(self, user: int) -> None:
+        """Set `inputs` and `targets` to the rows of `user`."""
+        with as_fault("data", self.name, "the rows of one user cannot be read"):
+            columns = self.table.rows(np.array([user])).columns
+        with as_fault("data", self.name, "prepare() failed"):
+            try:
+                raw = self.task.prepare(columns)
+            except KeyError as error:
+                known = ", ".join(columns)
+                why = f"prepare() looks for a column {error}, and users() gives {known}."
+                raise Faulty("data", self.name, why, 'columns "x" and "y", or a prepare() of your own', error) from None
+            self._require_rows(raw, len(next(iter(columns.values()))))
+            self.inputs, self.targets = standard_dtypes(raw)
+        for word, before, after in zip(("inputs", "targets"), raw, (self.inputs, self.targets), strict=True):
+            line = describe_conversion(word, before.dtype, after.dtype)
+            if line and line not in self.report.lines:
+                self._say(line)
 
     def _require_rows(self, prepared: Any, rows: int) -> None:
         if not (
@@ -238,9 +264,11 @@ class _Check:
 
     def loss(self) -> None:
         """Run model and loss on the rows of one user, and on each row by itself."""
-        if not self.tried.size:
-            return
         self.module.train()
+        self._until_one_passes(self._try_loss)
+
+    def _try_loss(self, user: int) -> None:
+        self._prepare(user)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             with as_fault("model", self.name, f"the model does not take inputs of {show_shape(self.inputs)}"):
                 outputs = self._model_of(self.inputs)
@@ -263,7 +291,7 @@ class _Check:
                 clean = bool(torch.isfinite(self.targets.float()).all() and torch.isfinite(self.inputs.float()).all())
                 if clean:
                     raise self._fault("loss", "loss() is not finite on finite rows of one user.")
-                self._warn("the loss of the first user is not finite, and neither are that user's rows")
+                self._warn("the loss of one user is not finite, and neither are that user's rows")
         if losses.ndim:
             self._say(f"loss of one number a row, {float(losses.nanmean()):.4g} on average at the start")
 

@@ -58,5 +58,5 @@ def test_a_round_needs_no_private_name(name: str, nodes: int, tmp_path: Path) ->
     path = os.pathsep.join([str(EXAMPLES / name), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "FIELDFARE_HOME": str(tmp_path), "PYTHONPATH": path}
     command = [sys.executable, "-c", ROUND, name, str(nodes), json.dumps(config), str(tmp_path)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=280)
     assert "ended: done 1" in done.stdout, done.stdout + done.stderr

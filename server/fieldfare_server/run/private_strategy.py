@@ -234,7 +234,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         if session is None:
             return None
         loss = session.released.spent
-        method = "sampled-gaussian" if loss.sampled else "zcdp" if loss.concentrated else "gaussian"
+        sampled = "certified-monte-carlo" if loss.certified else "sampled-gaussian" if loss.sampled else None
+        method = sampled or ("zcdp" if loss.concentrated else "gaussian")
         return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
 
     @property

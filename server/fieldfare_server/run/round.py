@@ -417,7 +417,9 @@ class Rounds:
         if self.cost is not None:
             setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
             patterns = self.account.patterns(np.arange(self.account.users))
-            self._charge = RealisedCharge.restored(*setting, self.plan.privacy.adjacency, patterns, next_round)
+            self._charge = RealisedCharge.restored(
+                *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
+            )
 
     # -- the parts of a commit ------------------------------------------------------------------------------------
 

@@ -113,15 +113,23 @@ class Session:
         """
         require_identity(plan, identity_is_stable)
         home.prepare()
-        cost, strategy = settle(
-            plan, home.root, partial(price_with_model, plan, schema=None if model is None else model.schema)
-        )
+        run_id = run_id or new_run_id()
+        price = partial(price_with_model, plan, schema=None if model is None else model.schema)
+        if plan.participation.scheme != "balls-in-bins":
+            cost, strategy = settle(plan, home.root, price)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
-        run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         destroy_left_behind(home, ledger, actor)
+        if plan.participation.scheme == "balls-in-bins":
+            # The seed of a certificate is in the ledger before anything is drawn from it.
+            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
+            try:
+                cost, strategy = settle(plan, home.root, partial(price, draw=draw))
+            except BaseException:
+                ledger.close()
+                raise
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:

@@ -28,7 +28,7 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
@@ -38,7 +38,7 @@ from fieldfare_server.run.replies import Answer, Receiver, Slots
 from fieldfare_server.run.round import Released
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.standing import QUARANTINED, Standing
+from fieldfare_server.run.standing import QUARANTINED, VOIDS_BEFORE_SPREADING, Standing
 from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")
@@ -110,6 +110,8 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         self._expected = self._users_wanted
         """How many users a round waits for: fewer after a whole timeout in which no more came."""
         self._standing = Standing(counts=not session.plan.samples)
+        self._spreads = False
+        """Whether nodes that have never answered well are asked for a share of a cohort only."""
         self._settled = False
         """Whether the nodes that were there at the start had their moment to answer."""
         self._counted: Counter[str] = Counter()
@@ -174,6 +176,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
+        require_callable(plan, grid)
         self._patience.waits = not is_simulated(grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
@@ -341,10 +344,17 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             return np.zeros(0, np.int64)
         if index == 0:
             cohorts.require_lasting(0)
+        voids = self._patience.voids
+        self._spreads |= voids >= VOIDS_BEFORE_SPREADING
+        if self._spreads and not plan.samples:
+            share = -(-plan.run.cohort // max(1, roster.nodes_online))
+            spread = cohorts.spread(index, reliable, voids, share, self._standing.proven)
+            with contextlib.suppress(NotEnoughUsers):
+                return cohorts.select(index, spread, voids, quarantined)
         if goal <= reliable.size < everyone.size:
             with contextlib.suppress(NotEnoughUsers):
-                return cohorts.select(index, reliable, self._patience.voids, quarantined)
-        return cohorts.select(index, everyone, self._patience.voids)
+                return cohorts.select(index, reliable, voids, quarantined)
+        return cohorts.select(index, everyone, voids)
 
     @property
     def _users_wanted(self) -> int:

@@ -20,7 +20,7 @@ from fieldfare.factorization.stamping import best_split, block_lengths, block_ro
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError, Stream, Take
 
 
@@ -108,7 +108,7 @@ class Stamped(Mechanism):
         b, k = participation.separation_and_count(n)
         k = min(k, -(-n // b))
         block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
-        if isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-n // b):
+        if isinstance(participation, IN_STEP) and k == -(-n // b):
             return self._fixed_order(b, n, exact=k == 1 or block is not None)
         # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
         free = isinstance(participation, Single | MinSeparation | Poisson)
