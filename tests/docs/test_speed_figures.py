@@ -36,6 +36,7 @@ def table(text: str, first: str) -> list[list[str]]:
 def test_whole_rounds_are_those_measured() -> None:
     report = json.loads((RESULTS / "simulation.json").read_text())
     shown = table(PYTHON, "model, cohort")
+    assert shown
     assert [row[0] for row in shown] == list(report["results"])
     for name, *figures in shown:
         measured = report["results"][name]
@@ -67,6 +68,12 @@ def test_noise_in_checkpoints_is_as_measured() -> None:
     text = (ROOT / "docs/one-round.md").read_text()
     band = rows["banded, 16"]
     assert f"{band['before_mb_a_round']:.0f} MB a round before, {band['now_mb_a_round']:.1f} MB now" in text
+
+
+def test_claims_are_recognised() -> None:
+    for claim in ("43 times pfl-research", "it is 1.8x jax-privacy", "2 x faster than the lean loop", "172 times Ray"):
+        assert FACTOR.search(claim)
+        assert re.search(PEERS, claim)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -42,6 +42,9 @@ def simulate(
 
     Before the first run begins, all of them are checked: the users, the population, and that its budget holds all runs.
 
+    Rounds of a population that is marked as simulated are committed in groups of about a quarter of a second; a crash
+    repeats those of its group. Those of people are committed one by one.
+
     Guarantee: as `fieldfare simulate`. All that the runs release is (epsilon, delta)-DP for every user of the
     population, with the epsilon that the ledger shows. A temporary ledger forgets: what runs of another `simulate`
     spent on the same people is not in it, and is no part of its statement. For people's data, name a ledger.

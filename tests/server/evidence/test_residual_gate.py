@@ -22,6 +22,7 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Grid, Privatiser
 from fieldfare_server.evidence.known_sums import release_known_sums
 from fieldfare_server.evidence.residual_test import Residual, whitened_residual
+from fieldfare_server.run.noise_state import NoiseState
 from fieldfare_server.run.round import Rounds
 from fieldfare_server.run.running_noise import RunningNoise
 
@@ -152,7 +153,7 @@ def test_the_bound_of_an_update_in_the_place_of_the_joint_bound_is_seen(monkeypa
 
 def test_noise_rows_used_twice_after_a_resume_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session refuses a stream that stands at another row; without that check, whitening sees it."""
-    monkeypatch.setattr(RunningNoise, "restore", lambda *_: None)
+    monkeypatch.setattr(NoiseState, "restore", lambda *_: None)
     with pytest.raises(LedgerError, match="the noise stands at row 0"):
         residual_of("independent", "grid", "flat", 1, "zero_out")
     monkeypatch.setattr(Rounds, "_require_noise_row", lambda *_: None)

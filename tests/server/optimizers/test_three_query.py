@@ -253,9 +253,9 @@ def moved(lies: dict[int, Any], rounds: int, nodes: int = 1) -> tuple[torch.Tens
     with Session(a_plan, None, Rehearsal(), None, seeded_key(1)) as session:
         commit_round = session.rounds.commit_round
 
-        def commit_and_note(opened: Any, total: Any, reported: Any) -> None:
+        def commit_and_note(opened: Any, total: Any, reported: Any, show: Any) -> None:
             rejected.update(total.rejects)
-            commit_round(opened, total, reported)
+            commit_round(opened, total, reported, show)
 
         session.rounds.commit_round = commit_and_note  # type: ignore[method-assign]
         strategy, grid = FieldfareStrategy(session), LyingGrid(nodes, lies)

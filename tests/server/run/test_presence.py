@@ -104,12 +104,12 @@ def sums(
     users: list[int] = []
     commit = Rounds.commit_round
 
-    def record(self: Rounds, opened: Any, total: Aggregate, reported: Any) -> None:
+    def record(self: Rounds, opened: Any, total: Aggregate, reported: Any, show: Any) -> None:
         raw.append(total.sum().clone())
         users.append(total.users)
         # The next round starts from the same model in both worlds: only this round's difference is compared.
         total.total[:] = 0.0
-        commit(self, opened, total, reported)
+        commit(self, opened, total, reported, show)
 
     home = population(root)
     with monkeypatch.context() as patch:
