@@ -20,7 +20,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 ifdef LOCKED
 	PIP_CONSTRAINT=locks/dev.lock $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement locks/dev.lock
 endif
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable '.[dev]'
 	touch $@
 
 demo: install

@@ -50,7 +50,12 @@ PHASES = {
         "fieldfare_server.files.checkpoint:RunFiles.write",
         "fieldfare_server.files.checkpoint:RunFiles.promote",
     ],
-    "commit in the ledger": ["fieldfare_server.run.round:Rounds._commit"],
+    "commit in the ledger": [
+        "fieldfare_server.run.round:Rounds._commit",
+        "fieldfare_server.run.round:Rounds.commit_held",
+        "fieldfare_server.ledger.run_handle:RunHandle.hold_round",
+        "fieldfare_server.ledger.run_handle:RunHandle.request",
+    ],
     "epsilon and report": ["fieldfare_server.run.strategy:FieldfareStrategy._report_round"],
 }
 """Of a round, with the functions that each is; what else a round does is "other"."""

@@ -190,6 +190,54 @@ def sampled_mu(rate: float, sigma: float, count: int, leak: float) -> float:
     return best
 
 
+def binned_mu(claim: dict[str, Any], c: np.ndarray, leak: float) -> float:
+    """Least mu at this leak of the claimed curve, held against samples: one user's rounds are those of one of b bins.
+
+    The pair is the mean over bins j of N(m_j, I) against N(0, I), m_j the sum of the bin's columns of |C| / sigma. The
+    samples are this checker's own; a curve that lies below them by five standard errors is refused.
+    """
+    points, bins, rng = np.array(claim["points"]), claim["bins"], np.random.default_rng()
+    need(points[0, 0] == 0 and (np.diff(points[:, 0]) > 0).all() and (points[:, 1] >= claim["failure"]).all(), "points")
+    modes = np.stack([np.abs(c)[:, j::bins].sum(axis=1) for j in range(min(bins, c.shape[1]))], axis=1)
+    modes = np.pad(modes, ((0, 0), (0, bins - modes.shape[1])))
+    kernel, count = modes.T @ modes, 200_000
+    half, v = np.diag(kernel) / 2, kernel.mean()
+    values, vectors = np.linalg.eigh(kernel)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    for sign in (1, -1):
+        # The user's world, or noise alone, moved by s / sqrt(v) along the mean mode or against it; s mixes.
+        s = np.array([0.0, 1.5, 3.0, 4.5]) / math.sqrt(v)
+        weight = np.array([np.exp(x * kernel.mean(axis=0)).mean() if sign == 1 else 1.0 for x in s])
+        pick = rng.integers(0, len(s), count)
+        u = rng.standard_normal((count, bins)) @ root.T + sign * s[pick][:, None] * kernel.mean(axis=0)
+        if sign == 1:
+            tilt = np.cumsum(np.exp(s[:, None] * kernel.mean(axis=0)), axis=1)
+            own = (tilt[pick] / tilt[pick][:, -1:] < rng.random(count)[:, None]).sum(axis=1)
+            u += kernel[own]
+        ratio = np.exp(u - half).mean(axis=1)
+        tilted = np.exp(sign * s * u.mean(axis=1)[:, None] - s**2 * v / 2) / weight
+        proposal = tilted.mean(axis=1) * (ratio if sign == 1 else 1.0)
+        for epsilon, delta in points[:: max(1, len(points) // 8)]:
+            gain = ratio - math.exp(epsilon) if sign == 1 else 1 - math.exp(epsilon) * ratio
+            x = np.maximum(gain, 0.0) / proposal
+            need(x.mean() - 5 * x.std() / math.sqrt(count) <= delta, "a point of the certified curve is too low")
+    x, h, hull = np.exp(points[:, 0]), np.minimum.accumulate(points[:, 1]), [0]
+    for i in range(1, len(x)):
+        while len(hull) > 1 and (h[hull[-1]] - h[hull[-2]]) * (x[i] - x[hull[-2]]) >= (h[i] - h[hull[-2]]) * (
+            x[hull[-1]] - x[hull[-2]]
+        ):
+            hull.pop()
+        hull.append(i)
+    need(h[-1] <= leak, "the curve's end is above the leak")
+    quantile, best = NormalDist().inv_cdf, 0.0
+    for i, j in itertools.pairwise(hull):
+        a = (h[i] - h[j]) / (x[j] - x[i])
+        m = min(h[i] + a * x[i], 1 - 1e-15)
+        if a > 0 and m > leak:
+            best = max(best, quantile((m - leak) / (1 - leak)) - quantile(a / (1 - leak)))
+    return best
+
+
 def g_delta(mu: Any, e: Any) -> Any:
     return mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu) if mu else mp.mpf(0)
 
@@ -219,6 +267,12 @@ def check(c: dict[str, Any]) -> str:
         need(population["adjacency"] == "add_remove", "sampling amplifies under add_remove only")
         own, own_leak = sampled_mu(s["rate"], s["multiplier"], s["count"], price["leak"]) ** 2, price["leak"]
         need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) - 1e-5, "mu of the sampled run")
+    elif "certified" in price:
+        b = noising(c["noising"], n)
+        need(population["adjacency"] == "add_remove" and b.shape == (n, n), "bins need add_remove, and a square B")
+        own_leak, modes = price["leak"], np.linalg.inv(b) / noise["multiplier"]
+        own = binned_mu(price["certified"], modes, own_leak) ** 2
+        need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) * (1 - 1e-9) - 1e-9, "mu of the certified run")
     elif n:
         square, error = largest(c["accounting"], c["noising"], n)
         own = factor**2 * square / noise["multiplier"] ** 2 + noise["rounding_mu_squared"]

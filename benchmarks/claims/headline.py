@@ -71,7 +71,7 @@ class Setting:
 
     @property
     def times(self) -> int:
-        return self.rounds // self.separation
+        return -(-self.rounds // self.separation)
 
 
 GRADIENT = {"steps": 1, "batch_size": 1, "learning_rate": 1.0}
@@ -110,7 +110,7 @@ def table_of(name: str, s: Setting, row: str, epsilon: float) -> harness.Table:
             **{"scheme": "cyclic-poisson", "groups": CYCLIC_BANDS},
             "rate": min(1.0, s.cohort * CYCLIC_BANDS / s.users),
         },
-        "apart": {"scheme": "min-separation", "separation": s.separation, "max_participations": max(1, s.times)},
+        "apart": {"scheme": "min-separation", "separation": s.separation, "max_participations": s.times},
     }[sampling]
     return {
         "privacy": {
@@ -292,7 +292,7 @@ epsilon from which `nu` has less noise than amplified DP-SGD, at {pictured["roun
 
 {harness.markdown_table(("participations", "crossing epsilon"), crossed)}
 
-**Verdict.** {verdict_of_noise(stored)} The score may cross elsewhere, because momentum and clipping treat white noise
+**Verdict.** {verdict_of_noise(stored)}The score may cross elsewhere, because momentum and clipping treat white noise
 and negatively correlated noise differently; this page does not show scores.
 
 `python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. With scores, tuned on users who are not
@@ -307,8 +307,12 @@ def verdict_of_noise(stored: harness.Table) -> str:
         noise = setting["noise"]
         amplified = noise["DP-SGD, Poisson (add_remove)"]
         ahead = [e for e in amplified if min(noise["nu"][e], noise["blt"][e]) < amplified[e]]
-        lines.append(f"{title}: " + (f"from epsilon {ahead[0]} on" if ahead else "nowhere up to epsilon 8"))
-    return "In noise, nu or blt is ahead of amplified DP-SGD at these of the epsilons above: " + "; ".join(lines) + "."
+        lines.append(f"- {title}: " + (f"from epsilon {ahead[0]} on" if ahead else "nowhere up to epsilon 8"))
+    return (
+        "In noise, nu or blt is ahead of amplified DP-SGD at these of the epsilons above:\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+    )
 
 
 def score_page(name: str, s: Setting, rows: list[str], epsilons: list[float], found: harness.Table) -> str:

@@ -37,6 +37,8 @@ NODE_USERS = 8
 """On a node, faults of fewer users than these are the users' and not the task's."""
 SECONDS = 1.0
 """Spent on looking for wrong rows; the result says how many rows were looked at."""
+LARGE = 100.0
+"""Inputs above this are worth a warning: models are made for values of about 1."""
 BLOCK = 1 << 16
 """Values of a column that are looked at together."""
 
@@ -169,6 +171,13 @@ class _Check:
         """Prepare some users' rows, and look for numbers that are none in all of them."""
         self.tried = self.filled[: TRIED * max(1, len(self.filled) // TRIED) : max(1, len(self.filled) // TRIED)]
         self._until_one_passes(self._prepare)
+        if self.tried.size and not self.on_node and self.inputs.is_floating_point():
+            largest = float(torch.nan_to_num(self.inputs, posinf=0.0, neginf=0.0).abs().amax())
+            if largest > LARGE:
+                self._warn(
+                    f"inputs of one user reach {largest:.3g}, and models train best on values of about 1: divide "
+                    "by constants that you know without looking at these users"
+                )
         self._count_bad_rows()
 
     def _until_one_passes(self, step: Callable[[int], None]) -> None:

@@ -26,7 +26,8 @@ class Faulty(BadInput):
     def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
         """cause: what the task's code raised."""
         self.kind, self.cause = kind, cause
-        super().__init__(f"run.task = {name!r} ({kind})", why, nearest)
+        # Parameters stand in the plan's table [task], not in its name.
+        super().__init__(f"run.task = {name.partition('?')[0]!r} ({kind})", why, nearest)
 
     def trace(self) -> str:
         """The traceback of `cause`; empty where there is none. It may quote users' data."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import math
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,11 +18,14 @@ from fieldfare.accounting import (
     PrivacyLoss,
     SampledGaussian,
     amplification,
+    balls_in_bins,
+    binned_optimum,
     calibrate,
     charge_for,
     discretised,
     zcdp_epsilon,
 )
+from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT, Units, round_off, units_up
@@ -27,23 +33,60 @@ from fieldfare.accounting.realised import Growth, RealisedCharge
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import MinSeparation, Participation, Single, adjacency_factor
+from fieldfare.participation import BallsInBins, MinSeparation, Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 
 PRICED_SHARES = (0.01, 0.1, 0.3)
 """Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
 
+ASSUMPTION = (
+    "users are called at will, and who was called stays secret: only releases are seen, not traffic, times or nodes"
+)
+"""What a charge with secret cohorts rests on."""
+
 CHARGE_FORMAT = 2
 """The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not; 1: an
 `epsilon` left no room for odometers, which are rounded up."""
 
+CERTIFIED: Final = "certified charge"
+"""The name under which `cost_of` recalls what was certified. It belongs to one run and is shared with no other."""
+
+Draw: TypeAlias = Callable[[], tuple[bytes, int]]
+"""A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another certification; the
+seed is written down before it returns."""
+
+_MOST_ATTEMPTS = 6
+_NEGLIGIBLE_SHIFT = 1e-4
+"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
+more."""
 _TRIES = 30
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
 
 _EVALUATED = 64
 """Participations up to which tightly packed patterns are evaluated one by one."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certified curve of real-valued noise, before the resolution of floats, and where its samples were best."""
+
+    curve: CertifiedCurve
+    target: float
+    noise_multiplier: float
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON, as a run's strategy file holds it."""
+        table = {"curve": self.curve.to_json(), "noise_multiplier": self.noise_multiplier, "target": self.target}
+        return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Certificate:
+        """The inverse of `to_bytes`. Raises ValueError, TypeError or KeyError for anything else."""
+        table = json.loads(stored)
+        curve = CertifiedCurve.from_json(table["curve"])
+        return cls(curve, float(table["target"]), float(table["noise_multiplier"]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,6 +110,8 @@ class Cost:
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
     concentrated: bool = False
     """Whether discrete noise is charged by zCDP alone, as runs of the ledger's first version are."""
+    certificate: Certificate | None = None
+    """What the charge rests on where a Monte Carlo certified it (`accounting.balls_in_bins`)."""
 
     @property
     def sensitivity(self) -> float:
@@ -76,7 +121,32 @@ class Cost:
     @property
     def amplified(self) -> bool:
         """Whether the charge is that of sampled events."""
-        return amplification(self.mechanism, self.participation, self.plan.privacy.adjacency).holds
+        sampled = amplification(self.mechanism, self.participation, self.plan.privacy.adjacency).holds
+        return sampled or self.certificate is not None
+
+    @property
+    def whole(self) -> PrivacyLoss | None:
+        """The charge of every round of a certified run: that of the whole run. None for other runs."""
+        return None if self.certificate is None else self.loss
+
+    def certified_again(self) -> Cost:
+        """This cost with its certificate computed again from the seed; itself without a certificate. Takes its time.
+
+        The strategy matrix, the noise and the seed decide everything; no recorded bound is used.
+        """
+        if self.certificate is None:
+            return self
+        old, bins = self.certificate.curve, self.plan.participation.bins or 1
+        curve = balls_in_bins.certify(
+            balls_in_bins.gram(self.mechanism, bins),
+            self.noise_multiplier,
+            tuple(epsilon for epsilon, _ in old.points),
+            target=self.certificate.target,
+            seed=bytes.fromhex(old.seed),
+            attempt=old.attempt,
+            samples=old.samples,
+        )
+        return _with_certificate(self, replace(self.certificate, curve=curve), math.sqrt(self.resolution))
 
     @property
     def epsilon(self) -> float:
@@ -87,6 +157,8 @@ class Cost:
         """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
         (`discretised`), and floats add their resolution.
         """
+        if self.certificate is not None:
+            return loss
         if self.amplified:
             r = math.sqrt(self.resolution)
             events = (SampledGaussian(e.rate, 1 / (1 / e.noise_multiplier + r), e.count) for e in loss.sampled)
@@ -101,7 +173,7 @@ class Cost:
 
         None where it is chosen when the run is admitted: with amplification by sampling.
         """
-        if self.loss.sampled:
+        if self.loss.amplified:
             return None
         return discretised.leak(self.loss.mu_squared) if self.plan.privacy.rounding == "discrete" else 0.0
 
@@ -111,7 +183,7 @@ class Cost:
         Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent for runs of
         many rounds, by several times for one or a few.
         """
-        if not self.loss.sampled:
+        if not self.loss.amplified:
             return {}
         delta = self.plan.privacy.delta
         return {
@@ -120,7 +192,8 @@ class Cost:
 
     def realised(self) -> RealisedCharge:
         """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
-        return RealisedCharge(self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
+        setting = (self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
+        return RealisedCharge(*setting, whole=self.whole)
 
     # -- what single users pay (`individual`) ------------------------------------------------------------------------
 
@@ -183,6 +256,9 @@ class Cost:
             ),
             ("epsilon", f"{self.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
         ]
+        if amplified:
+            rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
+        rows += self._describe_certificate()
         if priced := self.priced():
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
@@ -199,6 +275,19 @@ class Cost:
                 f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
             ),
             ("buffers of model size", str(fields["buffers"])),
+        ]
+
+    def _describe_certificate(self) -> list[tuple[str, str]]:
+        if self.certificate is None:
+            return []
+        curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
+        return [
+            ("assumption", ASSUMPTION),
+            (
+                "bound used",
+                f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and {curve.failure:.2g} "
+                "that it fails is part of delta",
+            ),
         ]
 
     def __repr__(self) -> str:
@@ -237,7 +326,7 @@ class Cost:
         """
         rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
         exact = self.mechanism.sensitivity(self.participation)
-        amplified = bool(self.loss.sampled)
+        amplified = self.loss.amplified
         factor = adjacency_factor(self.plan.privacy.adjacency)
         return {
             "mechanism": self.mechanism.kind,
@@ -255,6 +344,8 @@ class Cost:
             "rounding": self.plan.privacy.rounding,
             "resolution_mu_squared": self.resolution,
             "amplified_by_sampling": amplified,
+            "epsilon_without_amplification": self.loss.without_amplification().epsilon(delta),
+            "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
             "prefix_noise_max": float(self.prefix_noise.max()),
@@ -271,6 +362,7 @@ def cost_of(
     *,
     charge_format: int = CHARGE_FORMAT,
     resolution: float = 0.0,
+    draw: Draw | None = None,
 ) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
@@ -280,8 +372,16 @@ def cost_of(
             is resumed and verified by its own.
         resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
             a plan does not know: see `with_resolution`.
+        draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
     """
     participation = plan.participation.build()
+    if isinstance(participation, BallsInBins):
+        stored = None if cache is None else cache.get(CERTIFIED)
+        if stored is not None:
+            bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
+            return _with_certificate(bare, Certificate.from_bytes(stored), math.sqrt(resolution))
+        bare = _tuned(plan, participation, cache)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache)
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
@@ -290,6 +390,96 @@ def cost_of(
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
     return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
+
+
+def cost_with_resolution(
+    plan: Plan, cache: MutableMapping[str, bytes] | None, clip: float, numel: int, users: int, draw: Draw | None = None
+) -> Cost:
+    """`cost_of` a new run of `plan`, with the charge for the resolution of floats: see `with_resolution`."""
+    participation = plan.participation.build()
+    if not isinstance(participation, BallsInBins):
+        return with_resolution(cost_of(plan, cache), clip, numel, users)
+    # One certificate, for the noise that leaves room for the resolution.
+    bare = _tuned(plan, participation, cache)
+    norms = bare.mechanism.row_norms()
+
+    def resolution_of(sigma: float) -> float:
+        setting = (plan.privacy.rounding, sigma, clip, numel, users, float(norms.max()))
+        return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
+
+    return _certified(bare, resolution_of, draw or preview(), cache)
+
+
+def preview() -> Draw:
+    """Seeds that are the same in every process: for showing what a run will cost, never for a run."""
+    count = itertools.count(1)
+
+    def draw() -> tuple[bytes, int]:
+        attempt = next(count)
+        return hashlib.sha256(f"fieldfare preview {attempt}".encode()).digest()[:16], attempt
+
+    return draw
+
+
+def _tuned(plan: Plan, participation: BallsInBins, cache: MutableMapping[str, bytes] | None) -> Cost:
+    """The plan with its mechanism, whose free choices are made for the charge of balls in bins; nothing charged yet."""
+    privacy = plan.privacy
+    decided = {} if cache is None else cache
+    if privacy.epsilon is not None:
+        binned_optimum.choose(plan.mechanism, plan.run.rounds, participation, privacy.epsilon, privacy.delta, decided)
+    return _bare(plan, build(plan.mechanism, plan.run.rounds, participation, decided), participation)
+
+
+def _bare(plan: Plan, mechanism: Mechanism, participation: Participation) -> Cost:
+    return Cost(plan, mechanism, participation, math.inf, PrivacyLoss())
+
+
+def _with_certificate(cost: Cost, certificate: Certificate, r: float) -> Cost:
+    """`cost` charged by `certificate`, and for floats whose resolution is r (`Privatiser.resolution`)."""
+    loss = PrivacyLoss(certified=(certificate.curve.with_resolution(r),))
+    sigma = certificate.noise_multiplier
+    return replace(cost, noise_multiplier=sigma, loss=loss, resolution=r * r, certificate=certificate)
+
+
+def _certified(
+    cost: Cost, resolution_of: Callable[[float], float], draw: Draw, cache: MutableMapping[str, bytes] | None
+) -> Cost:
+    """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
+
+    resolution_of: noise multiplier -> r.
+
+    Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
+    """
+    privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
+    products, samples = balls_in_bins.gram(cost.mechanism, bins), balls_in_bins.SAMPLES
+    for _ in range(_MOST_ATTEMPTS):
+        # The seed is written down before anything is drawn from it.
+        seed, attempt = draw()
+        if privacy.noise_multiplier is not None:
+            sigma = privacy.noise_multiplier
+            target = balls_in_bins.estimated_epsilon(products, sigma, privacy.delta)
+        else:
+            assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
+            target = privacy.epsilon
+            sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
+            shift = 8 * resolution_of(sigma)
+            if shift > _NEGLIGIBLE_SHIFT * target:
+                if shift >= target / 2:
+                    raise BudgetRefused(f"epsilon = {target}", "the resolution of floats takes most of it.")
+                target -= 1.1 * shift
+                sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
+        epsilons = balls_in_bins.points_for(products, sigma, target, privacy.delta)
+        curve = balls_in_bins.certify(
+            products, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples
+        )
+        made = _with_certificate(cost, Certificate(curve, target, sigma), resolution_of(sigma))
+        if privacy.epsilon is None or made.epsilon <= privacy.epsilon:
+            if cache is not None and made.certificate is not None:
+                cache[CERTIFIED] = made.certificate.to_bytes()
+            return made
+    raise BudgetRefused(
+        f"epsilon = {privacy.epsilon}", f"{_MOST_ATTEMPTS} certificates came out above it.", "a noise_multiplier"
+    )
 
 
 def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:

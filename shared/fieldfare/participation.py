@@ -150,3 +150,28 @@ class CyclicPoisson(Participation):
 
     def allows(self, pattern: Sequence[int], rounds: int) -> bool:
         return len({t % self.groups for t in pattern}) <= 1 and _increasing(pattern, rounds)
+
+
+@dataclass(frozen=True)
+class BallsInBins(Participation):
+    """Each user draws one of `bins` bins for the whole run; round t includes the users of bin t mod bins.
+
+    `accounting.balls_in_bins` has what this sampling earns where the bins are secret.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        _positive("bins", self.bins)
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return self.bins, -(-rounds // self.bins)
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return len({t % self.bins for t in pattern}) <= 1 and _increasing(pattern, rounds)
+
+
+IN_STEP = (FixedOrder, CyclicPoisson, BallsInBins)
+"""Where all rounds of one user leave the same remainder on division by the separation."""
+SAMPLED = (Poisson, CyclicPoisson, BallsInBins)
+"""Where secret coins decide who takes part, for each user independently of all others."""

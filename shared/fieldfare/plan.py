@@ -19,10 +19,12 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -33,7 +35,16 @@ from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import LONGEST_NAME, NAME, task_reference
-from fieldfare.participation import Adjacency, CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import (
+    Adjacency,
+    BallsInBins,
+    CyclicPoisson,
+    FixedOrder,
+    MinSeparation,
+    Participation,
+    Poisson,
+    Single,
+)
 from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import NORM, PROBABILITY, ROUNDS, SECONDS, USERS, Table
@@ -165,9 +176,10 @@ class RunSpec(Table):
 class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
-    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson"] = Field(
+    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson", "balls-in-bins"] = Field(
         default="single",
-        description="once; again after a pause; at the same place of every period; at random; at random within groups",
+        description="once; again after a pause; at the same place of every period; at random; at random within groups; "
+        "in one secret round of every block",
     )
     separation: int | None = Field(
         default=None,
@@ -194,6 +206,18 @@ class ParticipationSpec(Table):
         json_schema_extra=PROBABILITY,
     )
 
+    bins: int | None = Field(
+        default=None,
+        ge=1,
+        description="balls-in-bins: rounds of a block; each user draws one of them, for the whole run",
+        json_schema_extra=ROUNDS,
+    )
+    callable: bool = Field(
+        default=False,
+        description="balls-in-bins: a statement that users can be called at will, whenever their round comes; a "
+        "simulation needs none",
+    )
+
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
     _SCHEMES: ClassVar[Mapping[str, tuple[Callable[..., Participation], set[str], set[str]]]] = {
         "single": (Single, set(), set()),
@@ -201,12 +225,20 @@ class ParticipationSpec(Table):
         "fixed-order": (FixedOrder, {"period"}, {"max_participations"}),
         "poisson": (Poisson, {"rate"}, set()),
         "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
+        "balls-in-bins": (BallsInBins, {"bins"}, set()),
     }
+
+    # Plans and strategies of versions without these keys keep their digests.
+    @model_serializer(mode="wrap")
+    def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = dump(self)
+        return {key: value for key, value in table.items() if key not in ("bins", "callable") or value}
 
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
-        given = {name for name, value in self if name != "scheme" and value is not None}
+        given = {name for name, value in self if name != "scheme" and value is not None and value is not False}
         _, needed, allowed = self._SCHEMES[self.scheme]
+        allowed = allowed | ({"callable"} if self.scheme == "balls-in-bins" else set())
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -460,6 +492,25 @@ class Plan(Table, metaclass=PlanType):
                     "whose privacy is accounted.",
                     "leave it out",
                 )
+            if scheme == "balls-in-bins" and self.privacy.adjacency != "add_remove":
+                raise BadInput(
+                    f"privacy.adjacency = {self.privacy.adjacency!r}",
+                    f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
+                    "that is public.",
+                    "add_remove; or participation.scheme = 'fixed-order'",
+                )
+            if scheme == "balls-in-bins" and (self.participation.bins or 0) > self.run.rounds:
+                raise BadInput(
+                    f"participation.bins = {self.participation.bins}",
+                    f"a block is longer than the run's {self.run.rounds} rounds.",
+                    str(self.run.rounds),
+                )
+            if scheme == "balls-in-bins" and self.privacy.rounding == "discrete":
+                raise BadInput(
+                    "privacy.rounding = 'discrete'",
+                    "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
+                    "rounding = 'grid'",
+                )
         elif self.privacy.adjacency == "add_remove":
             raise BadInput(
                 "privacy.adjacency = 'add_remove'",
@@ -510,7 +561,7 @@ class Plan(Table, metaclass=PlanType):
     @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
-        return self.participation.scheme in ("poisson", "cyclic-poisson")
+        return self.participation.scheme in ("poisson", "cyclic-poisson", "balls-in-bins")
 
     @property
     def report_goal(self) -> int:

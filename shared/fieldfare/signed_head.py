@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from fieldfare.errors import BadInput
@@ -54,25 +55,27 @@ class SignedHead:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a line. Raises `HeadRefused` on another format, or where the signature is not the key's."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        match = _LINE.fullmatch(text.strip())
-        if match is None:
-            raise HeadRefused(
-                "the journal's head", "it is not a line of the format.", f"{FORMAT} LEDGER COUNT HASH ..."
-            )
-        signed, ledger, count, hash, key, signature = match.groups()
-        try:
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
-                bytes.fromhex(signature), signed.encode("ascii")
-            )
-        except (InvalidSignature, ValueError):
-            raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.") from None
-        return cls(ledger, int(count), hash, key, signature)
+        return cls(*_parts(text.strip()))
 
     def __str__(self) -> str:
         return f"{FORMAT} {self.ledger} {self.count} {self.hash} {self.key} {self.signature}"
+
+
+@lru_cache(maxsize=64)
+def _parts(line: str) -> tuple[str, int, str, str, str]:
+    """(ledger, count, hash, key, signature) of a line whose signature is right: a line is shown again and again."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise HeadRefused("the journal's head", "it is not a line of the format.", f"{FORMAT} LEDGER COUNT HASH ...")
+    signed, ledger, count, hash, key, signature = match.groups()
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), signed.encode("ascii"))
+    except (InvalidSignature, ValueError):
+        raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.") from None
+    return ledger, int(count), hash, key, signature
 
 
 def public_key(private_key: bytes) -> str:

@@ -200,6 +200,9 @@ def find_task(name: str) -> Any:
         return _resolve(foreign[0].value)
     known = task_names()
     near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
+    module = name.removesuffix(".py")
+    if module.isidentifier() and importlib.util.find_spec(module) is not None:
+        near = [f"{module}:Class, with the name of the task's class"]
     raise UnknownTask(f"run.task = {name!r}", "there is no such task.", near[0])
 
 

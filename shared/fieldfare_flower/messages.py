@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
-from fieldfare_flower.npy import BadReply, read_array, write_array
+from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
 VERSION = 2
 TRAIN = "train"
@@ -268,4 +268,7 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
 
 
 def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
-    return ArrayRecord({name: write_array(value) for name, value in arrays.items()})
+    record = ArrayRecord()
+    for name, value in arrays.items():
+        record[name] = SharedArray(value)  # item by item: ArrayRecord({...}) would serialise a copy
+    return record

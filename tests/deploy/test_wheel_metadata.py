@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
+from importlib import metadata as metadata_of
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parents[2]
@@ -20,6 +23,28 @@ def hook() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_every_pinned_package_takes_the_oldest_python_that_is_promised() -> None:
+    """Debian 12 has Python 3.11.2: a pin that wants 3.11.5 stops `make install` there with a conflict."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = re.fullmatch(r">=(\d+\.\d+)", project["requires-python"])
+    assert oldest is not None
+    lines = (ROOT / "constraints.txt").read_text().split()
+    pins = {normal(name): version for name, _, version in (line.partition("==") for line in lines)}
+    judged, refusing = 0, []
+    for found in metadata_of.distributions():
+        # What is installed here may be newer or older than the pin; then the pin is judged elsewhere.
+        if pins.get(normal(found.name)) == found.version:
+            judged += 1
+            if not SpecifierSet(found.metadata["Requires-Python"] or "").contains(f"{oldest[1]}.2"):
+                refusing.append(f"{found.name} {found.version}: {found.metadata['Requires-Python']}")
+    assert refusing == []
+    assert judged > 50
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def metadata(monkeypatch: pytest.MonkeyPatch, repository: str) -> dict[str, object]:

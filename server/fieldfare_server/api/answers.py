@@ -18,6 +18,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
+from fieldfare.plan import Plan
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
@@ -55,6 +56,7 @@ from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.run.pricing import roughly_asked
 
 LOW, EXHAUSTED = 0.8, 0.01
 """A budget is low once this share is committed, and exhausted where the largest run that fits has less than this share
@@ -140,7 +142,7 @@ class Answers:
             run = _run_view(snapshot, asked.run) if asked.run else (newest[0] if newest else None)
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
-        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population)
+        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population, self._ledger)
         plan = result.cost.plan
         return WhatIfAnswer(
             run=run.id,
@@ -388,7 +390,7 @@ def _format_cursor(cursor: int | None) -> str | None:
 
 
 def _loss(loss: PrivacyLoss, epsilon: float, delta: float) -> Loss:
-    if loss.sampled:
+    if loss.amplified:
         return Loss(epsilon=epsilon, delta=delta)
     return Loss(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
 
@@ -445,7 +447,7 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         projected_end=_projected_end(snapshot, activity),
         level=_level(view),
         last_run=newest[0].id if newest else None,
-        last_run_fits=_fits_again(view, newest[0]) if newest else None,
+        last_run_fits=_fits_again(snapshot, view, newest[0]) if newest else None,
         in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
@@ -467,17 +469,16 @@ def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
     return "low" if view.committed_epsilon >= LOW * view.epsilon else "open"
 
 
-def _fits_again(view: views.PopulationView, run: views.RunView) -> bool:
+def _fits_again(snapshot: Reader, view: views.PopulationView, run: views.RunView) -> bool:
     """Whether the population would admit the plan of `run` once more."""
+    if view.state != "open":
+        return False
     terms = budget.Terms(view.epsilon, view.delta, view.leak)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
-    leak = None if run.planned.sampled else run.leak
-    price = budget.quote(run.planned, view.committed, terms, leak)
+    leak = None if run.planned.amplified else run.leak
     if run.accounting == "individual":
-        # For the users who have most left; whether they are enough is judged when the run starts.
-        fits = price.mu <= view.remaining_mu * (1 + 1e-9) and view.committed.leak + price.leak <= view.leak
-        return view.state == "open" and fits
-    return view.state == "open" and terms.hold(view.committed + price)
+        return snapshot.refusal(view.name, roughly_asked(Plan.stored(run.plan), run.planned), run.planned, leak) is None
+    return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def _program() -> typer.Typer:
         help="Federated learning with user-level differential privacy, and a budget that everybody can see.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        # click names the nearest command; Typer would say it once more.
+        suggest_commands=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     program.callback()(_options)

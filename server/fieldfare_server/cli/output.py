@@ -90,7 +90,7 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
     """Print a table; columns of numbers are right-aligned."""
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", show_header=any(columns))
     filled = [[_cell(value) for value in row] for row in rows]
     for index, column in enumerate(columns):
         numeric = bool(filled) and all(row[index][1] for row in filled)

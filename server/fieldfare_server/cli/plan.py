@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,15 +18,14 @@ from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.forecast import Forecast, forecast
+from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
 from fieldfare_server.planning.search import Assumed
 from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price
-
-HERE = Path("plan.toml")
 
 COHORTS = (0.5, 1.0, 2.0)
 """Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
@@ -68,6 +68,13 @@ def plan(
         ),
     ] = None,
     accept_delta: AcceptDeltaOption = False,
+    suggest_mechanism: Annotated[
+        bool,
+        typer.Option(
+            "--suggest-mechanism",
+            help="compare mechanisms and samplers at the plan's budget, and leave; takes a minute",
+        ),
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
@@ -77,8 +84,8 @@ def plan(
     stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
-        if sum((bool(explain), schema, template)) > 1:
-            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema or --template")
+        if sum((bool(explain), schema, template, suggest_mechanism)) > 1:
+            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema, --template or --suggest-mechanism")
         if schema:
             print_json(reference.json_schema())
             return
@@ -87,6 +94,9 @@ def plan(
             return
         if explain:
             typer.echo(reference.explain(explain, _sections_with_task(path)))
+            return
+        if suggest_mechanism:
+            _print_choices(compare_mechanisms(read_plan(plan_path(path))), json_)
             return
         assumed = _assumptions(effective_dimension, signal_to_noise, condition)
         planned = read_plan(plan_path(path))
@@ -99,7 +109,7 @@ def plan(
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
-            shown = cost.to_json() | (priced if cost.loss.sampled else {})
+            shown = cost.to_json() | (priced if cost.loss.amplified else {})
             shown |= {"information_not_charged": dict(_information(cost))}
             if count is not None:
                 shown |= {"users": count, "warnings": warnings}
@@ -109,15 +119,6 @@ def plan(
         print_warnings(warnings)
         if prediction is not None:
             _print_forecast(prediction)
-
-
-def plan_path(path: Path | None) -> Path:
-    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
-    if path is not None:
-        return path
-    if not HERE.is_file():
-        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
-    return HERE
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
@@ -179,6 +180,19 @@ def _print_cost(cost: Cost, users: int | None) -> None:
         )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
+
+
+def _print_choices(choices: list[Choice], as_json: bool) -> None:
+    if as_json:
+        print_json({"choices": [asdict(choice) for choice in choices]})
+        return
+    print_table(
+        "Same budget, rounds and cohort: the least noise first",
+        ("mechanism", "users are asked by", "adjacency", "noise multiplier", "noise in a prefix sum"),
+        [(c.mechanism, c.scheme, c.adjacency, c.noise_multiplier, c.prefix_noise) for c in choices],
+        caption="Rows under add_remove need users that can be called at will, and hide who took part; zero_out shows "
+        "it. Balls in bins are estimates: a run is charged by its own certificate.",
+    )
 
 
 def _suggested(suggestion: Suggestion) -> str:

@@ -112,6 +112,7 @@ def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private
     """Run `session` to its end on `grid`. Raises what `FieldfareStrategy.start` raises."""
     trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
     began = time.perf_counter()
+    session.account.begin_groups()
     print_warnings(geometry_warnings(session))
     with session:
         if quiet:

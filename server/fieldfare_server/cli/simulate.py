@@ -12,11 +12,10 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.cli.plan import plan_path
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.run.ending import SHAREABLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from fieldfare_client.check import Report, check_task
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_progress, refusals
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 
 task = typer.Typer(help="Try a task on this machine.", no_args_is_help=True)
 
@@ -24,8 +25,13 @@ def _options() -> None:
 
 @task.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a task's name, or package.module:Attribute")],
-    plan: Annotated[Path | None, typer.Option(help="train as this plan's [client] says")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a task's name, or package.module:Attribute [the plan's]")
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="take [task] and [client] from this plan [plan.toml, if it is there and of this task]"),
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Try data, model, loss, training, score and reply of a task. Charges nothing and sends nothing.
@@ -34,14 +40,27 @@ def check(
     for the machine that holds them.
     """
     with refusals(json_):
-        report = check_here(name, read_plan(plan).client if plan else None, quiet=json_)
+        planned = read_plan(plan_path(plan)) if plan or name is None or _is_planned(name) else None
+        if planned is not None and name in (None, planned.run.task):
+            name = planned.task_reference
+        report = check_here(name or "", planned.client if planned else None, quiet=json_)
     if json_:
         print_json({"task": name, "right": report.lines, "warnings": report.warnings, "seconds": report.seconds})
         return
     for line in report.lines:
         out.print(f"ok  {line}", markup=False)
     print_check_warnings(report)
-    out.print(f"Task {name} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False)
+    out.print(
+        f"Task {(name or '').partition('?')[0]} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False
+    )
+
+
+def _is_planned(name: str) -> bool:
+    """Whether plan.toml of this directory trains the task `name`, whatever else is wrong with that file."""
+    try:
+        return bool(tomllib.loads(HERE.read_text())["run"]["task"] == name)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = False) -> Report:

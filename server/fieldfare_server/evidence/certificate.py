@@ -91,7 +91,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         nonces = list(connection.execute(committed).scalars())
         record = rows.participation(connection, run.seq, row.users)
     known = row.users
-    sampled = sum(bool(PrivacyLoss.from_json(other.planned).sampled) for other in run_rows)
+    sampled = sum(PrivacyLoss.from_json(other.planned).amplified for other in run_rows)
     leak = row.leak
     # Sampled runs of the ledger's first version have no price: they share what the population's D allows.
     priced = [_price(other, root, leak / max(sampled, 1)) for other in run_rows]
@@ -102,6 +102,8 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         raise BadInput(f"certificate of run {run_id}", f"a noising matrix of {n} rounds is too large to be written.")
     factor, mu_squared, error = adjacency_factor(run.adjacency), own.price.mu_squared, 0.0
     accounting: dict[str, Any] = {"patterns": []}
+    if cost.certificate is not None and cost.mechanism.noise_rows != run.rounds:
+        raise BadInput(f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it.")
     if n and not own.amplified:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
@@ -114,7 +116,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
             accounting = {"patterns": patterns}
     rounding = own.cost.resolution if n else 0.0
-    if own.cost.loss.sampled:  # part of the multiplier of its events
+    if own.cost.loss.amplified:  # part of the multiplier of its events
         rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
     rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
@@ -156,7 +158,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     loss = planned if row.state in ACTIVE else spent
     if row.price is not None:
         leak = Price.from_json(row.price).leak
-    if planned.sampled:
+    if planned.amplified:
         # The rounds of a stopped run have no price of their own: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         return _Priced(row, cost, price(planned, leak) if opened else Price(), 0, 0)
@@ -181,7 +183,11 @@ def _detail(own: _Priced) -> dict[str, Any]:
         return {"discrete": {"scale": own.cells, "values": own.values}}
     if not own.amplified:
         return {}
-    (event,) = PrivacyLoss.from_json(str(own.row.planned)).sampled
+    planned = PrivacyLoss.from_json(str(own.row.planned))
+    if planned.certified:
+        (curve,), bins = planned.certified, own.cost.plan.participation.bins or 1
+        return {"certified": {**curve.to_json(), "bins": bins}}
+    (event,) = planned.sampled
     return {"sampled": {"count": event.count, "multiplier": event.noise_multiplier, "rate": event.rate}}
 
 

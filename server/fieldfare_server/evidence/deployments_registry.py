@@ -107,7 +107,7 @@ def _flavor(run: views.RunView, population: views.PopulationView, card: Guarante
 
 
 def _flavor_name(loss: PrivacyLoss) -> str:
-    if loss.sampled:
+    if loss.amplified:
         return "Approximate DP"
     if loss.concentrated:
         return "Zero-concentrated DP, stated also as approximate DP"
@@ -116,7 +116,7 @@ def _flavor_name(loss: PrivacyLoss) -> str:
 
 def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
     parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
-    if not run.spent.sampled:
+    if not run.spent.amplified:
         parameters |= {"rho": run.spent.rho} | ({"mu": run.spent.mu} if run.spent.gaussian else {})
     return {
         "privacy_unit": f"{population.unit.capitalize()}-level",

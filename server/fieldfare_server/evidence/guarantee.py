@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import CHARGE_FORMAT
 from fieldfare.participation import Adjacency
-from fieldfare.plan import Plan
+from fieldfare.plan import ParticipationSpec, Plan
 from fieldfare.privatise import Rounding
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
@@ -105,6 +105,10 @@ _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
 FIRST_ANSWERS = (
     "How fast a user answers, which may depend on the user's data: more users are asked than are needed, and the first "
     "answers count."
+)
+CALLED_WHEN = (
+    "Which rounds a user was called in, to someone who sees the network's traffic or who asks the user's own node: the "
+    "promise counts on that being unknown, and is weaker to them (the Gaussian bound without sampling still holds)."
 )
 UNSCHEDULED = "How long rounds took, which tells how many users they had: the plan names no run.round_seconds."
 SCHEDULED = (
@@ -206,7 +210,8 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     return [
         Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         Fact(name="Participation", value=f"{scheme}: {count}{apart}; enforced when users are selected"),
-        Fact(name="Sampling assumption", value=_sampling(facts.plan.participation.rate, planned)),
+        Fact(name="Sampling assumption", value=_sampling(facts.plan.participation, planned)),
+        *_certificate_lines(planned),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
@@ -214,10 +219,30 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     ]
 
 
-def _sampling(rate: float | None, planned: PrivacyLoss) -> str:
+def _certificate_lines(planned: PrivacyLoss) -> list[Fact]:
+    """What a certified charge rests on besides its sampler."""
+    lines = []
+    for curve in planned.certified:
+        value = (
+            f"{sum(curve.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
+            f"upper bounds at {len(curve.points)} points, wrong with probability {curve.failure:.2g}, which is part of "
+            "delta"
+        )
+        lines.append(Fact(name="Bound used", value=value))
+    return lines
+
+
+def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
+    if planned.certified:
+        stated = "the plan states it" if participation.callable else "users are simulated"
+        return (
+            f"each user in one of {participation.bins} rounds of every block, drawn once and kept secret; "
+            f"amplification by sampling is claimed. Users are called at will ({stated}); one who does not answer "
+            "counts as present, with an update of zero"
+        )
     if not planned.sampled:
         return "none: no amplification by sampling is claimed"
-    probability = 1.0 if rate is None else rate
+    probability = 1.0 if participation.rate is None else participation.rate
     return f"each user independently with probability {probability:.4g}; amplification by sampling is claimed"
 
 
@@ -231,6 +256,8 @@ def _mu(loss: PrivacyLoss) -> float | None:
 
 
 def _method(loss: PrivacyLoss) -> str:
+    if loss.certified:
+        return "certified Monte Carlo of the dominating pair of the whole run"
     if loss.sampled:
         return "privacy loss distributions for sampled rounds"
     if loss.concentrated:
@@ -270,5 +297,6 @@ def _left_out_of_the_round(plan: Plan) -> list[str]:
     """What the way in which this plan's rounds begin and end may tell."""
     if plan.privacy.adjacency != "add_remove":
         return [FIRST_ANSWERS] if plan.run.over_selection > 1 else []
-    threshold = [THRESHOLD] if plan.run.min_available is not None else []
+    secret = [CALLED_WHEN] if plan.participation.scheme == "balls-in-bins" else []
+    threshold = [*secret, *([THRESHOLD] if plan.run.min_available is not None else [])]
     return [*threshold, UNSCHEDULED if plan.run.round_seconds is None else SCHEDULED]

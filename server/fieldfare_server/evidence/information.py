@@ -21,7 +21,7 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
         loss: the charge of the whole run.
     """
     delta, rows = plan.privacy.delta, []
-    if not loss.sampled:
+    if not loss.amplified:
         rows.append(
             ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(loss.rho, delta):.6g} (looser; papers)")
         )

@@ -62,30 +62,34 @@ def _facts(
     table = json.loads(plan_json)
     plan = Plan.stored(table)
     participation = plan.participation.build()
-    mechanism = _applied(plan, table, format, strategy, pinned)
+    mechanism, certified_noise = _applied(plan, table, format, strategy, pinned)
     separation, most = participation.separation_and_count(plan.run.rounds)
     facts = PlanFacts(plan, participation, None, "", "", None, separation, most)
     if mechanism is None:
         return facts
     unadjusted = mechanism.sensitivity(participation)
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(unadjusted)
-    sigma = _noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0)))
+    sigma = certified_noise
+    if not planned.certified:
+        sigma = _noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0)))
     return replace(facts, sensitivity=sensitivity, bound=unadjusted.bound, how=unadjusted.how, noise_multiplier=sigma)
 
 
 def _applied(
     plan: Plan, table: dict[str, Any], format: int, strategy: StoredStrategy | None, pinned: bool
-) -> Mechanism | None:
-    """The mechanism that the run applies; None where an optimiser decided it and its result is not at hand."""
+) -> tuple[Mechanism | None, float | None]:
+    """The mechanism that the run applies, None where an optimiser decided it and its result is not at hand; and the
+    noise multiplier that its strategy's file names, for a certified charge."""
     try:
         if strategy is not None:
-            return strategy.cost(table).mechanism
+            cost = strategy.cost(table)
+            return cost.mechanism, None if cost.certificate is None else cost.noise_multiplier
         as_then = not pinned and not describe(plan.mechanism.kind).slow
         cache = None if as_then else without_search()
         mechanism = build(plan.mechanism, plan.run.rounds, plan.participation.build(), cache)
     except StrategyError:
-        return None
-    return mechanism.first_charge() if format == 0 else mechanism
+        return None, None
+    return mechanism.first_charge() if format == 0 else mechanism, None
 
 
 def _noise_multiplier(

@@ -64,12 +64,14 @@ def _judge_delta(delta: float, users: int) -> list[_Finding]:
 
 
 def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
-    rate = plan.participation.rate
+    spec = plan.participation
+    rate = 1 / spec.bins if spec.bins else spec.rate
     if not plan.samples or rate is None:
         return []
-    expected = rate * users / (plan.participation.groups or 1)
+    expected = rate * users / (spec.groups or 1)
     factor = max(expected / plan.run.cohort, plan.run.cohort / expected)
     if factor <= NOTICED:
         return []
     why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
-    return [_Finding(f"participation.rate = {rate:g}", why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]
+    key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {rate:g}"
+    return [_Finding(key, why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]

@@ -42,7 +42,7 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
             except FieldfareError as error:
                 left[run.id] = str(error)
                 continue
-            if cost.concentrated or cost.loss.sampled:
+            if cost.concentrated or cost.loss.amplified:
                 left[run.id] = "its loss is not that of a Gaussian mechanism"
                 continue
             p = models.participations.c

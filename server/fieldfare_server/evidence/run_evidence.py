@@ -125,7 +125,7 @@ def to_json(evidence: RunEvidence) -> dict[str, Any]:
         "epsilon_spent": run.spent_epsilon,
         "epsilon_planned": run.planned_epsilon,
         # Sampled rounds compose by privacy loss distributions, which rho and mu do not describe.
-        "rho_zcdp": None if run.spent.sampled else run.spent.rho,
+        "rho_zcdp": None if run.spent.amplified else run.spent.rho,
         "mu_gdp": run.spent.mu if run.spent.gaussian else None,
         "population_epsilon": {
             "spent": population.spent_epsilon,

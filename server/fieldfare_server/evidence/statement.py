@@ -79,7 +79,7 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         shares = (f"{count} up to {10 * tenth} %" for tenth, count in enumerate(population.left, start=1) if count)
         rows.append(("Users by what they have left of the budget (mu^2)", ", ".join(shares) or "no user yet"))
         rows.append(("Users who have nothing left", str(population.exhausted)))
-    if not run.spent.sampled:
+    if not run.spent.amplified:
         rows += [
             ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
             ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),

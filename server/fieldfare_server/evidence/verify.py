@@ -102,7 +102,8 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    cost = strategy.cost(json.loads(plan_json))
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
+    cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
     return Charge(
         lambda round, users: cost.charged(charge.add(round, users)),
@@ -350,6 +351,9 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
             if files.nonces(name) != nonces[: committed[name] + 1]:
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
+            base = files.noise_base(name)
+            if base is not None and not files.holds_noise(base):
+                raise Unfit("checkpoints", f"{run_id} {name}", f"the noise state {base} that it names is not whole")
         newest = run.values["checkpoint"]
         # Checkpoints of an ended run are destroyed with its key.
         if run.active and newest is not None and newest not in digests and not files.holds(newest):
@@ -487,6 +491,8 @@ def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
     # Another machine may add in another order, so the last bits may differ.
     pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
     close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
+    close = close and len(recorded.certified) == len(right.certified)
+    close = close and all(a.agrees_with(b) for a, b in zip(recorded.certified, right.certified, strict=True))
     return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
 
 

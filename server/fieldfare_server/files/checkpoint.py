@@ -5,6 +5,7 @@
     ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
+    ROOT/RUN/noise/DIGEST.safetensors        a state of the noise, from which checkpoints that name it count rows
 
 A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or foreign file
 cannot be mistaken for it. Nothing is ever unpickled. When the run ends, `destroy` removes all of them.
@@ -45,6 +46,8 @@ _DTYPES = {
 }
 """torch's types by the names that safetensors gives them."""
 _BLOCK = 1 << 22
+NOISE_BASE = "base"
+"""Under "noise" in a checkpoint's metadata: the digest of the state that the noise's rows are counted from."""
 
 
 def key_commitment(key: bytes) -> str:
@@ -71,6 +74,7 @@ class RunFiles:
             raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.")
         self.directory = Path(root) / run_id
         self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"
+        self._noise = self.directory / "noise"
         self._key = self.directory / "noise.key"
         self._keep = keep
 
@@ -94,8 +98,9 @@ class RunFiles:
         self._key.unlink(missing_ok=True)
         for public in (*self.directory.glob("*.strategy"), *self.directory.glob("*.safetensors")):
             public.unlink()
-        for directory in (self._pending, self._committed, self.directory):
-            directory.rmdir()
+        for directory in (self._pending, self._committed, self._noise, self.directory):
+            if directory.exists():
+                directory.rmdir()
 
     def key(self) -> bytes:
         """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
@@ -116,7 +121,7 @@ class RunFiles:
     def secrets(self) -> list[Path]:
         """The files that only a run under way may have: key, checkpoints, and what a crash left half-written."""
         keys = [path for path in self._files(self.directory) if "noise.key" in path.name]
-        return [*keys, *self._files(self._pending), *self._files(self._committed)]
+        return [*keys, *self._files(self._pending), *self._files(self._committed), *self._files(self._noise)]
 
     def destroy(self) -> None:
         """Overwrite and remove all `secrets`, the key first: the run has ended. Idempotent, also after a crash.
@@ -154,12 +159,17 @@ class RunFiles:
             CheckpointError: the disk refuses. No pending checkpoint is left then.
         """
         self._remove_pending()
-        temporary = self._pending / f".{secrets.token_hex(8)}.tmp"
+        digest = self._write(self._pending, round, tensors, meta)
+        faults.point("checkpoint.pending")
+        return digest
+
+    def _write(self, directory: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+        temporary = directory / f".{secrets.token_hex(8)}.tmp"
         try:
             digest = _write_file(temporary, round, tensors, meta)
             faults.point("checkpoint.synced")
-            temporary.rename(self._pending / (digest + _SUFFIX))
-            sync_directory(self._pending)
+            temporary.rename(directory / (digest + _SUFFIX))
+            sync_directory(directory)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise CheckpointError(
@@ -167,8 +177,38 @@ class RunFiles:
                 f"it cannot be written ({error.strerror}).",
                 "make room, then resume the run",
             ) from error
-        faults.point("checkpoint.pending")
         return digest
+
+    def write_noise(self, round: int, tensors: Mapping[str, torch.Tensor], position: Mapping[str, Any]) -> str:
+        """Write a state of the noise, durably, for checkpoints to name; returns its digest (SHA-256, hex).
+
+        It stays as long as a committed checkpoint names it. Raises `CheckpointError` as `write`.
+        """
+        self._noise.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(self.directory)
+        return self._write(self._noise, round, tensors, position)
+
+    def read_noise(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """(tensors, position) that `write_noise` wrote. Raises `CheckpointError` if they are missing or changed."""
+        path = self._noise / (digest + _SUFFIX)
+        if not self.holds_noise(digest):
+            raise CheckpointError(f"noise state {path}", "it is missing, or its bytes are not its own.", "its backup")
+        kept = _read(path, digest)
+        return kept.tensors, kept.meta
+
+    def holds_noise(self, digest: str) -> bool:
+        """Whether the whole state of the noise with this digest is there."""
+        path = self._noise / (digest + _SUFFIX)
+        return path.exists() and hmac.compare_digest(_digest(path), digest)
+
+    def noise_base(self, digest: str) -> str | None:
+        """The digest of the state of the noise that a committed checkpoint names, if it does. Reads no tensor.
+
+        Raises `CheckpointError` if it is not one of Fieldfare's.
+        """
+        meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
+        base: str | None = meta.get("noise", {}).get(NOISE_BASE)
+        return base
 
     def promote(self, digest: str) -> Path:
         """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path. Idempotent."""
@@ -246,6 +286,11 @@ class RunFiles:
         for path in files[max(0, self._keep - 1) :]:
             path.unlink()
             faults.point("checkpoint.pruned")
+        if states := list(self._files(self._noise)):
+            named = {self.noise_base(path.stem) for path in self._files(self._committed) if path.suffix == _SUFFIX}
+            for path in states:
+                if path.stem not in named:
+                    path.unlink()
 
     def _remove_pending(self) -> None:
         for path in self._files(self._pending):

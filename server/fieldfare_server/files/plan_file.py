@@ -9,6 +9,18 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.refusals import with_lines
 
+HERE = Path("plan.toml")
+"""The plan that commands read which are given none."""
+
+
+def plan_path(path: Path | None) -> Path:
+    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
+    if path is not None:
+        return path
+    if not HERE.is_file():
+        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
+    return HERE
+
 
 def read_plan(path: str | Path) -> Plan:
     """The validated plan in a TOML file, whose directory may hold the module of its task.

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.arrays import Floats
-from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
+from fieldfare.cost import CERTIFIED, CHARGE_FORMAT, Cost, cost_of
 from fieldfare.errors import CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
@@ -83,13 +83,14 @@ class _Recording(dict[str, bytes]):
         self._behind = behind
 
     def get(self, key: str, default: Any = None) -> Any:
-        if key not in self and self._behind is not None and (stored := self._behind.get(key)) is not None:
+        shared = key != CERTIFIED  # a certificate is of one run's seed
+        if shared and key not in self and self._behind is not None and (stored := self._behind.get(key)) is not None:
             super().__setitem__(key, stored)
         return super().get(key, default)
 
     def __setitem__(self, key: str, value: bytes) -> None:
         super().__setitem__(key, value)
-        if self._behind is not None:
+        if self._behind is not None and key != CERTIFIED:
             self._behind[key] = value
 
 
@@ -118,14 +119,15 @@ def settle(plan: Plan, root: Path, price: Callable[[MutableMapping[str, bytes]],
 
     Raises `BadInput` where the plan cannot be met.
     """
-    kept = describe(plan.mechanism.kind).slow or (root / KEPT).is_dir()
+    # Only slow kinds name their results by all that they were made for.
+    kept = describe(plan.mechanism.kind).slow
     entries = _Recording(StrategyFiles(root / KEPT) if kept else None)
     cost = price(entries)
     content = {
         **_terms(plan),
         "entries": {name: base64.b64encode(value).decode() for name, value in entries.items()},
         # Where an optimiser decided, its result says it all.
-        "noising": None if entries else describe_noising(cost.mechanism),
+        "noising": None if set(entries) - {CERTIFIED} else describe_noising(cost.mechanism),
     }
     stored = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return replace(cost, strategy=hashlib.sha256(stored).hexdigest()), stored

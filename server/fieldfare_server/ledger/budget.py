@@ -51,8 +51,8 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
     return all(count <= room.get(kind, 0) for kind, count in _events(small).items())
 
 
-def _events(loss: PrivacyLoss) -> dict[tuple[float, float], int]:
-    counts: dict[tuple[float, float], int] = {}
+def _events(loss: PrivacyLoss) -> dict[object, int]:
+    counts: dict[object, int] = dict.fromkeys(loss.certified, 1)
     for event in loss.sampled:
         kind = (event.rate, event.noise_multiplier)
         counts[kind] = counts.get(kind, 0) + event.count
@@ -151,8 +151,8 @@ def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
             whole = _price(run.price)
         else:
             planned = loss(run.planned)
-            whole = price_of(planned, RUN_SHARE * left if planned.sampled else None)
-            left -= whole.leak if planned.sampled else 0.0
+            whole = price_of(planned, RUN_SHARE * left if planned.amplified else None)
+            left -= whole.leak if planned.amplified else 0.0
         wholes.append(whole)
     return wholes
 
@@ -163,7 +163,7 @@ def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
     leak: of a sampled run, how much of D it takes; else what its noise leaks (None: 0, or that of discrete noise in a
     run of the first version).
     """
-    if planned.sampled:
+    if planned.amplified:
         return _sampled_price(planned, leak or 0.0)
     if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
         plain = discretised.as_gaussian(planned).mu_squared
@@ -181,7 +181,7 @@ def paid(run: Charge, whole: Price) -> Price:
     if run.rounds == 0:
         return Price()
     planned = loss(run.planned)
-    if planned.sampled:
+    if planned.amplified:
         return whole
     spent = loss(run.spent)
     if planned.concentrated:
@@ -211,7 +211,7 @@ def is_price(planned: PrivacyLoss, text: str) -> bool:
     Another machine may compute a sampled price with other last digits.
     """
     named = _price(text)
-    if not planned.sampled:
+    if not planned.amplified:
         return not planned.concentrated and named.mu_squared == planned.mu_squared
     right = price_of(planned, named.leak)
     return named.mu_squared >= right.mu_squared * (1 - 1e-9)
@@ -249,7 +249,7 @@ def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | No
     leak: as in `price_of`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
     """
     if leak is None:
-        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.sampled else 0.0
+        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.amplified else 0.0
     return price_of(planned, leak)
 
 
@@ -270,7 +270,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             f"it takes {cost.leak:.3g} of the population's leak, of which {terms.leak - committed.leak:.3g} is left.",
             f"a leak of at most {_down(terms.leak - committed.leak)}",
         )
-    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.sampled else ""
+    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.amplified else ""
     return BudgetRefused(
         alone + own,
         f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
@@ -282,7 +282,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
 def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
     if left.mu <= 0:
         return "wait for a run to end, or have the budget raised"
-    if planned.sampled:
+    if planned.amplified:
         fitting = _quieter(planned, cost.leak, left.mu * left.mu)
         if fitting is not None:
             return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {delta:.3g}"
@@ -290,8 +290,9 @@ def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
-    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak."""
-    if leak <= 0:
+    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak, and where
+    more noise would need another certificate."""
+    if leak <= 0 or planned.certified:
         return None
 
     def with_noise(factor: float) -> PrivacyLoss:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server.ledger import leases, models
-from fieldfare_server.ledger.journal import Entry, Journal
+from fieldfare_server.ledger.journal import Entry, Journal, Row
 from fieldfare_server.ledger.replay import Replay
 from fieldfare_server.ledger.schedule import Schedule
 
@@ -36,6 +36,8 @@ class RunFacts:
     """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
     nonces: bool
     """Whether each committed round has a nonce."""
+    simulated: bool
+    """Whether the users are not people."""
     individual: bool = False
     """Whether the run is charged to its users' odometers."""
 
@@ -44,12 +46,16 @@ class RunFacts:
         """Whether a user's presence, and with it every count of users, is secret."""
         return self.adjacency == "add_remove"
 
-    def record(self, entry: Entry, action: str, body: Mapping[str, Any], round: int | None = None) -> None:
-        """Append the journal row of a write to this run."""
+    def row(self, action: str, body: Mapping[str, Any], round: int | None = None, at: float | None = None) -> Row:
+        """The journal row of a write to this run."""
         if self.hides_presence:
             # Readers see the row's hash but not the counts in its body; random bits keep them from trying counts on it.
             body = {**body, "blind": secrets.token_hex(16)}
-        entry.append(action, f"run {self.id}", body, population=self.population, run=self.id, round=round)
+        return Row(action, f"run {self.id}", body, self.population, self.id, round, at)
+
+    def record(self, entry: Entry, action: str, body: Mapping[str, Any], round: int | None = None) -> None:
+        """Append the journal row of a write to this run."""
+        entry.append_all([self.row(action, body, round)])
 
     def update(self, connection: Connection, **values: Any) -> None:
         """Set columns of the run's row."""

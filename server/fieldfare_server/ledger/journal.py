@@ -1,12 +1,14 @@
-"""The one way to write to the ledger: a transaction with one journal row, or with none for a mere heartbeat."""
+"""The one way to write to the ledger: a transaction with a journal row, or with none for a mere heartbeat."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
@@ -19,8 +21,22 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 
 
+@dataclass(frozen=True)
+class Row:
+    """One journal row to be appended, before it has a number, an event and a hash."""
+
+    action: str
+    actor: str
+    body: Mapping[str, Any]
+    population: str | None = None
+    run: str | None = None
+    round: int | None = None
+    at: float | None = None
+    """When it happened; None: at the time of its transaction."""
+
+
 class Entry:
-    """The journal row of one transaction, to be appended once."""
+    """The journal rows of one transaction, to be appended once: nearly always a single one."""
 
     def __init__(self, connection: Connection, event: str, now: float, head_file: chain.HeadFile | None = None) -> None:
         """head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed."""
@@ -38,26 +54,44 @@ class Entry:
         round: int | None = None,
     ) -> None:
         """Append the row and move the head. Raises ValueError if `body` is not JSON (NaN, infinity)."""
+        self.append_all([Row(action, actor, body, population, run, round)])
+
+    def append_all(self, rows: Sequence[Row]) -> None:
+        """As `append`, for several rows of one transaction, which is known by the event number of the first.
+
+        Row and head move together: the database lets neither grow alone.
+        """
         end = read_head(self._connection)
-        row: dict[str, Any] = {
-            "id": end.count + 1,
-            "at": self.now,
-            "actor": clean(actor, 200),
-            "action": action,
-            "population": population,
-            "run": run,
-            "round": round,
-            "event": self._event,
-            "body": chain.canonical(body),
-            "previous": end.hash,
-        }
-        row["hash"] = chain.row_hash(row)
-        self._connection.execute(insert(models.journal).values(row))
-        self.head = chain.Head(end.ledger, row["id"], row["hash"])
-        values = {"count": row["id"], "hash": row["hash"]}
-        if self._file is not None:
-            values["signed"] = str(self._file.sign(self.head))
-        self._connection.execute(update(models.head).values(values))
+        event = self._event
+        for row in rows:
+            linked: dict[str, Any] = {
+                "id": end.count + 1,
+                "at": self.now if row.at is None else row.at,
+                "actor": clean(row.actor, 200),
+                "action": row.action,
+                "population": row.population,
+                "run": row.run,
+                "round": row.round,
+                "event": event,
+                "body": chain.canonical(row.body),
+                "previous": end.hash,
+            }
+            linked["hash"] = chain.row_hash(linked)
+            end = chain.Head(end.ledger, linked["id"], linked["hash"])
+            self._connection.execute(_INSERT, linked)
+            moved = {"at": end.count, "to": end.hash}
+            if self._file is not None and row is rows[-1]:
+                self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
+            else:
+                self._connection.execute(_MOVE, moved)
+            event = secrets.token_hex(16)
+        self.head = end
+
+
+# Made once: SQLAlchemy then finds what it compiled of them.
+_INSERT = insert(models.journal)
+_MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
+_MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
 
 
 class Journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ class Ledger(Reader):
         self.proof = journal.proof
         """Whether the tables say what the journal proves."""
         self._journal, self._lease_seconds = journal, lease_seconds
-        self._check_token = tokens.TokenCheck(database, journal.clock)
+        revoke = functools.partial(tokens.revoke, journal, actor="expiry")
+        self._check_token = tokens.TokenCheck(database, journal.clock, revoke)
 
     @classmethod
     def open(
@@ -287,6 +289,13 @@ class Ledger(Reader):
     def record_residual_test(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         runs.record_residual_test(self._journal, run_id, result, actor)
+
+    def draw_seed(self, run_id: str, population: str, plan_digest: str, *, actor: str) -> tuple[bytes, int]:
+        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of this plan it is for).
+
+        Both are in the journal when this returns. Raises `BadInput` if there is no such population.
+        """
+        return runs.draw_seed(self._journal, run_id, population, plan_digest, actor)
 
     def record_key_destroyed(self, run_id: str, *, actor: str) -> None:
         """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""

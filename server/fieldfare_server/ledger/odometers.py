@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle
 from fieldfare.accounting.individual import MOST_UNITS, UNIT, Demand, Units, from_units
 from fieldfare.errors import BudgetRefused, LedgerError
@@ -177,8 +178,31 @@ def histogram(room: Units, limit: int) -> tuple[int, ...]:
     return tuple(int(count) for count in counts)
 
 
+_STEPS = 4096
+
+
+def largest(room: Units, demand: Demand, newcomer_room: int = 0) -> int:
+    """The most that a run may cost one user to be admitted with the same rounds and cohorts, in units; 0: no such run.
+
+    Found to one part in `_STEPS` of `demand.most`: with more noise all its costs fall in proportion.
+    """
+    low, high = 0, _STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        costs = tuple(max(1, cost * middle // _STEPS) for cost in demand.costs)
+        less = replace(demand, most=demand.most * middle // _STEPS, costs=costs)
+        low, high = (middle, high) if admission(room, less, newcomer_room).fits else (low, middle)
+    return demand.most * low // _STEPS
+
+
 def refusal(
-    population: str, found: Admission, demand: Demand, room: Units, limit: int, terms: budget.Terms
+    population: str,
+    found: Admission,
+    demand: Demand,
+    room: Units,
+    newcomer_room: int,
+    limit: int,
+    terms: budget.Terms,
 ) -> BudgetRefused:
     """Why too few users have enough left, and how many have how much. Counts only: never one user's value."""
 
@@ -198,8 +222,48 @@ def refusal(
         f"the run can cost them at most (epsilon {whole}); the run needs {found.needed} participations and "
         f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
         f"{terms.epsilon:.6g} at delta {terms.delta:.3g}: {nothing} users have nothing left; {', '.join(shares)}.",
-        "fewer rounds, a smaller cohort, more noise, or other users",
+        f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
+        if (less := largest(room, demand, newcomer_room))
+        else "fewer rounds, a smaller cohort, or other users",
     )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that would be charged to a population's odometers: what it asks of single users, and its price."""
+
+    population: str
+    demand: Demand
+    planned: PrivacyLoss
+    price: Price
+
+
+def admit(standing: Standing, terms: budget.Terms, common: Price, asked: Asked) -> Units:
+    """The caps of a run that starts now, shape (users,).
+
+    Args:
+        standing: what users have spent, and what is held of them.
+        terms: the budget.
+        common: what all users are charged alike, spent and reserved.
+
+    Raises:
+        BudgetRefused: too few users have enough left.
+    """
+    demand = asked.demand
+    limit, base = limit_units(terms), units_of(common)
+    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
+    if not room.size and not demand.newcomers:
+        # No user is known yet: whoever comes can pay what a newcomer has left.
+        if newcomer < demand.most:
+            held = Price(from_units(limit - newcomer), common.leak)
+            raise budget.refusal(asked.population, asked.planned, asked.price, held, terms)
+        return pledge(room, demand.most)
+    found = admission(room, demand, newcomer)
+    everyone = admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
+    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
+    if not found.fits and (everyone.fits or not found.able):
+        raise refusal(asked.population, found, demand, room, newcomer, limit, terms)
+    return pledge(room, demand.most)
 
 
 # -- what the tables say --------------------------------------------------------------------------------------------

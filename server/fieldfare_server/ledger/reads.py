@@ -11,9 +11,11 @@ from typing import Protocol
 import numpy as np
 from sqlalchemy import Connection, or_, select
 
-from fieldfare.errors import BadInput
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Demand
+from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.signed_head import SignedHead
-from fieldfare_server.ledger import foreign, models, rows, views
+from fieldfare_server.ledger import budget, foreign, models, odometers, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
 from fieldfare_server.ledger.states import RunState
@@ -184,6 +186,32 @@ class Reader:
         counts = record.last_and_count(np.arange(record.room))[1]
         busiest = np.argsort(-counts, kind="stable")[:10_000]
         return [pattern for pattern in dict.fromkeys(record.patterns(busiest)) if pattern]
+
+    def refusal(
+        self, population: str, demand: Demand, planned: PrivacyLoss, leak: float | None
+    ) -> BudgetRefused | None:
+        """Why a population with odometers would not admit a run now; None: it would. It must be open.
+
+        Args:
+            demand: what the run asks of single users.
+            planned: its loss.
+            leak: as `budget.quote`.
+
+        Raises:
+            BadInput: there is no such population.
+        """
+        with self.read() as connection:
+            row = rows.population_row(connection, population)
+            terms, common = rows.terms_of(row), rows.base(connection, row).committed
+            price = budget.quote(planned, common, terms, leak)
+            if common.leak + price.leak > terms.leak:
+                return budget.refusal(population, planned, price, common, terms)
+            standing = odometers.WATCH.standing(connection, row)
+        try:
+            odometers.admit(standing, terms, common, odometers.Asked(population, demand, planned, price))
+        except BudgetRefused as refused:
+            return refused
+        return None
 
     def charge(self, population: str, key: str) -> views.ChargeView:
         """A charge of another trainer. Raises `BadInput` if there is none."""

@@ -206,6 +206,8 @@ class Replay:
         """How many rows these tables must have."""
         self._keys: set[str] = set()
         """Commitments to the noise keys of all runs without a fixed seed."""
+        self._seeds: dict[tuple[str, str], list[str]] = {}
+        """(population, digest of a plan) -> the seeds that its certified charges were drawn from, in order."""
         self._nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words."""
         self._priced = False
@@ -365,6 +367,21 @@ class Replay:
             population.chunks.append(body)
             self.counts["users"] += 1
 
+    def _run_certify(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, row["population"] in self.populations, "a charge is certified for no population")
+        self._require(row, row["run"] not in self.runs, "a charge is certified after its run was started")
+        seeds = self._seeds.setdefault((row["population"], body["plan_digest"]), [])
+        self._require(row, body["attempt"] == len(seeds) + 1, "certificates are not numbered one after another")
+        self._require(row, len(bytes.fromhex(body["seed"])) == 16, "its seed has another length")
+        seeds.append(body["seed"])
+
+    def _require_certified(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """Require that the seed of a certified charge was written down before, with the number that the charge uses."""
+        seeds = self._seeds.get((row["population"], body["plan_digest"]), [])
+        for curve in budget.loss(body["planned"]).certified:
+            drawn = curve.attempt <= len(seeds) and seeds[curve.attempt - 1] == curve.seed
+            self._require(row, drawn, "the seed of its certified charge is not in the journal")
+
     def _run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         population = self.populations[row["population"]]
         self._require(row, row["run"] not in self.runs, f"run {row['run']} is started twice")
@@ -377,6 +394,7 @@ class Replay:
         self._require(row, private, "a fixed noise seed is charged to real people")
         self._require(row, "price" in body or not self._priced, "it has no price, and newer rows come before it")
         self._priced |= "price" in body
+        self._require_certified(row, body)
         fits = self._fits(row, body) if "price" in body else self._fitted(row["population"], body)
         self._require(row, fits, "its reservation does not fit in the budget")
         plan = body.pop("plan")
@@ -540,7 +558,7 @@ class Replay:
     def _fits(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
         """Whether a run's price is what its planned loss costs, and fits in the population's rectangle."""
         population, planned = self.populations[row["population"]], budget.loss(body["planned"])
-        if (self._thorough or not planned.sampled) and not budget.is_price(planned, body["price"]):
+        if (self._thorough or not planned.amplified) and not budget.is_price(planned, body["price"]):
             return False
         price = Price.from_json(body["price"])
         if body.get("accounting") == odometers.INDIVIDUAL:

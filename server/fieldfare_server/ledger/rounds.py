@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class OpenRound:
     cohort: NDArray[np.int64]
     """Sorted user indices, shape (cohort size,)."""
     id: int
+    """Of its row in the ledger; 0 for a round of a group, which has none before the group is committed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,22 @@ class Commitment:
     """Hex; None in a run without nonces."""
     charges: Units | None = None
     """Under individual accounting: what the round costs each of `users`, in the same order."""
+
+    @property
+    def charge(self) -> dict[str, Any]:
+        """What the round's row and its journal row both say of the charge."""
+        charge = {"spent": self.spent.to_json(), "epsilon": self.epsilon, "checkpoint": self.checkpoint}
+        return charge if self.nonce is None else {**charge, "nonce": self.nonce}
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A round of a group: done, and to be written with the group."""
+
+    round: OpenRound
+    made: Commitment
+    opened_at: float
+    closed_at: float
 
 
 def prepare(
@@ -112,8 +129,7 @@ def prepare(
 def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
     """Insert an attempt at round `index` with the cohort `users` (sorted). Raises `LedgerError` if one is open."""
     c, blob = models.rounds.c, blobs.encode(users)
-    earlier = select(func.count()).where(c.run_seq == run.seq, c.index == index)
-    attempt: int = connection.execute(earlier).scalar_one()
+    attempt = count_attempts(connection, run, index)
     key = {"run_seq": run.seq, "index": index, "attempt": attempt}
     opened = {"noise_row": index, "state": "open", "cohort": blob, "cohort_size": users.size, "opened_at": entry.now}
     empty = {"reports": 0, "participants": 0, "statistics": "{}", "rejects": "{}", "reason": ""}
@@ -125,10 +141,22 @@ def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, u
         raise LedgerError(
             f"round {index} of run {run.id}", "another round is open.", "commit or void that one first"
         ) from None
-    body = {"attempt": attempt, "noise_row": index, "cohort_size": int(users.size), "cohort": sha256(blob)}
-    run.record(entry, "round.open", body, index)
+    round = OpenRound(index, attempt, index, users, id_)
+    run.record(entry, "round.open", _open_body(round, blob), index)
     faults.point("ledger.round.opening")
-    return OpenRound(index, attempt, index, users, id_)
+    return round
+
+
+def count_attempts(connection: Connection, run: RunFacts, index: int) -> int:
+    """How many attempts at round `index` the ledger has."""
+    c = models.rounds.c
+    attempts: int = connection.execute(select(func.count()).where(c.run_seq == run.seq, c.index == index)).scalar_one()
+    return attempts
+
+
+def _open_body(round: OpenRound, blob: bytes) -> dict[str, Any]:
+    size = int(round.cohort.size)
+    return {"attempt": round.attempt, "noise_row": round.noise_row, "cohort_size": size, "cohort": sha256(blob)}
 
 
 def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
@@ -188,21 +216,64 @@ def commit(connection: Connection, entry: Entry, run: RunFacts, round: OpenRound
         return
     _require_open(run, round, state)
     _require_charge(connection, run, round, made.spent)
-    charge = {"spent": made.spent.to_json(), "epsilon": made.epsilon, "checkpoint": made.checkpoint}
-    if made.nonce is not None:
-        charge["nonce"] = made.nonce
+    charge = made.charge
     columns = {**charge, "participants": made.users.size, "statistics": made.statistics}
     _close(connection, round, "committed", entry.now, made.reports, made.rejects, **columns)
-    row = {"round_id": round.id, "run_seq": run.seq, "index": round.index, "count": made.users.size, "users": made.blob}
-    charged = {}
-    if made.charges is not None:
-        row["charges"] = odometers.encode(made.charges)
-        charged = {"charges": odometers.digest(made.charges)}
-    connection.execute(insert(models.participations).values(row))
+    connection.execute(insert(models.participations).values(_participation(run, round, made, round.id)))
     run.update(connection, spent=charge["spent"], next_round=round.index + 1, checkpoint=made.checkpoint)
-    body = {
-        **charge,
-        **charged,
+    body = _commit_body(round, made)
+    run.record(entry, "round.commit", body, round.index)
+    faults.point("ledger.round.committing")
+
+
+def commit_group(connection: Connection, entry: Entry, run: RunFacts, held: Sequence[Held], checkpoint: str) -> None:
+    """Open, charge and close several rounds at once; the ledger and its journal then say what they say of single ones.
+
+    All of them name `checkpoint`: there is one for the group, made after its last round. Raises as `commit`.
+    """
+    held = [replace(each, made=replace(each.made, checkpoint=checkpoint)) for each in held]
+    first, last = held[0].round, held[-1]
+    row = run_row(connection, run.id)
+    if row.next_round != first.index or find_open(connection, run.seq) is not None:
+        raise LedgerError(f"round {first.index} of run {run.id}", f"the ledger stands at round {row.next_round}.")
+    _require_charge(connection, run, last.round, last.made.spent)
+    values, rows = [], []
+    for each in held:
+        round, made = each.round, each.made
+        closed = {"reports": made.reports, "rejects": chain.canonical(made.rejects), "statistics": made.statistics}
+        values.append(
+            {
+                **{"run_seq": run.seq, "index": round.index, "attempt": round.attempt, "noise_row": round.noise_row},
+                **{"state": "committed", "cohort_size": int(round.cohort.size), "participants": int(made.users.size)},
+                **{"opened_at": each.opened_at, "closed_at": each.closed_at, "reason": ""},
+                **closed,
+                **made.charge,
+            }
+        )
+        opened = _open_body(round, blobs.encode(round.cohort))
+        rows.append(run.row("round.open", opened, round.index, each.opened_at))
+        rows.append(run.row("round.commit", _commit_body(round, made), round.index, each.closed_at))
+    ids = connection.execute(
+        insert(models.rounds).returning(models.rounds.c.id, sort_by_parameter_order=True), values
+    ).scalars()
+    participations = [_participation(run, each.round, each.made, id_) for each, id_ in zip(held, ids, strict=True)]
+    connection.execute(insert(models.participations), participations)
+    charge = last.made.charge
+    run.update(connection, spent=charge["spent"], next_round=last.round.index + 1, checkpoint=checkpoint)
+    entry.append_all(rows)
+    faults.point("ledger.round.committing")
+
+
+def _participation(run: RunFacts, round: OpenRound, made: Commitment, round_id: int) -> dict[str, Any]:
+    count = int(made.users.size)
+    row = {"round_id": round_id, "run_seq": run.seq, "index": round.index, "count": count, "users": made.blob}
+    return row if made.charges is None else {**row, "charges": odometers.encode(made.charges)}
+
+
+def _commit_body(round: OpenRound, made: Commitment) -> dict[str, Any]:
+    return {
+        **made.charge,
+        **({} if made.charges is None else {"charges": odometers.digest(made.charges)}),
         "attempt": round.attempt,
         "noise_row": round.noise_row,
         "participants": sha256(made.blob),
@@ -211,12 +282,14 @@ def commit(connection: Connection, entry: Entry, run: RunFacts, round: OpenRound
         "reports": made.reports,
         "rejects": made.rejects,
     }
-    run.record(entry, "round.commit", body, round.index)
-    faults.point("ledger.round.committing")
 
 
 def _require_charge(connection: Connection, run: RunFacts, round: OpenRound, spent: PrivacyLoss) -> None:
-    before = PrivacyLoss.from_json(run_row(connection, run.id).spent)
+    require_charge(run, round, PrivacyLoss.from_json(run_row(connection, run.id).spent), spent)
+
+
+def require_charge(run: RunFacts, round: OpenRound, before: PrivacyLoss, spent: PrivacyLoss) -> None:
+    """Raise `BudgetRefused` unless `spent` is at least what was spent `before`, and at most what the run reserved."""
     charge = f"the charge of round {round.index} of run {run.id}"
     if not budget.at_most(before, spent):
         raise BudgetRefused(charge, f"a charge never shrinks: {spent} is less than {before}, which is spent already.")

@@ -1,7 +1,8 @@
 """One run, as its coordinator writes it: register users, open, commit or void rounds, finish.
 
 Nothing is sent before `open_round` returns, and nothing is shown before `commit_round` returns. A commit is one
-transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics.
+transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics. Where users
+are simulated, several rounds may share one transaction (`begin_groups`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from fieldfare_server.ledger import leases, models, odometers, rounds
 from fieldfare_server.ledger.hold import Hold, RunFacts
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.registration import Registration
-from fieldfare_server.ledger.rounds import OpenRound
+from fieldfare_server.ledger.rounds import Commitment, Held, OpenRound
 from fieldfare_server.ledger.rows import participation, run_row
 from fieldfare_server.ledger.runs import settle
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.states import EndState, Request
+
+_UNNAMED = "0" * 64
+"""The checkpoint of a round that is held: its group gives it one."""
 
 
 class RunHandle:
@@ -58,6 +62,7 @@ class RunHandle:
                 salt=population.salt,
                 schedule=Schedule.of(run),
                 nonces=models.has_nonces(run.format, run.noise_source),
+                simulated=population.simulated,
                 individual=run.accounting == odometers.INDIVIDUAL,
             )
             self._most: int = run.most or 0
@@ -71,6 +76,11 @@ class RunHandle:
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
         self._over = False
+        self._held: list[Held] = []
+        """Rounds of the group under way, which the ledger does not know yet."""
+        self._opened_at = 0.0
+        self.grouped = False
+        """Whether rounds are held, to be committed several at a time: `begin_groups`."""
         self.id: str = run.id
         self.rounds: int = run.rounds
         self.next_round: int = run.next_round
@@ -197,6 +207,10 @@ class RunHandle:
         index = self.next_round
         if index >= self.rounds:
             raise LedgerError(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
+        if self.grouped:
+            self._opened_at = self.clock()
+            self._open = OpenRound(index, self._count_attempts(index), index, users, id=0)
+            return self._open
         self._open = self._hold.write(
             lambda connection, entry: rounds.open_next(connection, entry, self._run, index, users)
         )
@@ -212,6 +226,10 @@ class RunHandle:
     ) -> None:
         """Close `round` with nothing released: no charge, no participation, and its noise row is free again."""
         reason, rejects = clean(reason, 2000), dict(rejects or {})
+        if round.id == 0:
+            self._require_none_held()
+            self._hold.write(lambda connection, entry: self._open_held(connection, entry, round))
+            round = self._open or round
         self._hold.write(
             lambda connection, entry: rounds.void(connection, entry, self._run, round, reason, reports, rejects)
         )
@@ -259,12 +277,16 @@ class RunHandle:
             self._require_allowance(round, made.users, made.charges)
         self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
         faults.point("ledger.round.committed")
+        self._count_in(round, made, nonce)
+        self.checkpoint = checkpoint_digest
+
+    def _count_in(self, round: OpenRound, made: Commitment, nonce: bytes | None) -> None:
         if made.charges is not None:
             self._taken[made.users] += made.charges
         self._participation.add(round.index, made.users)
         if self.nonces is not None and nonce is not None:
             self.nonces.append(nonce)
-        self.next_round, self.spent, self.checkpoint = round.index + 1, spent, checkpoint_digest
+        self.next_round, self.spent = round.index + 1, made.spent
         self._open = None
 
     def _require_allowance(self, round: OpenRound, users: NDArray[np.int64], charges: Units) -> None:
@@ -278,16 +300,83 @@ class RunHandle:
                 "end the run with its last committed model",
             )
 
+    # -- groups of rounds ---------------------------------------------------------------------------------------
+
+    def begin_groups(self) -> None:
+        """From now on, hold rounds and write them to the ledger several at a time, each group in one transaction.
+
+        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The caller
+        must keep all that a round made to itself until `commit_group` returns. A crash before that loses the group:
+        the ledger does not know its rounds, so they are run again, under new nonces.
+        """
+        self.grouped = self._run.simulated and self._run.schedule is None
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Mapping[str, Any] | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        """As `commit_round`, but not durable before `commit_group` returns.
+
+        Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
+        `commit_round`.
+        """
+        users = self._registration.require_known(participants)
+        made = rounds.prepare(self._run, round, users, spent, _UNNAMED, statistics, rejects, reports, nonce, charges)
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
+        rounds.require_charge(self._run, round, self.spent, spent)
+        self._held.append(Held(round, made, self._opened_at, self.clock()))
+        self._count_in(round, made, nonce)
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        """Charge all rounds that are held durably, in one transaction. What they made may be seen after this returns.
+
+        Args:
+            checkpoint_digest: of the checkpoint after the last of them, SHA-256, hex.
+
+        Raises as `commit_round`; nothing of the group is in the ledger then.
+        """
+        held = self._held
+        if held:
+            self._hold.write(
+                lambda connection, entry: rounds.commit_group(connection, entry, self._run, held, checkpoint_digest)
+            )
+            faults.point("ledger.round.committed")
+            self._held, self.checkpoint = [], checkpoint_digest
+
+    def _count_attempts(self, index: int) -> int:
+        if self._held:  # the first attempt: a void round ends its group
+            return 0
+        with self._hold.database.read() as connection:
+            return rounds.count_attempts(connection, self._run, index)
+
+    def _require_none_held(self) -> None:
+        if self._held:
+            raise LedgerError(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
+
+    def _open_held(self, connection: Connection, entry: Entry, round: OpenRound) -> None:
+        self._open = rounds.open_next(connection, entry, self._run, round.index, round.cohort)
+
     # -- the end ------------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
-        """What was asked of this run through `Ledger.request`, if anything."""
+        """What was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
+        if self._held:
+            return None
         with self._hold.database.read() as connection:
             wish: Request | None = run_row(connection, self.id).request
         return wish
 
     def finish(self, state: EndState, message: str = "") -> None:
         """End the run: what it spent stays charged, what it reserved beyond that returns. An open round is voided."""
+        self._require_none_held()
         if self._open is not None:
             self.void_round(self._open, f"the run ended: {state}")
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import Demand, Units, from_units
+from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare_server.ledger import budget, leases, models, odometers
@@ -24,6 +23,8 @@ from fieldfare_server.ledger.rows import population_name, population_row, run_ro
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
+CERTIFY = "run.certify"
+"""The journal's action for the seed of a certified charge, before the run is started."""
 RESIDUAL_TEST = "run.audit"
 """The journal's action for the result of a residual test."""
 
@@ -136,6 +137,7 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         population = population_row(connection, run.population)
         _require_open(population, run, adjacency)
         _require_schedule(population, run)
+        _require_callable(population, run)
         _require_unused(connection, run)
         proven = replay.populations[run.population]
         committed, terms = _position(proven, run)
@@ -145,7 +147,9 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
             if committed.leak + cost.leak > terms.leak:
                 raise _Overdrawn(committed, terms)
             assert run.demand is not None
-            caps = _pledge(proven, run.population, run.demand, run.planned, cost)
+            assert proven.standing is not None
+            asked = odometers.Asked(run.population, run.demand, run.planned, cost)
+            caps = odometers.admit(proven.standing, terms, committed, asked)
             charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
         elif not terms.hold(committed + cost):
             raise _Overdrawn(committed, terms)
@@ -174,6 +178,25 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         return token
 
     return journal.admit(work)
+
+
+def draw_seed(journal: Journal, run_id: str, population: str, plan_digest: str, actor: str) -> tuple[bytes, int]:
+    """Write a fresh seed into the journal, with its number among all that this plan was given, from 1; returns both.
+
+    The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
+    """
+
+    def work(connection: Connection, entry: Entry) -> tuple[bytes, int]:
+        population_row(connection, population)
+        c = models.journal.c
+        rows = connection.execute(select(c.body).where(c.action == CERTIFY, c.population == population)).scalars()
+        attempt = 1 + sum(json.loads(body)["plan_digest"] == plan_digest for body in rows)
+        seed = secrets.token_bytes(16)
+        body = {"attempt": attempt, "plan_digest": plan_digest, "seed": seed.hex()}
+        entry.append(CERTIFY, actor, body, population=population, run=run_id)
+        return seed, attempt
+
+    return journal.write(work)
 
 
 def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
@@ -273,6 +296,21 @@ def _require_schedule(population: Row[Any], run: NewRun) -> None:
         )
 
 
+def _require_callable(population: Row[Any], run: NewRun) -> None:
+    """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
+    spec = json.loads(run.plan_json).get("participation")
+    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") != "balls-in-bins":
+        return
+    if spec.get("callable") is not True:
+        raise BadInput(
+            "participation.callable = false",
+            f"population {population.name!r} is of real people, and scheme 'balls-in-bins' calls each in the rounds "
+            "that were drawn for them; people who come when they like decide that themselves, and it may show.",
+            "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
+            "scheme = 'min-separation' with adjacency = 'zero_out'",
+        )
+
+
 def _require_unused(connection: Connection, run: NewRun) -> None:
     c = models.runs.c
     if connection.execute(select(c.id).where(c.id == run.id)).first():
@@ -292,26 +330,6 @@ def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]
     """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
     alike = _has_odometers(population, run)
     return population.base() if alike else population.committed(), population.terms
-
-
-def _pledge(population: Population, name: str, demand: Demand, planned: PrivacyLoss, cost: Price) -> Units:
-    """The caps of a run that starts now, shape (users,). Raises `BudgetRefused` if too few users have enough left."""
-    standing, terms, common = population.standing, population.terms, population.base()
-    assert standing is not None
-    limit, base = odometers.limit_units(terms), odometers.units_of(common)
-    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
-    if not room.size and not demand.newcomers:
-        # No user is known yet: whoever comes can pay what a newcomer has left.
-        if newcomer < demand.most:
-            held = Price(from_units(limit - newcomer), common.leak)
-            raise budget.refusal(name, planned, cost, held, terms)
-        return odometers.pledge(room, demand.most)
-    found = odometers.admission(room, demand, newcomer)
-    everyone = odometers.admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
-    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
-    if not found.fits and (everyone.fits or not found.able):
-        raise odometers.refusal(name, found, demand, room, limit, terms)
-    return odometers.pledge(room, demand.most)
 
 
 def _adjacency(plan_json: str) -> object:

@@ -8,11 +8,12 @@ import json
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.ledger import models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
@@ -115,11 +116,21 @@ def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> Non
     journal.write(work)
 
 
-class TokenCheck:
-    """Checks secrets against `tokens`, and each row against the journal. Thread-safe."""
+RECENT_ROWS = 256
+"""Journal rows whose newest time is the least that a token's expiry is judged by."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+
+class TokenCheck:
+    """Checks secrets against `tokens`, and each row against the journal. Thread-safe.
+
+    A clock that goes back makes no expired token valid again. Time is at least that of the newest journal rows, and the
+    latest that this process has seen; and a token that is presented after its time is revoked then, for good.
+    """
+
+    def __init__(self, database: Database, clock: Clock, revoke: Callable[[str], object]) -> None:
+        """revoke: revokes the token of this id, durably."""
+        self._database, self._clock, self._revoke = database, clock, revoke
+        self._latest = 0.0
         self._proven: dict[str, tuple[int, RowMapping]] = {}
         """Token -> (the newest journal row about any token, the token's row that was found to say the same)."""
 
@@ -136,14 +147,20 @@ class TokenCheck:
         query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().first()
-            last = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(1)
-            # A clock that was set back must not make an expired token valid: time is at least that of the newest row.
-            now = max(self._clock(), connection.execute(last).scalar_one_or_none() or 0.0)
+            last = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(RECENT_ROWS)
+            self._latest = now = max(self._latest, self._clock(), *connection.execute(last).scalars())
             right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
             if row is None or not right or not self._is_proven(connection, row):
                 return None
-        over = row["revoked_at"] is not None or (row["expires_at"] is not None and now >= row["expires_at"])
-        return None if over else token_view(row)
+        if row["revoked_at"] is not None:
+            return None
+        if row["expires_at"] is not None and now >= row["expires_at"]:
+            try:
+                self._revoke(number)
+            except LedgerError as error:
+                log.warning("the expired token %s could not be revoked: %s", number, error)
+            return None
+        return token_view(row)
 
     def _is_proven(self, connection: Connection, row: RowMapping) -> bool:
         number, newest = row["id"], row["newest"] or 0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
 from fieldfare.errors import BadInput
-from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Poisson
+from fieldfare.participation import SAMPLED, FixedOrder, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
@@ -35,10 +35,10 @@ RETRIES = 20
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
     """Whether `users` users can give each of `rounds` rounds `cohort` reports, if all of them stay and answer.
 
-    Exact for single, min-separation and, for the least favourable deal of users to places, fixed order. Poisson schemes
-    run with any number of users.
+    Exact for single, min-separation and, for the least favourable deal of users to places, fixed order. Sampling
+    runs with any number of users.
     """
-    if isinstance(participation, Poisson | CyclicPoisson):
+    if isinstance(participation, SAMPLED):
         return True
     separation, most = participation.separation_and_count(rounds)
     if isinstance(participation, FixedOrder):

@@ -13,7 +13,9 @@ from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server.ledger import budget
+from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.run.pricing import demand_of
 
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
 """Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
@@ -46,13 +48,16 @@ class WhatIf:
         return self.cost.prefix_noise_rms * plan.clipping.joint_bound / plan.run.cohort
 
 
-def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: PopulationView) -> WhatIf:
+def what_if(
+    stored: Mapping[str, Any], changes: Mapping[str, Any], population: PopulationView, ledger: Reader
+) -> WhatIf:
     """Price `stored`, the plan of a run as the ledger keeps it, with `changes`.
 
     Args:
         stored: a plan, with the resolution that its model needs.
         changes: any of rounds, cohort, mechanism (a kind), clip (a norm), epsilon.
         population: whose budget is asked.
+        ledger: where its users' odometers are.
 
     Raises:
         BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
@@ -61,6 +66,9 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: P
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
     plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    if plan.participation.scheme == "balls-in-bins":
+        why = "certifying its charge takes millions of samples, too long for a request."
+        raise BadInput(f"participation.scheme = {plan.participation.scheme!r}", why, "`fieldfare plan`")
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
         raise BadInput(
@@ -74,12 +82,16 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], population: P
         cost = cost_of(plan, resolution=float(stored.get(RESOLUTION, 0.0)))
     finally:
         _ONE.release()
-    terms = budget.Terms(population.epsilon, population.delta, population.leak)
-    price = budget.quote(cost.loss, population.committed, terms, cost.leak)
-    if population.state == "open" and terms.hold(population.committed + price):
-        return WhatIf(cost, True, "", "")
     if population.state != "open":
         return WhatIf(cost, False, "the population is closed", "")
+    demand = demand_of(plan, cost) if population.accounting == "individual" else None
+    if demand is not None:
+        too_much = ledger.refusal(population.name, demand, cost.loss, cost.leak)
+        return WhatIf(cost, too_much is None, too_much.why if too_much else "", too_much.nearest if too_much else "")
+    terms = budget.Terms(population.epsilon, population.delta, population.leak)
+    price = budget.quote(cost.loss, population.committed, terms, cost.leak)
+    if terms.hold(population.committed + price):
+        return WhatIf(cost, True, "", "")
     refused: BudgetRefused = budget.refusal(population.name, cost.loss, price, population.committed, terms)
     return WhatIf(cost, False, refused.why, refused.nearest)
 

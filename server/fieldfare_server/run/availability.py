@@ -101,6 +101,23 @@ def is_simulated(grid: Grid | None) -> bool:
     return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
 
 
+def require_callable(plan: Plan, grid: Grid | None) -> None:
+    """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they do."""
+    if plan.participation.scheme == "balls-in-bins" and not plan.participation.callable and not is_simulated(grid):
+        raise not_callable(plan)
+
+
+def not_callable(plan: Plan) -> BadInput:
+    """The refusal of a plan that does not state that real users can be called at will."""
+    return BadInput(
+        "participation.callable = false",
+        f"scheme {plan.participation.scheme!r} calls each user in the rounds that were drawn for them; real users who "
+        "come when they like decide that themselves, and it may show.",
+        "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
+        "scheme = 'min-separation' with adjacency = 'zero_out'",
+    )
+
+
 def require_simulated(plan: Plan, grid: Grid | None) -> None:
     """Refuse a plan with simulated availability where users are real: it would leave them out for no reason."""
     if plan.availability is not None and not is_simulated(grid):

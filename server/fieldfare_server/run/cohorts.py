@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_server.run.availability import SimulatedAvailability
@@ -29,9 +32,14 @@ class Cohorts:
             plan.run.cohort,
             plan.run.over_selection,
             order=noise.generator("order", 0),
+            words=self._secret_words,
             fewest=max(1, plan.report_goal),
             affords=affords,
         )
+
+    def _secret_words(self, count: int, attempt: int) -> NDArray[np.uint64]:
+        """Cryptographic, because amplification is charged; of no round, because bins hold for the whole run."""
+        return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream="bins"), dtype="<u8")
 
     def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.
@@ -63,6 +71,10 @@ class Cohorts:
         if self._availability is None:
             return select(available)
         return self._availability.wait(round, available, select)
+
+    def spread(self, round: int, users: Users, voids: int, most: int, proven: Iterable[int]) -> Users:
+        """`users`, of whom each node that is not `proven` has at most `most`, by randomness of this attempt."""
+        return self.roster.spread(users, most, proven, self._noise.generator(f"spread.{voids}", round))
 
     def require_lasting(self, round: int) -> None:
         """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""

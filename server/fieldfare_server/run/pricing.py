@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping
 
-from fieldfare.accounting.individual import Demand
-from fieldfare.cost import Cost, cost_of, with_resolution
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import UNIT, Demand
+from fieldfare.cost import Cost, Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -35,21 +37,38 @@ def demand_of(plan: Plan, cost: Cost) -> Demand | None:
     return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation)
 
 
+def roughly_asked(plan: Plan, planned: PrivacyLoss) -> Demand:
+    """`demand_of` from what the ledger keeps of a run, without its mechanism: each round at its share of the most.
+
+    A round costs more with every round before it, so that is never less than what the rounds so far cost.
+    """
+    separation, count = plan.participation.build().separation_and_count(plan.run.rounds)
+    most = math.ceil(planned.mu_squared / UNIT)
+    costs = tuple(-(-most * j // count) for j in range(1, count + 1))
+    return Demand(most, costs, plan.run.rounds, plan.report_goal, separation)
+
+
 def price_with_model(
-    plan: Plan, cache: MutableMapping[str, bytes] | None = None, *, schema: Schema | None = None
+    plan: Plan,
+    cache: MutableMapping[str, bytes] | None = None,
+    *,
+    schema: Schema | None = None,
+    draw: Draw | None = None,
 ) -> Cost:
     """The cost of a new run of `plan`. Builds the task's model, reads no data.
 
-    schema: of the model that is trained; None: that of the plan's task.
+    Args:
+        schema: of the model that is trained; None: that of the plan's task.
+        draw: of a certificate's seed, where the charge rests on one; None: a preview.
 
     Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
     """
-    cost = cost_of(plan, cache)
     try:
         schema = schema or Schema.of(load_task(plan.task_reference).build_model())
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
-    return with_resolution(cost, plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+    sums = (plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+    return cost_with_resolution(plan, cache, *sums, draw)
 
 
 def price(plan: Plan) -> Cost:

@@ -234,7 +234,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         if session is None:
             return None
         loss = session.released.spent
-        method = "sampled-gaussian" if loss.sampled else "zcdp" if loss.concentrated else "gaussian"
+        sampled = "certified-monte-carlo" if loss.certified else "sampled-gaussian" if loss.sampled else None
+        method = sampled or ("zcdp" if loss.concentrated else "gaussian")
         return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
 
     @property
@@ -380,7 +381,9 @@ class PrivateStrategy(WithoutNodeEvaluation):
             try:
                 engine.take_to_end(grid)
             except BudgetRefused as refusal:
+                hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
+            hooks.take_model()
         log.info("")
         log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
         log.info("")

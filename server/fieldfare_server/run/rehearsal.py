@@ -27,6 +27,7 @@ class Account(Protocol):
 
     id: str
     nonces: list[bytes] | None
+    grouped: bool
 
     @property
     def schedule(self) -> Schedule | None: ...
@@ -56,6 +57,19 @@ class Account(Protocol):
         nonce: bytes | None = None,
         charges: Units | None = None,
     ) -> None: ...
+    def begin_groups(self) -> None: ...
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None: ...
+    def commit_group(self, checkpoint_digest: str) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
     def finish(self, state: EndState, message: str = "") -> None: ...
@@ -72,6 +86,7 @@ class Rehearsal:
     """
 
     id = "rehearsal"
+    grouped = False
     individual = False
     schedule = None
     clock = staticmethod(time.time)
@@ -126,6 +141,25 @@ class Rehearsal:
     ) -> None:
         self._taken_part.add(round.index, np.asarray(participants, np.int64))
         self._next_round = round.index + 1
+
+    def begin_groups(self) -> None:
+        return
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        raise NotImplementedError("a rehearsal has no transactions to save")
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        return
 
     def heartbeat(self) -> None:
         return

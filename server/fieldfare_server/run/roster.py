@@ -324,6 +324,17 @@ class Roster:
         users: Users = order[hosted[order]]
         return users
 
+    def spread(self, users: Users, most: int, proven: Iterable[int], generator: np.random.Generator) -> Users:
+        """`users`, in their order, of whom each node that is not `proven` has at most `most`, drawn uniformly."""
+        shuffled = generator.permutation(users.size)
+        owners = self._owner[users[shuffled]]
+        order = np.argsort(owners, kind="stable")
+        _, first, counts = np.unique(owners[order], return_index=True, return_counts=True)
+        rank = np.empty(users.size, np.int64)
+        rank[shuffled[order]] = np.arange(users.size) - np.repeat(first, counts)
+        kept: Users = users[(rank < most) | np.isin(self._owner[users], np.fromiter(proven, np.uint64))]
+        return kept
+
     def known(self, without: Iterable[int] = ()) -> Users:
         """Indices of the users whom a node has claimed in this process, online or not, and not one of `without`."""
         claimed = (self._owner != 0) & ~np.isin(self._owner, np.fromiter(without, np.uint64))

@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -39,6 +40,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
 from fieldfare_server.run.aggregation import Aggregate, Reader, split_chunks, squared_norm
+from fieldfare_server.run.noise_state import NoiseState
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
@@ -47,6 +49,8 @@ from fieldfare_server.run.task_model import Model
 
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
+GROUP_SECONDS = 0.25
+"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +129,21 @@ class Released:
     """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A round that is done and not durable yet. Nothing of it may be seen outside of `Rounds`."""
+
+    record: RoundRecord
+    released: Released
+    show: Callable[[Released], None]
+
+
 class Rounds:
-    """The private side of one run, round after round."""
+    """The private side of one run, round after round.
+
+    Where the account commits in groups (simulated users only), rounds go on from `newest`, which no one but the nodes
+    of this process sees, and `released` stays at the last round whose charge is durable.
+    """
 
     def __init__(
         self,
@@ -144,6 +161,13 @@ class Rounds:
         self.optimizer = optimizers.build(plan.server_optimizer)
         initial = self.model.initial
         self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
+        """The newest model that may be seen."""
+        self.newest = self.released
+        """The newest model that there is."""
+        self._held: list[_Held] = []
+        self._held_since = 0.0
+        self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
+        """The noise's state after the last round that is held."""
         self._most_users = most_users(plan)
         self._charge: RealisedCharge | None = None
         # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
@@ -155,17 +179,18 @@ class Rounds:
             self.running_noise = RunningNoise.of(
                 cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
             )
+        self._noise_state = NoiseState(self.running_noise, files, self._nonces)
 
     # -- what nodes are sent --------------------------------------------------------------------------------------
 
     def points(self) -> Points:
         """What clients train from in the next round."""
-        return self.optimizer.points(self.released.optimizer_state, self.released.params, self.step_info())
+        return self.optimizer.points(self.newest.optimizer_state, self.newest.params, self.step_info())
 
     @property
     def current_clipping(self) -> clipping.ClippingSpec:
         """The plan's clipping at the norm of the next round."""
-        return self.clipping.at(self.released.clip)
+        return self.clipping.at(self.newest.clip)
 
     def settings(self) -> dict[str, Any]:
         """What nodes are told with the model, as JSON. Public."""
@@ -208,19 +233,26 @@ class Rounds:
 
     # -- from the sum to the released model -----------------------------------------------------------------------
 
-    def commit_round(self, opened: OpenRound, total: Aggregate, reported: Sequence[Users]) -> None:
+    def commit_round(
+        self,
+        opened: OpenRound,
+        total: Aggregate,
+        reported: Sequence[Users],
+        show: Callable[[Released], None] = lambda released: None,
+    ) -> None:
         """Turn the final sum of an open round into a released model, in the order of DESIGN section 3.
 
         Args:
             total: the raw sum; it is overwritten.
             reported: indices of the users that it sums, one array for each node.
+            show: called with the released model once its charge is durable: now, or at the end of its group.
 
         Raises:
             LedgerError: the noise stands at another row than the one opened, or the run was taken over.
             CheckpointError: the disk refuses the checkpoint. Nothing was released or charged then.
             BudgetRefused: the charge exceeds what the run reserved.
         """
-        current, info = self.released, self.step_info()
+        current, info = self.newest, self.step_info()
 
         # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
         # of the noised sum.
@@ -242,7 +274,6 @@ class Rounds:
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
-        noise_tensors, noise_facts = self.running_noise.state()
         costs = self.costs(opened.index, participants) if self.account.individual else None
         record = RoundRecord(
             round=opened.index,
@@ -256,23 +287,39 @@ class Rounds:
             reports=total.users,
             clip=clip,
             score={name: value for name, value in score.items() if math.isfinite(value)},
-            noise=noise_facts,
+            noise={},  # these two when the checkpoint is written, which for a group is once
+            nonces=[],
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
             strategy=None if self.cost is None else self.cost.strategy,
-            nonces=[nonce.hex() for nonce in self._nonces or ()],
             charges=None if costs is None else costs.tolist(),
         )
-        digest = NO_CHECKPOINT
-        if self.files is not None:
-            tensors = {"params": params, **_prefixed("opt.", optimizer_state), **_prefixed("noise.", noise_tensors)}
-            digest = self.files.write(opened.index, tensors, record.to_json())
+        newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
+        if self.account.grouped:
+            self._hold(opened, _Held(record, newest, show))
+            return
+        digest, record = self._write_checkpoint(record, newest, *self._noise_state.take())
 
         # Commit: the charge becomes durable.
         self._commit(opened, digest, record)
 
         # Release: only now may the model be seen.
-        self.released = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
+        self.newest = self.released = newest
         faults.point("strategy.released")
+        show(newest)
+
+    def _write_checkpoint(
+        self, record: RoundRecord, made: Released, tensors: dict[str, torch.Tensor], facts: StreamFacts
+    ) -> tuple[str, RoundRecord]:
+        """Write the state after the round of `record`; returns its digest, and the record with all that it lacked.
+
+        tensors, facts: the noise's state after that round.
+        """
+        nonces = [] if self._nonces is None else self._nonces[: made.next_round]
+        record = replace(record, noise=facts, nonces=[nonce.hex() for nonce in nonces])
+        if self.files is None:
+            return NO_CHECKPOINT, record
+        named = {**_prefixed("opt.", made.optimizer_state), **_prefixed("noise.", tensors)}
+        return self.files.write(record.round, {"params": made.params, **named}, record.to_json()), record
 
     def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
         charge = (record.participants, record.spent, digest)
@@ -283,10 +330,52 @@ class Rounds:
             record.rejects,
             record.reports,
             nonce=record.nonce(),
-            charges=None if record.charges is None else np.asarray(record.charges, np.int64),
+            charges=_charges(record),
         )
         if self.files is not None:
             self.files.promote(digest)
+
+    # -- groups of rounds of simulated users ------------------------------------------------------------------------
+
+    def _hold(self, opened: OpenRound, held: _Held) -> None:
+        """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
+        record = held.record
+        self.account.hold_round(
+            opened,
+            record.participants,
+            record.spent,
+            record.statistics,
+            record.rejects,
+            record.reports,
+            nonce=None if self._nonces is None else self._nonces[-1],
+            charges=_charges(record),
+        )
+        if not self._held:
+            self._held_since = time.monotonic()
+        self._held.append(held)
+        self._held_noise = self._noise_state.take()
+        self.newest = held.released
+        last = held.released.next_round == self.plan.run.rounds
+        if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
+            self.commit_held()
+
+    def commit_held(self) -> None:
+        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in order.
+
+        Also in the middle of a later round, as after Ctrl-C there. Raises as `commit_round`.
+        """
+        if not self._held:
+            return
+        last = self._held[-1]
+        digest, _ = self._write_checkpoint(last.record, last.released, *self._held_noise)
+        self.account.commit_group(digest)
+        if self.files is not None:
+            self.files.promote(digest)
+        held, self._held, self._held_noise = self._held, [], ({}, {})
+        for each in held:
+            self.released = each.released
+            faults.point("strategy.released")
+            each.show(each.released)
 
     # -- after a crash --------------------------------------------------------------------------------------------
 
@@ -322,24 +411,27 @@ class Rounds:
         if self._nonces is not None:
             self._nonces[:] = map(bytes.fromhex, record.nonces)
         state = _without_prefix("opt.", tensors)
-        self.released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
-        self.running_noise.restore(_without_prefix("noise.", tensors), record.noise)
+        released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
+        self.newest = self.released = released
+        self._noise_state.restore(_without_prefix("noise.", tensors), record.noise)
         if self.cost is not None:
             setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
             patterns = self.account.patterns(np.arange(self.account.users))
-            self._charge = RealisedCharge.restored(*setting, self.plan.privacy.adjacency, patterns, next_round)
+            self._charge = RealisedCharge.restored(
+                *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
+            )
 
     # -- the parts of a commit ------------------------------------------------------------------------------------
 
     def step_info(self) -> StepInfo:
         """What is public about the next step."""
-        row = self.released.next_round
+        row = self.newest.next_round
         std = self.running_noise.std(row) / self.plan.run.cohort * self._update_scale()
         return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
 
     def _update_scale(self) -> float:
         """What multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
-        return self.clipping.mean_scale(self.released.clip)
+        return self.clipping.mean_scale(self.newest.clip)
 
     def _require_noise_row(self, opened: OpenRound) -> None:
         stream = self.running_noise.stream
@@ -378,11 +470,11 @@ class Rounds:
     def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:
         """The next round's clip norm, from the noised indicators."""
         if not isinstance(self.clipping, clipping.AdaptiveQuantile):
-            return self.released.clip
+            return self.newest.clip
         over = float(noised_counts[0]) / self.clipping.count_weight
         # The number of reports is public, except where a user's very presence is the secret.
         users = self.plan.run.cohort if self.plan.privacy.adjacency == "add_remove" else reports
-        return self.clipping.step(self.released.clip, over, max(users, 1))
+        return self.clipping.step(self.newest.clip, over, max(users, 1))
 
     def _score(self, index: int, params: torch.Tensor) -> dict[str, float]:
         last = index + 1 == self.plan.run.rounds
@@ -402,10 +494,14 @@ class Rounds:
             "noise_std": noise_std,
             "noise_norm": noise_std * math.sqrt(coordinates),
             "released_norm": math.sqrt(squared_norm(_doubles(update))),
-            "clip_norm": self.released.clip,
+            "clip_norm": self.newest.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
         return {**finite, "score_name": self.model.score_name}
+
+
+def _charges(record: RoundRecord) -> Units | None:
+    return None if record.charges is None else np.asarray(record.charges, np.int64)
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:

@@ -64,7 +64,7 @@ class RunningNoise:
         return total if self.stream is None else self.privatiser.privatise(total, self.stream)
 
     def state(self) -> tuple[dict[str, torch.Tensor], StreamFacts]:
-        """What a checkpoint keeps, for exact resume. It never holds the key."""
+        """The whole state. It never holds the key."""
         state = {} if self.stream is None else self.stream.state_dict()
         tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
         return tensors, {name: value for name, value in state.items() if name not in tensors}

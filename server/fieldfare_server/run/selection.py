@@ -7,7 +7,9 @@ What the accountant assumes is enforced here, from realised participation. Schem
 - *Poisson*: every available user independently with probability `rate`. Cohorts vary in size. They are neither filled
   up nor cut: that would be another scheme than the one for which amplification is proven;
 - *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
-  sampled as above.
+  sampled as above;
+- *balls in bins*: every user draws a bin, uniformly, by a word of secret bits of their own; a round's cohort is every
+  available user of its bin. The bin holds for the whole run: no void round and no crash draws again.
 
 **To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
 its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
@@ -33,7 +35,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.capacity import Capacity, is_plentiful
 from fieldfare.errors import BadInput, Refused
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import (
+    IN_STEP,
+    SAMPLED,
+    BallsInBins,
+    CyclicPoisson,
+    FixedOrder,
+    MinSeparation,
+    Participation,
+    Poisson,
+    Single,
+)
 
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
@@ -44,6 +56,9 @@ Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
 """n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
+
+Words: TypeAlias = Callable[[int, int], NDArray[np.uint64]]
+"""(n, try) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
 
 _BLOCK = 1 << 16
 
@@ -98,6 +113,7 @@ class Selector:
         over_selection: float = 1.0,
         *,
         order: np.random.Generator | None = None,
+        words: Words | None = None,
         fewest: int = 0,
         affords: Affords = lambda round, users: None,
     ) -> None:
@@ -107,12 +123,13 @@ class Selector:
             cohort: users wanted in each round; for Poisson schemes only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
             order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
+            words: from the run's key alone; balls in bins place users by them.
             fewest: a cohort of fewer users is refused (0: never).
 
         Raises:
             BadInput: a scheme or number that cannot be enforced.
         """
-        if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
+        if not isinstance(participation, (Single, MinSeparation, FixedOrder, *SAMPLED)):
             raise BadInput(f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation")
         for name, value in (("rounds", rounds), ("cohort", cohort)):
             if value < 1:
@@ -121,10 +138,10 @@ class Selector:
             raise BadInput(f"fewest = {fewest}", f"must be in [0, cohort = {cohort}].", str(cohort))
         if not 1 <= over_selection < math.inf:
             raise BadInput(f"over_selection = {over_selection}", "must be a finite number of at least 1.", "1.0")
-        if isinstance(participation, Poisson | CyclicPoisson) and over_selection != 1:
+        if isinstance(participation, SAMPLED) and over_selection != 1:
             raise BadInput(
                 f"over_selection = {over_selection}",
-                "Poisson schemes include every user independently; asking more users would be another scheme.",
+                "sampling includes every user independently; asking more users would be another scheme.",
                 "1.0",
             )
         self.participation, self.rounds, self.cohort = participation, rounds, cohort
@@ -132,8 +149,12 @@ class Selector:
         self._affords = affords
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
-        self._places: _Places | None = None
-        if isinstance(participation, FixedOrder | CyclicPoisson):
+        self._places: _Places | _SecretBins | None = None
+        if isinstance(participation, BallsInBins):
+            if words is None:
+                raise BadInput("words", "BallsInBins needs secret bits that place users.")
+            self._places = _SecretBins(participation.bins, words)
+        elif isinstance(participation, IN_STEP):
             if order is None:
                 raise BadInput("order", f"{type(participation).__name__} needs a generator that places users.")
             balanced = isinstance(participation, FixedOrder)
@@ -167,6 +188,8 @@ class Selector:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
+        if isinstance(self.participation, BallsInBins):
+            return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson):
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
             # never above the rate that is charged.
@@ -199,9 +222,9 @@ class Selector:
     def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
         """Whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest` users each. O(n).
 
-        Always true for Poisson schemes, whose cohorts may be empty.
+        Always true for sampling, whose cohorts may be empty.
         """
-        if isinstance(self.participation, Poisson | CyclicPoisson):
+        if isinstance(self.participation, SAMPLED):
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
         places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)
@@ -264,7 +287,7 @@ class Selector:
         return users if solvent is None else users[solvent]
 
     def _eligible(self, round: int, last: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.bool_]:
-        if isinstance(self.participation, Poisson | CyclicPoisson):
+        if isinstance(self.participation, SAMPLED):
             return np.ones(count.shape, dtype=np.bool_)
         rested = (count == 0) | (round - last >= self._separation)
         return np.asarray((count < self._most) & rested, dtype=np.bool_)
@@ -301,6 +324,34 @@ class _Places:
             return generator.integers(0, self._n, self._block, dtype=np.int32)
         hands = np.tile(np.arange(self._n, dtype=np.int32), (self._block // self._n, 1))
         return np.asarray(generator.permuted(hands, axis=1).reshape(-1), dtype=np.int32)
+
+
+class _SecretBins:
+    """The bin of every user index, independent and uniform in 0 .. n - 1: the same whatever the number of users.
+
+    A word w of 64 bits gives bin w mod n, unless w is beyond the last whole multiple of n: then the user's next word
+    decides. Without that rejection some bins would be more probable than the 1 / n that is charged.
+    """
+
+    def __init__(self, bins: int, words: Words) -> None:
+        self._n, self._words = bins, words
+        self._of = np.empty(0, dtype=np.int64)
+
+    def of(self, users: Users) -> NDArray[np.int64]:
+        needed = int(users.max(initial=-1)) + 1
+        if needed > self._of.size:
+            self._of = self._draw(max(needed, self._of.size + self._of.size // 2))
+        return self._of[users]
+
+    def _draw(self, count: int) -> NDArray[np.int64]:
+        bins, open_users, attempt = np.empty(count, dtype=np.int64), np.arange(count), 0
+        last = (1 << 64) // self._n * self._n - 1
+        while open_users.size:
+            words = self._words(int(open_users[-1]) + 1, attempt)[open_users]
+            fair = words <= np.uint64(last)
+            bins[open_users[fair]] = (words[fair] % np.uint64(self._n)).astype(np.int64)
+            open_users, attempt = open_users[~fair], attempt + 1
+        return bins
 
 
 def users_asked(cohort: int, over_selection: float) -> int:

@@ -82,6 +82,7 @@ class Session:
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
         self._witnesses: Witnesses | None = None
+        self._shown: dict[int, dict[str, ConfigRecord]] = {}
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -112,15 +113,23 @@ class Session:
         """
         require_identity(plan, identity_is_stable)
         home.prepare()
-        cost, strategy = settle(
-            plan, home.root, partial(price_with_model, plan, schema=None if model is None else model.schema)
-        )
+        run_id = run_id or new_run_id()
+        price = partial(price_with_model, plan, schema=None if model is None else model.schema)
+        if plan.participation.scheme != "balls-in-bins":
+            cost, strategy = settle(plan, home.root, price)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
-        run_id = run_id or new_run_id()
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         destroy_left_behind(home, ledger, actor)
+        if plan.participation.scheme == "balls-in-bins":
+            # The seed of a certificate is in the ledger before anything is drawn from it.
+            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
+            try:
+                cost, strategy = settle(plan, home.root, partial(price, draw=draw))
+            except BaseException:
+                ledger.close()
+                raise
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
@@ -211,6 +220,7 @@ class Session:
                         log.info("round %d was open when the run stopped: void", opened.index)
             if handle.checkpoint is not None:
                 session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
+            files.discard()  # a checkpoint of rounds that were never committed
         except BaseException as error:
             handle.hand_back(str(error))
             raise
@@ -229,8 +239,18 @@ class Session:
         self._lease_keeper.start()
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal."""
-        return {node: {} for node in nodes} if self._witnesses is None else self._witnesses.records(nodes)
+        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal.
+
+        Within a group of rounds the same ones: this run writes none.
+        """
+        nodes = list(nodes)
+        if self._witnesses is None:
+            return {node: {} for node in nodes}
+        if self.coming_round == self.next_round:
+            self._shown = {}
+        missing = [node for node in nodes if node not in self._shown]
+        self._shown |= self._witnesses.records(missing) if missing else {}
+        return {node: self._shown[node] for node in nodes}
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""
@@ -261,13 +281,22 @@ class Session:
         return self.released.next_round
 
     @property
+    def coming_round(self) -> int:
+        """The round that is trained next: above `next_round` by the rounds of a group under way."""
+        return self.rounds.newest.next_round
+
+    @property
     def noise_multiplier(self) -> float:
         """Standard deviation of z in clip norms; 0 for a rehearsal without noise."""
         return self.cost.noise_multiplier if self.cost else 0.0
 
     def epsilon(self) -> float:
         """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
-        spent = self.released.spent
+        return self.epsilon_of(self.released)
+
+    def epsilon_of(self, released: Released) -> float:
+        """What the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
+        spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
     def model_arrays(self) -> Arrays:
@@ -282,6 +311,7 @@ class Session:
         Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
         then, and the next command on this home destroys what is left.
         """
+        self.rounds.commit_held()
         path = None
         if self.files is not None:
             path = write_model(self.files, self.model.tensors(self.params))

@@ -106,18 +106,21 @@ class ShownRounds:
         if not self._secret:
             log.info("aggregate_train: Received %s results and %s failures", results, failures)
 
+    def take_model(self) -> None:
+        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
+        if self._session.next_round:
+            self._result.arrays = self._session.model.record(self._session.params)
+
     def committed(self, report: RoundReport) -> None:
         """A round is committed: only now may its model be seen."""
         session, number = self._session, report.round + 1
         delta, loss = session.plan.privacy.delta, session.released.spent
         metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
-        if not loss.sampled:
+        if not loss.amplified:
             metrics["rho"] = float(loss.rho)
         metrics["noise-std"] = float(report.noise_std)
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
-        arrays = session.model.record(session.params)
-        self._result.arrays = arrays
         self._result.train_metrics_clientapp[number] = metrics
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
@@ -125,7 +128,7 @@ class ShownRounds:
         every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
         if self._evaluate is not None and (last or number % every == 0):
             log.info("Global evaluation")
-            evaluated = self._evaluate(number, arrays)
+            evaluated = self._evaluate(number, session.model.record(session.params))
             log.info("\t└──> MetricRecord: %s", evaluated)
             if evaluated is not None:
                 self._result.evaluate_metrics_serverapp[number] = evaluated
@@ -135,7 +138,7 @@ def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
     """The metrics of a round that was committed before the run was continued."""
     delta, loss = plan.privacy.delta, row.spent
     metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
-    if loss is not None and not loss.sampled:
+    if loss is not None and not loss.amplified:
         metrics["rho"] = float(loss.rho)
     metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
     if row.cohort_size is not None and row.reports is not None and plan.privacy.adjacency != "add_remove":

@@ -11,6 +11,10 @@ more than one of three answers gets there, one that fails less often does not. W
 fill a round, all are asked, and the first good answer ends a rest: after an outage of the network, or of this server,
 nodes that are well are back at once. A quarantine lasts for one session: a resumed run asks everyone again.
 
+A node that claims very many users, and has them from nowhere, fills cohorts alone. After `VOIDS_BEFORE_SPREADING` void
+attempts in a row, and from then on, a node that has never answered well is therefore asked for its share of a cohort at
+most: the cohort over the nodes that are online.
+
 **What it may do to privacy.** Nothing here is charged, and nobody is charged otherwise for it: a charge follows from
 who is in a released sum, and rest only keeps users out of cohorts. Participation limits are enforced afterwards, by the
 selector, among those who are left. What decides is a function of who was asked, who answered, in time or not, and of
@@ -37,6 +41,7 @@ QUARANTINE_ATTEMPTS = 128
 """Attempts at rounds that a quarantine lasts."""
 PROBATION = QUARANTINE - FOR_FAILURE
 """Strikes after a quarantine: one failure more begins the next."""
+VOIDS_BEFORE_SPREADING = 2
 QUARANTINED = "node put in quarantine"
 """The word under which a round's rejects count it."""
 
@@ -62,6 +67,8 @@ class Standing:
         self._counts = counts
         self._attempt = 0
         self._records: dict[int, _Record] = {}
+        self.proven: set[int] = set()
+        """Nodes that have answered well in this session."""
 
     def note_attempt(self, good: Iterable[int], failed: Iterable[int]) -> int:
         """One attempt at a round is over; returns how many nodes it put in quarantine.
@@ -73,6 +80,8 @@ class Standing:
         self._attempt += 1
         if not self._counts:
             return 0
+        good = list(good)
+        self.proven.update(good)
         for node in good:
             record = self._records.get(node)
             if record is not None:

@@ -28,16 +28,17 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import is_simulated, require_simulated
+from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
 from fieldfare_server.run.dialects import CohortDialect, Round
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.patience import Patience
 from fieldfare_server.run.replies import Answer, Receiver, Slots
+from fieldfare_server.run.round import Released
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.standing import QUARANTINED, Standing
+from fieldfare_server.run.standing import QUARANTINED, VOIDS_BEFORE_SPREADING, Standing
 from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")
@@ -109,6 +110,8 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         self._expected = self._users_wanted
         """How many users a round waits for: fewer after a whole timeout in which no more came."""
         self._standing = Standing(counts=not session.plan.samples)
+        self._spreads = False
+        """Whether nodes that have never answered well are asked for a share of a cohort only."""
         self._settled = False
         """Whether the nodes that were there at the start had their moment to answer."""
         self._counted: Counter[str] = Counter()
@@ -173,26 +176,31 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
+        require_callable(plan, grid)
         self._patience.waits = not is_simulated(grid)
         run, schedule = session.account.id, session.account.schedule
         stamp = None if schedule is None else schedule.latest
         try:
-            while session.next_round < plan.run.rounds:
-                # Obey the ledger: an officer may stop or pause the run between two rounds.
-                request = session.account.request()
-                if request == "stop":
-                    session.finish("stopped", "stopped on request")
-                    return
-                if request == "pause":
-                    self._at_scheduled_time = False
-                    session.heartbeat()
-                    time.sleep(PAUSE_POLL)
-                    continue
-                with logs.about(run, session.next_round, stamp):
-                    self._rest(grid, self._patience.pause)
-                    self._attempt_round(grid)
-                self._require_finite_model()
-                self._require_answering_nodes()
+            try:
+                while session.coming_round < plan.run.rounds:
+                    # Obey the ledger: an officer may stop or pause the run between two rounds.
+                    request = session.account.request()
+                    if request == "stop":
+                        session.finish("stopped", "stopped on request")
+                        return
+                    if request == "pause":
+                        self._at_scheduled_time = False
+                        session.heartbeat()
+                        time.sleep(PAUSE_POLL)
+                        continue
+                    with logs.about(run, session.coming_round, stamp):
+                        self._rest(grid, self._patience.pause)
+                        self._attempt_round(grid)
+                    self._require_finite_model()
+                    self._require_answering_nodes()
+            finally:
+                # However the loop ends: what a group holds becomes durable, and then may be seen.
+                session.rounds.commit_held()
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
@@ -205,12 +213,13 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         try:
             self.run_round(grid)
         except NotEnoughUsers as shortage:
-            if not (self._patience.waits and self.session.next_round):
+            if not (self._patience.waits and self.session.coming_round):
                 raise
+            self.session.rounds.commit_held()  # others may wait for users as long as it takes
             self._patience.note_void()
             if self._patience.is_over(committed=True):
                 raise
-            log.warning("round %d cannot be opened yet: %s", self.session.next_round, shortage)
+            log.warning("round %d cannot be opened yet: %s", self.session.coming_round, shortage)
 
     def _rest(self, grid: Grid, seconds: float) -> None:
         """Wait before an attempt that follows void ones; less where a request came, or users who were missing."""
@@ -319,7 +328,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         Raises:
             NotEnoughUsers: too few of those who are there may take part.
         """
-        plan, cohorts, index = self.session.plan, self.session.cohorts, self.session.next_round
+        plan, cohorts, index = self.session.plan, self.session.cohorts, self.session.coming_round
         roster, resting = cohorts.roster, self._standing.resting()
         quarantined = self._standing.quarantined()
         roster.set_aside(resting, quarantined)
@@ -335,10 +344,17 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             return np.zeros(0, np.int64)
         if index == 0:
             cohorts.require_lasting(0)
+        voids = self._patience.voids
+        self._spreads |= voids >= VOIDS_BEFORE_SPREADING
+        if self._spreads and not plan.samples:
+            share = -(-plan.run.cohort // max(1, roster.nodes_online))
+            spread = cohorts.spread(index, reliable, voids, share, self._standing.proven)
+            with contextlib.suppress(NotEnoughUsers):
+                return cohorts.select(index, spread, voids, quarantined)
         if goal <= reliable.size < everyone.size:
             with contextlib.suppress(NotEnoughUsers):
-                return cohorts.select(index, reliable, self._patience.voids, quarantined)
-        return cohorts.select(index, everyone, self._patience.voids)
+                return cohorts.select(index, reliable, voids, quarantined)
+        return cohorts.select(index, everyone, voids)
 
     @property
     def _users_wanted(self) -> int:
@@ -361,7 +377,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             self._wait_for_scheduled_time(grid)
         self._at_scheduled_time = False
         cohorts.roster.register()
-        cohort = cohorts.select(session.next_round, cohorts.roster.available())
+        cohort = cohorts.select(session.coming_round, cohorts.roster.available())
         faults.point("strategy.selected")
         return cohort
 
@@ -475,6 +491,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         if total.users < needed:
             cause = self._first_cause
             reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
+            session.rounds.commit_held()  # a void round ends its group
             session.account.void_round(attempt.opened, reason, reports=total.users, rejects=dict(total.rejects))
             self._patience.note_void()
             count = "too few" if self._counts_are_secret else total.users
@@ -484,19 +501,23 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         if self._pace is not None:
             # The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came.
             self._wait_for_scheduled_time(attempt.grid)
-        session.rounds.commit_round(attempt.opened, total, reported)
+        cohort, reports = int(attempt.cohort.size), total.users
+
+        def show(released: Released) -> None:
+            self._on_round(self._report_round(released, cohort, reports))
+
+        session.rounds.commit_round(attempt.opened, total, reported, show)
         self._patience.note_commit()
-        self._on_round(self._report_round(attempt))
         return True
 
-    def _report_round(self, attempt: Attempt) -> RoundReport:
-        session, released, secret = self.session, self.session.released, self._counts_are_secret
+    def _report_round(self, released: Released, cohort: int, reports: int) -> RoundReport:
+        session, secret = self.session, self._counts_are_secret
         return RoundReport(
-            round=attempt.opened.index,
+            round=released.next_round - 1,
             rounds=session.plan.run.rounds,
-            cohort=None if secret else int(attempt.cohort.size),
-            reports=None if secret else attempt.sum.users,
-            epsilon=session.epsilon(),
+            cohort=None if secret else cohort,
+            reports=None if secret else reports,
+            epsilon=session.epsilon_of(released),
             epsilon_limit=session.cost.epsilon if session.cost else 0.0,
             score_name=session.model.score_name,
             score=released.score.get(session.model.score_name),
@@ -514,9 +535,9 @@ class FieldfareStrategy(WithoutNodeEvaluation):
     def _require_finite_model(self) -> None:
         """End a run whose model diverged. The model is released and charged; further training would only spend more."""
         session = self.session
-        if session.model.is_finite(session.params):
+        if session.model.is_finite(session.rounds.newest.params):
             return
-        last = session.next_round - 1
+        last = session.coming_round - 1
         session.finish("failed", f"the model was not finite any more after round {last}")
         raise BadInput(
             f"server_optimizer and client learning rates of run {session.account.id}",
@@ -530,7 +551,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         Under `add_remove` who answers decides nothing, so such a run goes on. So does a run that has committed a round:
         its app was right once.
         """
-        if self._counts_are_secret or self.session.next_round:
+        if self._counts_are_secret or self.session.coming_round:
             return
         roster = self.session.cohorts.roster
         seen = (roster.failures, self._failures)
@@ -547,7 +568,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         return self.session.cohorts.roster.failures.first_cause or self._failures.first_cause
 
     def _require_answering_nodes(self) -> None:
-        patience, committed = self._patience, self.session.next_round > 0
+        patience, committed = self._patience, self.session.coming_round > 0
         silent = not (committed or self._counts_are_secret) and (
             self._failures.silent or self.session.cohorts.roster.failures.silent
         )

@@ -4,7 +4,8 @@
 |---|---|---|
 | `zero_out` | any | Gaussian, mu = sensitivity / sigma. Cohorts and counts are public, so sampling amplifies nothing |
 | `replace_one` | any | the same with twice the sensitivity |
-| `add_remove` | Poisson, cyclic Poisson only | amplified where the reduction below holds, else Gaussian |
+| `add_remove` | Poisson, cyclic Poisson | amplified where the reduction below holds, else Gaussian |
+| `add_remove` | balls in bins | by a certificate (`balls_in_bins`), which `cost` makes; here Gaussian |
 
 Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other user's
 inclusion, so the two worlds are coupled round by round. A selector that fills a cohort of fixed size would put another
@@ -32,7 +33,16 @@ from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian, refusal
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
-from fieldfare.participation import Adjacency, CyclicPoisson, Participation, Poisson, Single, adjacency_factor
+from fieldfare.participation import (
+    SAMPLED,
+    Adjacency,
+    BallsInBins,
+    CyclicPoisson,
+    Participation,
+    Poisson,
+    Single,
+    adjacency_factor,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ def amplification(mechanism: Mechanism, participation: Participation, adjacency:
         rate, groups = participation.rate, 1
     elif isinstance(participation, CyclicPoisson):
         rate, groups = participation.rate, participation.groups
+    elif isinstance(participation, BallsInBins):
+        return Amplification(False, "balls in bins are charged by a certificate, not by sampled events")
     else:
         return Amplification(False, "users are not sampled independently of each other")
     if adjacency != "add_remove":
@@ -107,10 +119,10 @@ def charge_for(
 
 def require_valid(adjacency: Adjacency, participation: Participation) -> None:
     """Raise `BadInput` where the guarantee of `adjacency` does not follow from how cohorts are chosen."""
-    if adjacency == "add_remove" and not isinstance(participation, Poisson | CyclicPoisson):
+    if adjacency == "add_remove" and not isinstance(participation, SAMPLED):
         raise BadInput(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "
-            "updates; only schemes 'poisson' and 'cyclic-poisson' include users independently.",
+            "updates; only schemes 'poisson', 'cyclic-poisson' and 'balls-in-bins' include users independently.",
             "zero_out",
         )

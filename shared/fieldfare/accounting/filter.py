@@ -140,7 +140,8 @@ def price(loss: PrivacyLoss, leak: float) -> Price:
 
     Gaussian runs cost mu^2 and no leak. Sampled runs are composed as one (both orders, each by itself), and the least
     mu is read off the vertices of the trade-off curve: exact, without a grid of epsilons, because a convex curve lies
-    below a piecewise linear one if and only if it does at the vertices. Where `leak` is 0, or too small for the
+    below a piecewise linear one if and only if it does at the vertices; a certified curve likewise by its chords
+    (`CertifiedCurve.least_mu`). Where `leak` is 0, or too small for the
     numerical composition, amplification cannot be claimed: the price is that of the same rounds without sampling.
 
     Raises `BadInput` for a loss of which only zCDP is known: such charges have their own conversion.
@@ -148,7 +149,7 @@ def price(loss: PrivacyLoss, leak: float) -> Price:
     if loss.concentrated:
         raise BadInput("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
     plain = loss.without_amplification().mu_squared
-    if not loss.sampled:
+    if not loss.amplified:
         return Price(plain, 0.0)
     amplified = _amplified(loss, leak)
     return Price(plain, 0.0) if plain <= amplified else Price(amplified, leak)
@@ -158,10 +159,14 @@ def _amplified(loss: PrivacyLoss, leak: float) -> float:
     """mu^2 of the sampled price, inf where there is none."""
     if leak <= 0:
         return math.inf
-    orders = sampled.compositions(loss.mu_squared, loss.sampled)
-    if orders is None:
+    if loss.certified:
+        alone = len(loss.certified) == 1 and not (loss.mu_squared or loss.sampled)
+        mu = loss.certified[0].least_mu(leak) if alone else math.inf
+    else:
+        orders = sampled.compositions(loss.mu_squared, loss.sampled)
+        mu = math.inf if orders is None else max(_least_mu(order, leak) for order in orders)
+    if mu == math.inf:
         return math.inf
-    mu = max(_least_mu(order, leak) for order in orders)
     mu = math.nextafter(mu * (1 + 1e-12), math.inf)
     return mu * mu
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.accounting import sampled as _sampled
+from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput
@@ -22,15 +23,18 @@ class PrivacyLoss:
         sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that losses of
             the same composition are equal and take O(distinct kinds) space after any number of rounds.
         concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
+        certified: whole runs whose curve a Monte Carlo certified (`balls_in_bins`), in the order of their seeds.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
-    by privacy loss distributions (see `sampled`). Together with a concentrated part, everything counts as zCDP, without
-    amplification. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    by privacy loss distributions (see `sampled`). A certified curve alone is read as it is. Together with anything else
+    it counts as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
+    zCDP, without amplification. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0
     sampled: tuple[SampledGaussian, ...] = ()
     concentrated: float = 0.0
+    certified: tuple[CertifiedCurve, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("mu_squared", "concentrated"):
@@ -44,6 +48,7 @@ class PrivacyLoss:
             counts[key] = counts.get(key, 0) + event.count
         merged = tuple(SampledGaussian(*key, count) for key, count in sorted(counts.items()) if count)
         object.__setattr__(self, "sampled", merged)
+        object.__setattr__(self, "certified", tuple(sorted(self.certified, key=lambda curve: curve.seed)))
 
     @property
     def mu(self) -> float:
@@ -58,11 +63,16 @@ class PrivacyLoss:
     @property
     def gaussian(self) -> bool:
         """Whether this is the loss of plain Gaussian mechanisms alone, which `mu` says exactly."""
-        return not self.sampled and not self.concentrated
+        return not self.amplified and not self.concentrated
+
+    @property
+    def amplified(self) -> bool:
+        """Whether sampling lowers the loss: it has a price across runs (`filter`) that is not its own mu."""
+        return bool(self.sampled or self.certified)
 
     def as_concentrated(self) -> PrivacyLoss:
         """The same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
-        if self.sampled:
+        if self.amplified:
             raise BadInput("sampled events", "have no concentrated form.", "no amplification by sampling")
         return PrivacyLoss(concentrated=self.rho)
 
@@ -70,13 +80,21 @@ class PrivacyLoss:
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
         rho = self.concentrated + other.concentrated
-        return PrivacyLoss(self.mu_squared + other.mu_squared, self.sampled + other.sampled, rho)
+        events, curves = self.sampled + other.sampled, self.certified + other.certified
+        return PrivacyLoss(self.mu_squared + other.mu_squared, events, rho, curves)
 
     def without_amplification(self) -> PrivacyLoss:
-        """The same with every sampling rate 1: a loss without sampled events that this one never exceeds."""
+        """The same with every user in every round of theirs: a loss without sampling that this one never exceeds."""
         inverses = ((event.count, 1 / event.noise_multiplier) for event in self.sampled)
         extra = math.fsum(count * inverse * inverse for count, inverse in inverses)
+        extra += math.fsum(curve.mu**2 for curve in self.certified)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
+
+    @property
+    def _curve(self) -> CertifiedCurve | None:
+        """The certified curve that this loss is, with nothing else."""
+        alone = len(self.certified) == 1 and not (self.mu_squared or self.sampled or self.concentrated)
+        return self.certified[0] if alone else None
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
@@ -88,6 +106,8 @@ class PrivacyLoss:
         if self.concentrated:
             return zcdp_epsilon(self.without_amplification().rho, delta)
         plain = gaussian_epsilon(self.without_amplification().mu, delta)
+        if self.certified:
+            return plain if self._curve is None else min(plain, self._curve.epsilon(delta))
         if not self.sampled:
             return plain
         return min(plain, _sampled.epsilon(self.mu_squared, self.sampled, delta))
@@ -97,6 +117,8 @@ class PrivacyLoss:
         if self.concentrated:
             return zcdp_delta(self.without_amplification().rho, epsilon)
         plain = gaussian_delta(self.without_amplification().mu, epsilon)
+        if self.certified:
+            return plain if self._curve is None else min(plain, self._curve.delta(epsilon))
         if not self.sampled:
             return plain
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
@@ -107,6 +129,8 @@ class PrivacyLoss:
         table: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
         if self.concentrated:  # absent where there is none, so that what older versions wrote stays canonical
             table["concentrated"] = self.concentrated
+        if self.certified:
+            table["certified"] = [curve.to_json() for curve in self.certified]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -114,10 +138,11 @@ class PrivacyLoss:
         """The inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not "no loss"."""
         try:
             data: Any = json.loads(text)
-            if set(data) - {"concentrated"} != {"mu_squared", "sampled"}:
-                raise ValueError("other keys than mu_squared, sampled and concentrated")
+            if set(data) - {"certified", "concentrated"} != {"mu_squared", "sampled"}:
+                raise ValueError("other keys than mu_squared, sampled, certified and concentrated")
             events = tuple(SampledGaussian(_number(q), _number(s), _count(n)) for q, s, n in data["sampled"])
-            return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)))
+            curves = tuple(CertifiedCurve.from_json(each) for each in data.get("certified", ()))
+            return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)), curves)
         except (ValueError, TypeError) as error:
             raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
 

@@ -28,9 +28,8 @@ from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
+    IN_STEP,
     Adjacency,
-    CyclicPoisson,
-    FixedOrder,
     MinSeparation,
     Participation,
     Poisson,
@@ -70,11 +69,20 @@ class RealisedCharge:
         adjacency: Adjacency = "zero_out",
         *,
         users: int = 0,
+        whole: PrivacyLoss | None = None,
     ) -> None:
-        """users: how many indices to make room for now; `add` makes room for more. Raises as `charge_for`."""
+        """
+        Args:
+            users: how many indices to make room for now; `add` makes room for more.
+            whole: the certified charge of the whole run, which every round costs: when a run stops may depend on what
+                it released. None: as `charge_for`, whose errors this raises.
+        """
         self.mechanism, self.participation = mechanism, participation
         self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
-        self.planned = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
+        self._whole = whole
+        if whole is None:
+            whole = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
+        self.planned = whole
         """What the run reserves: the most that `spent` ever becomes."""
         self.rounds = 0
         """Rounds charged so far are below this."""
@@ -132,6 +140,7 @@ class RealisedCharge:
         adjacency: Adjacency,
         patterns: Iterable[Sequence[int]],
         rounds: int,
+        whole: PrivacyLoss | None = None,
     ) -> Self:
         """From the ledger: `patterns` of users 0, 1, 2, ... over the `rounds` committed rounds of a run.
 
@@ -148,7 +157,7 @@ class RealisedCharge:
             raise BadInput(
                 f"participation in rounds {int(times.min())} to {int(times.max())}", f"{rounds} rounds are committed."
             )
-        charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known)
+        charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known, whole=whole)
         order = np.argsort(times, kind="stable")
         starts = np.searchsorted(times[order], np.arange(rounds + 1))
         for round in range(rounds):
@@ -167,6 +176,8 @@ class RealisedCharge:
         return self._spent
 
     def _charge(self) -> PrivacyLoss:
+        if self._whole is not None:
+            return self._whole
         if not self._realised:
             return self._planned_for(self.rounds)
         norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
@@ -244,12 +255,12 @@ def _may_follow(
     participation: Participation, rounds: int, last: NDArray[np.int32], count: NDArray[np.int32], round: int
 ) -> NDArray[np.bool_]:
     """Which users with (last round or -1, count) may take part in `round`; their patterns so far are allowed."""
-    if not isinstance(participation, Single | MinSeparation | FixedOrder | Poisson | CyclicPoisson):
+    if not isinstance(participation, (Single, MinSeparation, Poisson, *IN_STEP)):
         raise BadInput(
             f"participation {type(participation).__name__}", "is not one whose realised patterns can be checked."
         )
     separation, most = participation.separation_and_count(rounds)
     fits = (count == 0) | ((round - last >= separation) & (count < most))
-    if isinstance(participation, FixedOrder | CyclicPoisson):
+    if isinstance(participation, IN_STEP):
         fits &= (count == 0) | ((round - last) % separation == 0)
     return np.asarray(fits & (count < most), dtype=np.bool_)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation
+from fieldfare.participation import IN_STEP, MinSeparation, Participation
 
 _MOST = 20_000
 """Most patterns that are listed."""
@@ -18,7 +18,7 @@ def in_step_patterns(participation: Participation, rounds: int) -> list[tuple[in
     None for other participations, and for orders capped below their length with more than 20 000 patterns. A cost
     that never falls when a pattern gains a round has its maximum among these.
     """
-    if not isinstance(participation, FixedOrder | CyclicPoisson):
+    if not isinstance(participation, IN_STEP):
         return None
     period, k = participation.separation_and_count(rounds)
     classes = [range(start, rounds, period) for start in range(min(period, rounds))]

@@ -32,7 +32,7 @@ from scipy.linalg import toeplitz as _toeplitz
 from fieldfare.arrays import Floats, Indices, fftconvolve, lfilter
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
-from fieldfare.participation import CyclicPoisson, FixedOrder, Participation
+from fieldfare.participation import IN_STEP, Participation
 
 ColumnProducts: TypeAlias = Callable[[int], tuple[float, Floats]]
 """t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero."""
@@ -157,7 +157,7 @@ def sensitivity(c: Floats, participation: Participation) -> Sensitivity:
     if is_monotone(c):
         how = "evenly spaced pattern; coefficients checked non-negative and non-increasing"
         return Sensitivity(spaced, "exact" if allowed else "upper bound", how)
-    in_step = isinstance(participation, FixedOrder | CyclicPoisson)
+    in_step = isinstance(participation, IN_STEP)
     if in_step and k == -(-n // b):
         return _fixed_order(c, b, k)
     bounds = [(_triangle(c, b, k), "triangle inequality over column norms")]

@@ -26,7 +26,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.registry import ROUNDS
 from fieldfare.streams.banded import InverseBandStream
 
@@ -70,7 +70,7 @@ class Decaying(Mechanism):
         separation, count = participation.separation_and_count(self.rounds)
         costs = 1.0 / np.square(self.levels[:n])
         how = "orthogonal columns: the costliest rounds of one user"
-        if isinstance(participation, FixedOrder | CyclicPoisson):
+        if isinstance(participation, IN_STEP):
             offsets = (np.sort(costs[first::separation])[::-1][:count].sum() for first in range(min(separation, n)))
             return Sensitivity(float(np.sqrt(max(offsets))), "exact", how)
         count = min(count, -(-n // separation))

@@ -44,7 +44,7 @@ from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import Engine, MatrixMechanism
-from fieldfare.participation import CyclicPoisson, FixedOrder, Participation, Single
+from fieldfare.participation import IN_STEP, Participation, Single
 
 MOST_ROUNDS = 4096
 _CLOSE = 1e-12
@@ -76,7 +76,7 @@ def sensitivity(x: Floats, participation: Participation, rounds: int) -> Sensiti
     """
     b, k = participation.separation_and_count(rounds)
     k = min(k, -(-rounds // b))
-    lags = x[:rounds:b] if isinstance(participation, FixedOrder | CyclicPoisson) else x[:rounds]
+    lags = x[:rounds:b] if isinstance(participation, IN_STEP) else x[:rounds]
     step = 1 if len(lags) < rounds else b  # `lags` of a fixed order has only multiples of the period
     m = np.arange(1, k)
     evenly = k * x[0] + 2.0 * float((k - m) @ lags[m * step])

@@ -20,7 +20,7 @@ from fieldfare.factorization.stamping import best_split, block_lengths, block_ro
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError, Stream, Take
 
 
@@ -108,7 +108,7 @@ class Stamped(Mechanism):
         b, k = participation.separation_and_count(n)
         k = min(k, -(-n // b))
         block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
-        if isinstance(participation, FixedOrder | CyclicPoisson) and k == -(-n // b):
+        if isinstance(participation, IN_STEP) and k == -(-n // b):
             return self._fixed_order(b, n, exact=k == 1 or block is not None)
         # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
         free = isinstance(participation, Single | MinSeparation | Poisson)
@@ -186,6 +186,21 @@ class StampedStream(Stream):
     def state_dict(self) -> dict[str, Any]:
         """The running block's state and the round of the whole run."""
         return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
+
+    def position(self) -> dict[str, int | str]:
+        """The same of the running block's position."""
+        return {**{f"block.{key}": value for key, value in self._stream.position().items()}, "round": self.round}
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the running block's state."""
+        return self._stream.state_bytes
+
+    def replayed_rows(self, t: int) -> int:
+        """Those of the block that t is in."""
+        return self._stream.replayed_rows(
+            t - max(0, t - 1) // self._mechanism.block.rounds * self._mechanism.block.rounds
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` for a foreign or torn state."""

@@ -31,7 +31,7 @@ from fieldfare.factorization.triangular import (
 )
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import Stream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
@@ -140,7 +140,7 @@ class TriangularMechanism(MatrixMechanism):
             return Sensitivity(float(np.linalg.norm(c, axis=0).max()), "exact", "largest column norm")
         if self._horizon_sensitivity is not None and n == self.rounds:
             return self._horizon_sensitivity(participation)
-        if isinstance(participation, FixedOrder | CyclicPoisson) and -(-self.rounds // b) <= min(k, _WIDE):
+        if isinstance(participation, IN_STEP) and -(-self.rounds // b) <= min(k, _WIDE):
             return self._fixed_order(b, n)
         if self._bands <= b:
             values = np.sum(np.square(c), axis=0)

@@ -80,6 +80,19 @@ class Stream(ABC):
         """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
 
     @abstractmethod
+    def position(self) -> dict[str, int | str]:
+        """What `state_dict` has besides tensors: the round, and what tells this stream from every other."""
+
+    @property
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Of the tensors of `state_dict`."""
+
+    @abstractmethod
+    def replayed_rows(self, t: int) -> int:
+        """How many rows `skip(t)` goes through in a new stream: what it costs, in rounds."""
+
+    @abstractmethod
     def skip(self, t: int) -> None:
         """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
 

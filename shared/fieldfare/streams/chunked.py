@@ -114,8 +114,21 @@ class ChunkedStream(Stream):
 
         Secret like the key: buffers and released values together give the noise away.
         """
+        return {**self.position(), "buffers": self._kept.read()}
+
+    def position(self) -> dict[str, int | str]:
+        """`round` and `identity` of `state_dict`. Raises `BadInput` where the state is torn."""
         self._require_untorn()
-        return {"identity": self._identity(), "round": self.round, "buffers": self._kept.read()}
+        return {"identity": self._identity(), "round": self.round}
+
+    @property
+    def state_bytes(self) -> int:
+        """Of `buffers`."""
+        return self.slots * self.numel * self.dtype.itemsize
+
+    def replayed_rows(self, t: int) -> int:
+        """Rounds since the last restart, or since the last one that the state depends on."""
+        return t - max(self._block_start(t), self._replay_from(t))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or torn."""
@@ -147,7 +160,7 @@ class ChunkedStream(Stream):
         rounds since the last restart for recursions. Raises `BadInput` unless 0 <= t <= horizon.
         """
         self._require_target(t)
-        start = max(self._block_start(t), self._replay_from(t))
+        start = t - self.replayed_rows(t)
         if not start <= self.round <= t:
             self._kept.memory.zero_()
             self.round = start

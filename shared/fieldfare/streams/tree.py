@@ -58,6 +58,10 @@ class ReadNodesStream(ChunkedStream):
     def _noise_row(self, t: int) -> int:
         return node_count(t) + height_of(t + 1) if self._all_rows else t
 
+    def replayed_rows(self, t: int) -> int:
+        """One for each open node that is stored."""
+        return (t & ((1 << self.slots) - 1)).bit_count()
+
     def skip(self, t: int) -> None:
         """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <= horizon."""
         self._require_target(t)

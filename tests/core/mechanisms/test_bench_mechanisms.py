@@ -58,7 +58,10 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
                 "ms": 6.0,
                 "donated_ms": 5.0,
                 "ours_ms": 2.0,
+                "ours_float32_ms": 1.0,
                 "times_faster": 3.0,
+                "times_faster_float32": 6.0,
+                "load_average": 1.5,
                 "target_times": 6.0,
                 "peak_mb": 4.0,
                 "donated_peak_mb": 3.0,
@@ -67,7 +70,7 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
         ],
     }
     text = bench.table(report)
-    assert "| 6.0 (5.0) | 2.0 | 3.0 | 6 | 4 (3) | 1 |" in text
+    assert "| 6.0 (5.0) | 2.0 (1.0) | 3.0 (6.0) | 6 | 4 (3) | 1 | 1.5 |" in text
     for name in "abcdefg":
         assert f"| {name} |" in text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +116,29 @@ def test_resume_at_every_round_is_bit_exact(name: str, restart: int | None) -> N
                 assert np.array_equal(rows(stream, n - t), whole[t:])
         if t < n:
             assert np.array_equal(saved.next().numpy(), whole[t])
+
+
+@pytest.mark.parametrize("restart", [None, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_replayed_rows_are_those_that_skip_goes_through(
+    name: str, restart: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, advanced = 23, []
+    stream = make(name, n, restart_every=restart)
+    assert stream.state_bytes == stream.state_dict()["buffers"].nbytes
+    advance = ChunkedStream._advance
+
+    def counted(self: ChunkedStream, out: torch.Tensor | None, take: Any) -> None:
+        advanced.append(self.round)
+        advance(self, out, take)
+
+    monkeypatch.setattr(ChunkedStream, "_advance", counted)
+    for t in range(n + 1):
+        advanced.clear()
+        skipped = make(name, n, restart_every=restart)
+        skipped.skip(t)
+        assert len(advanced) == skipped.replayed_rows(t) <= t
+        assert skipped.position() == {k: v for k, v in skipped.state_dict().items() if k != "buffers"}
 
 
 @pytest.mark.parametrize("restart", [None, 7])

@@ -17,13 +17,14 @@ from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
 from fieldfare.accounting.filter import Rectangle
-from fieldfare.accounting.gaussian import gaussian_delta
+from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, NewRun
 from fieldfare_server.planning import what_if
+from fieldfare_server.run.pricing import demand_of
 from support.ledgers import commit, start
 
 
@@ -153,9 +154,51 @@ def test_a_what_if_says_whether_it_fits_and_writes_nothing(local: TestClient, li
     small = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 0.5}).json()
     large = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 50.0}).json()
     assert (small["fits"], small["why"]) == (True, None)
-    assert (large["fits"], "budget is 8" in large["why"]) == (False, True)
+    assert (large["fits"], "Of the budget, epsilon 8 " in large["why"]) == (False, True)
     assert "a run of epsilon" in large["nearest"]
     assert live.rows == rows
+
+
+def test_what_fits_is_judged_by_what_single_users_have_left(local: TestClient, live: LiveLedger) -> None:
+    """A plan for 50 of 100 users fits twice: those who took part first have spent, and the others have not."""
+    plan = ledger_data.plan(4)
+    ledger = live.ledger
+    ledger.create_population("singly", gaussian_epsilon(0.5, 1e-5) * (1 + 1e-6), 1e-5, actor="officer")
+    table = json.loads(plan.to_json())
+    table["privacy"]["population"] = "singly"
+    table["participation"] = {"scheme": "single"}
+    table["run"] |= {"rounds": 1, "min_reports": 50}
+    table["privacy"]["noise_multiplier"] = 2.1
+    plan = Plan.parse(table)
+    cost = cost_of(plan)
+    demand = demand_of(plan, cost)
+    for turn in range(2):
+        run = ledger.start_run(
+            NewRun(
+                plan.to_json(),
+                plan.digest(),
+                "singly",
+                1,
+                cost.loss,
+                noise_source="secure",
+                key_commitment=f"{turn:064}",
+                trust_node_ids=False,
+                id=f"singly-{turn}",
+                demand=demand,
+            ),
+            holder="test",
+        )
+        run.register_users(np.arange(100, dtype=np.uint64))
+        users = np.arange(50) + 50 * turn
+        charges = np.full(50, cost.most_units(), dtype=np.int64)
+        run.commit_round(run.open_round(users), users, cost.loss, f"{turn:064}", charges=charges)
+        run.finish("done")
+        body = local.get("/v1/populations/singly").json()
+        asked = local.get("/v1/populations/singly/what-if", params={}).json()
+        assert (body["last_run_fits"], asked["fits"]) == (turn == 0, turn == 0)
+        assert body["spent"]["epsilon"] == pytest.approx(cost.epsilon, rel=1e-6)
+    assert body["left"] == [100, *[0] * 9]
+    assert "0 of 100 users have left what one round costs them" in asked["why"]
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fieldfare.plan import ClientSpec
+from fieldfare.task import Task
+from fieldfare_client.check import check
+from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.init import CHOSEN
+from fieldfare_server.cli.starter import csv_task as starter
+from fieldfare_server.cli.starter.csv_task import CsvParameters
+from fieldfare_server.ledger import Ledger
 
 # An installed program has its own folder in front of the path, not the directory that it is started in.
 PROGRAM = "import sys; sys.path[0] = '/nowhere'; from fieldfare_server.cli import main; main()"
@@ -52,6 +61,125 @@ def fieldfare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.delenv("FIELDFARE_HOME", raising=False)
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
     return lambda *arguments: CliRunner().invoke(application, arguments)
+
+
+HEADER = "person,age,visits,label\n"
+ROWS = "".join(f"p{i},{i % 7}.5,{i % 3},{i % 2}\n" for i in range(60))
+WRONG: dict[str, tuple[dict[str, Any], str | bytes, str]] = {
+    "user": ({"user": "patient"}, HEADER + ROWS, "column 'patient': is not in the first line of people.csv"),
+    "target": ({"target": "late"}, HEADER + ROWS, "column 'late': is not in the first line"),
+    "path": ({"file": "data/peeple.csv"}, HEADER + ROWS, "'peeple.csv': cannot be read: No such file or directory."),
+    "no file": ({"file": "peeple.csv"}, HEADER + ROWS, "'peeple.csv': cannot be read: No such file or directory. Nea"),
+    "directory": ({"file": "."}, HEADER + ROWS, "cannot be read: Is a directory"),
+    "empty": ({}, "", "column 'person': is not in the first line"),
+    "no row": ({}, HEADER, "has no row below its first line"),
+    "no header": ({}, ROWS, "which must name the columns"),
+    "semicolons": ({}, (HEADER + ROWS).replace(",", ";"), "Nearest allowed: commas between columns"),
+    "twice": ({}, HEADER.replace("visits", "age") + ROWS, "column 'age': stands twice"),
+    "no column": ({}, "person,label\np0,0\np1,1\n", "has no column to predict from"),
+    "text": ({}, HEADER + ROWS + "p9,high,1,1\n", "people.csv, line 62, column 'age': 'high' is no number"),
+    "comma": ({}, HEADER + 'p9,"1,5",1,1\n', "line 2, column 'age': '1,5' is no number"),
+    "empty cell": ({}, HEADER + "p9,,1,1\n", "line 2, column 'age': an empty cell is no number"),
+    "nan": ({}, HEADER + "p9,1,nan,1\n", "line 2, column 'visits': 'nan' is no number"),
+    "huge": ({}, HEADER + "p9,1,1e300,1\n", "column 'visits': '1e300' is no number below 1e38"),
+    "words": ({}, HEADER + "p9,1,1,yes\n", "column 'label': 'yes' is no target. Nearest allowed: 0 or 1"),
+    "1 and 2": ({}, HEADER + "p9,1,1,2\n", "column 'label': '2' is no target"),
+    "nan target": ({}, HEADER + "p9,1,1,nan\n", "column 'label': 'nan' is no target"),
+    "short": ({}, HEADER + "p9,1\n", "line 2: has 2 cells; the first line names 4 columns"),
+    "long": ({}, HEADER + "p9,1,1,1,1\n", "line 2: has 5 cells"),
+    "whose": ({}, HEADER + ",1,1,1\n", "line 2, column 'person': is empty: whose row is it?"),
+    "latin 1": ({}, (HEADER + ROWS + "M\u00fcller,1,1,1\n").encode("latin-1"), "is not CSV in UTF-8"),
+    "utf 16": ({}, (HEADER + ROWS).encode("utf-16"), "is not CSV in UTF-8"),
+    "one user": ({}, HEADER + "p0,1,1,1\np0,2,1,0\n", "has 1 users, and all of them are held out"),
+    "all held out": ({"held_out": 0.999}, HEADER + ROWS, "has 60 users, and all of them are held out"),
+    "one target": ({}, HEADER + ROWS.replace(",1\n", ",0\n"), "all rows of held-out users have the same target"),
+}
+
+
+def csv_task(directory: Path, parameters: dict[str, Any], people: str | bytes) -> Task:
+    """The starter's task in a directory, over `people`."""
+    (directory / "people.csv").write_bytes(people if isinstance(people, bytes) else people.encode())
+    code = Path(starter.__file__).read_text()
+    (directory / "starter_task.py").write_text(code)
+    spec = importlib.util.spec_from_file_location("starter_task", directory / "starter_task.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    task: Task = module.CsvTask.configured(CsvParameters(**parameters))
+    return task
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_in_the_file_is_named_with_its_line(mistake: str, tmp_path: Path) -> None:
+    """No cause with a traceback: these are the words that a person reads."""
+    parameters, people, words = WRONG[mistake]
+    with pytest.raises(Faulty) as refused:
+        check(csv_task(tmp_path, parameters, people), "csv_task:CsvTask?file=%22x%22", client=ClientSpec())
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("run.task = 'csv_task:CsvTask' (")
+    assert refused.value.trace() == ""
+
+
+@pytest.mark.parametrize(
+    "people",
+    [
+        "\ufeff" + HEADER + ROWS,
+        (HEADER + ROWS).replace(",", " , "),
+        HEADER + "\n" + ROWS.replace("\n", "\r\n") + "\n,,,\n",
+        HEADER + ROWS.replace(",1\n", ",1.0\n"),
+    ],
+    ids=["byte order mark", "spaces", "blank lines", "1.0"],
+)
+def test_what_spreadsheets_write_is_read(people: str, tmp_path: Path) -> None:
+    report = check(csv_task(tmp_path, {}, people), "csv", client=ClientSpec())
+    assert report.lines[0].startswith("48 users with 48 rows")
+    assert report.warnings == []
+
+
+def test_values_that_no_model_can_use_are_worth_a_warning(tmp_path: Path) -> None:
+    people = HEADER + ROWS.replace(".5,", "0000,")
+    warnings = check(csv_task(tmp_path, {}, people), "csv", client=ClientSpec()).warnings
+    assert any("without looking at these users" in warning for warning in warnings)
+
+
+def test_a_mistake_in_the_file_costs_no_budget(
+    tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "csv_task", raising=False)
+    (tmp_path / "people.csv").write_text(HEADER + ROWS + "p9,high,1,1\n")
+    assert fieldfare("init").exit_code == 0
+    refused = fieldfare("simulate")
+    assert refused.exit_code == 2
+    assert "line 62, column 'age'" in refused.stderr
+    assert "Traceback" not in refused.output
+    with Ledger.open(f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite3'}") as ledger:
+        assert ledger.runs().items == ()
+        assert ledger.population("example").committed_epsilon == 0.0
+
+
+def test_the_task_is_checked_as_the_plan_says(
+    tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "people.csv").write_text((HEADER + ROWS).replace("person", "patient"))
+    assert fieldfare("init").exit_code == 0
+    plan = (tmp_path / "plan.toml").read_text()
+    for name in (("csv_task:CsvTask",), ()):
+        monkeypatch.delitem(sys.modules, "csv_task", raising=False)
+        (tmp_path / "plan.toml").write_text(plan)
+        refused = fieldfare("task", "check", *name)
+        assert refused.exit_code == 2
+        assert "column 'person'" in refused.stderr
+        (tmp_path / "plan.toml").write_text(plan.replace('# user = "person"', 'user = "patient"'))
+        right = fieldfare("task", "check", *name)
+        assert right.exit_code == 0, right.output
+        assert "Task csv_task:CsvTask is right" in right.stdout
+    # A plan of another task, or one that cannot be read, says nothing of this one.
+    (tmp_path / "plan.toml").write_text("broken = = 1")
+    assert "no such task" in fieldfare("task", "check", "digit").stderr
+    for name in ("csv_task", "csv_task.py"):
+        assert "Nearest allowed: csv_task:Class" in fieldfare("task", "check", name).stderr
 
 
 def test_init_overwrites_nothing(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:

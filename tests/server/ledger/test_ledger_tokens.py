@@ -52,6 +52,26 @@ def test_a_token_expires(ledger: Ledger, clock: Clock) -> None:
     assert ledger.check_token(secret) is None
 
 
+def test_a_clock_that_goes_back_brings_no_expired_token_back(ledger: Ledger, ledger_url: str, clock: Clock) -> None:
+    """R10. In the same process, in another one, and after rows that were written by the clock that went back."""
+    seen, view = ledger.create_token("seen", ("read",), actor="officer", expires_at=1010.0)
+    unseen, _ = ledger.create_token("unseen", ("read",), actor="officer", expires_at=1010.0)
+    clock.now = 1011.0
+    assert ledger.check_token(seen) is None
+    clock.now = 1001.0
+    assert ledger.check_token(seen) is None
+    assert ledger.check_token(unseen) is None, "this process has seen a later time"
+    for _ in range(3):
+        ledger.create_token("later", ("read",), actor="officer")
+    with Ledger.open(ledger_url, clock=clock) as again:
+        assert again.check_token(seen) is None
+        assert again.check_token(unseen) is None, "a journal row has a later time"
+    (shown,) = (token for token in ledger.tokens() if token.id == view.id)
+    assert shown.revoked_at == 1011.0
+    assert [row.actor for row in ledger.journal_rows().items if row.action == "token.revoke"] == ["expiry"] * 2
+    assert verify(ledger).ok
+
+
 def test_the_secret_is_not_kept_and_its_changes_are_audited(ledger: Ledger) -> None:
     secret, view = ledger.create_token("page", ("read",), actor="officer")
     ledger.revoke_token(view.id, actor="chief")

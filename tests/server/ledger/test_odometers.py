@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,25 @@ def test_a_user_is_never_charged_more_than_is_left(ledger: Ledger) -> None:
     plain = start(ledger, 0.1)
     with pytest.raises(BadInput, match="no charges of single users"):
         plain.commit_round(plain.open_round([0]), [0], gaussian(0.1), digest("y"), charges=np.array([1]))
+
+
+def test_a_refusal_names_the_run_that_would_be_admitted(ledger: Ledger) -> None:
+    people(ledger, gaussian_epsilon(0.4, DELTA), users=10)
+    run = start(ledger, **one_round(0.3, cohort=4))
+    spend(run, [0, 1, 2, 3], TENTH)
+    run.finish("done")
+    # Four users have .07 left and six .16: six can pay for a run of mu .35, and ten for one of mu .264.
+    refused = ledger.refusal("people", one_round(0.35, cohort=7)["demand"], gaussian(0.35), None)
+    assert refused is not None
+    assert refused.nearest is not None
+    (named,) = re.findall(r"a run of epsilon ([\d.]+)", refused.nearest)
+    assert float(named) == pytest.approx(gaussian_epsilon(math.sqrt(0.07), DELTA), rel=2e-3)
+    fits = one_round(gaussian_mu(float(named), DELTA), cohort=7)
+    assert ledger.refusal("people", fits["demand"], gaussian(fits["mu"]), None) is None
+    assert ledger.refusal("people", one_round(0.35, cohort=6)["demand"], gaussian(0.35), None) is None
+    start(ledger, **fits)
+    with pytest.raises(BudgetRefused, match="6 of 10 users"):
+        start(ledger, **one_round(0.3, cohort=7))
 
 
 def test_a_run_is_pledged_no_more_than_each_user_has_left(ledger: Ledger) -> None:

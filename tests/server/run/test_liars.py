@@ -89,6 +89,16 @@ def test_thirty_liars_of_a_hundred_stop_no_run(clock: FakeClock) -> None:
     assert session.next_round == ROUNDS
 
 
+def test_ten_nodes_that_invent_the_same_thousand_users_stop_no_run(clock: FakeClock) -> None:
+    """The users went from one liar to the next, and filled twenty cohorts."""
+    (liar,) = (liar for liar in LIARS if liar.name == "invents a thousand users, then errs")
+    grid = federation(clock, 40, dict.fromkeys(range(2, 12), liar), "support.liars:ManyUsers")
+    changes = {**PLAN, "run__task": "support.liars:ManyUsers", "run__cohort": 40, "run__min_reports": 30}
+    session = Session.rehearse(plan(**changes), noise=False)
+    FieldfareStrategy(session).take_to_end(grid)
+    assert session.next_round == ROUNDS
+
+
 # -- standing ----------------------------------------------------------------------------------------------------------
 
 

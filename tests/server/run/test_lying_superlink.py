@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from safetensors.torch import load_file
 
 from fieldfare.errors import FieldfareError
-from fieldfare_flower.messages import COHORT, HEADER, REPORT, UPDATE
+from fieldfare_flower.messages import COHORT, HEADER, REPORT, UPDATE, USERS
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -164,8 +164,10 @@ def honest(link: LyingLink, replies: list[Message]) -> Iterable[Message]:
 
 
 def exchange_cohorts(messages: list[Message]) -> None:
-    """Ask each node for the users of the next one."""
+    """Ask each node for the users of the next one; a node that is asked alone, for a user of no node."""
     cohorts = [message.content[COHORT] for message in messages]
+    if len(cohorts) == 1:
+        cohorts = [ArrayRecord({USERS: Array(np.ones(1, np.uint64))})]
     for message, cohort in zip(messages, cohorts[1:] + cohorts[:1], strict=True):
         message.content[COHORT] = cohort
 

@@ -6,6 +6,8 @@ The plan names it as `csv_task:CsvTask`; its table [task] sets the parameters be
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +26,7 @@ from fieldfare_client.users import UserTable
 class CsvParameters(Table):
     """A CSV file with a header: numbers, and a target that is 0 or 1."""
 
-    file: str = Field(default="people.csv", description="the data, next to this module")
+    file: str = Field(default="people.csv", description="the data; a path is taken from the directory of this module")
     user: str = Field(default="person", description="column that says whose row it is: the unit of privacy")
     target: str = Field(default="label", description="column to predict: 0 or 1")
     hidden: int = Field(default=8, ge=1, le=10_000, description="width of the hidden layer")
@@ -38,10 +40,10 @@ class CsvTask(Task):
     name: ClassVar[str] = "csv"
     score_name: ClassVar[str] = "auc"
     # Scores are shown without noise: the people they are computed on are not protected by the budget.
-    held_out: ClassVar[str] = "A fifth of the users, chosen by a hash, who are never trained on; their data are public."
+    held_out: ClassVar[str] = "Users chosen by a hash, who are never trained on; their data count as public."
 
     def __init__(self, file: str, user: str, target: str, hidden: int, held_out: float) -> None:
-        self.file, self.user, self.target = Path(__file__).with_name(file), user, target
+        self.file, self.user, self.target = Path(__file__).parent / file, user, target
         self.hidden, self.share = hidden, held_out
         self._table: UserTable | None = None
 
@@ -56,11 +58,18 @@ class CsvTask(Task):
 
     def users(self) -> UserTable:
         table = self._all()
-        return table.select(np.flatnonzero(~self._kept(table)))
+        trained = np.flatnonzero(~self._kept(table))
+        if not trained.size:
+            why = f"has {len(table)} users, and all of them are held out for the score."
+            raise BadInput(self.file.name, why, "more users, or a smaller held_out")
+        return table.select(trained)
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         table = self._all()
         rows = table.rows(np.flatnonzero(self._kept(table))).columns
+        if bool((rows["y"] == rows["y"][0]).all()):
+            why = "all rows of held-out users have the same target, and AUC tells two apart."
+            raise BadInput(self.file.name, why, "rows of both targets, or a larger held_out")
         with torch.no_grad():
             return {"auc": auc(model(rows["x"])[:, 0], rows["y"])}
 
@@ -69,20 +78,65 @@ class CsvTask(Task):
 
     def _columns(self) -> list[str]:
         """The columns that the model reads: the header alone, no user's data."""
-        with self.file.open(newline="", encoding="utf-8") as lines:
-            header = next(csv.reader(lines), [])
+        header = next(self._lines(), (1, []))[1]
         for column in (self.user, self.target):
             if column not in header:
-                raise BadInput(f"column {column!r}", f"is not in {self.file.name}.", ", ".join(header))
-        return [column for column in header if column not in (self.user, self.target)]
+                commas = len(header) != 1 or not {";", "\t"}.intersection(header[0])
+                why = f"is not in the first line of {self.file.name}, which must name the columns."
+                raise BadInput(f"column {column!r}", why, ", ".join(header) if commas else "commas between columns")
+        if twice := {column for column in header if header.count(column) > 1}:
+            raise BadInput(f"column {min(twice)!r}", f"stands twice in the first line of {self.file.name}.")
+        read = [column for column in header if column not in (self.user, self.target)]
+        if not read:
+            raise BadInput(self.file.name, "has no column to predict from.", "a column of numbers")
+        return read
 
     def _all(self) -> UserTable:
         if self._table is None:
-            columns = self._columns()
-            with self.file.open(newline="", encoding="utf-8") as lines:
-                rows = list(csv.DictReader(lines))
+            columns, lines = self._columns(), self._lines()
+            header = next(lines)[1]
+            users, inputs, targets = [], [], []
+            for number, cells in lines:
+                where = f"{self.file.name}, line {number}"
+                if len(cells) != len(header):
+                    raise BadInput(where, f"has {len(cells)} cells; the first line names {len(header)} columns.")
+                row = dict(zip(header, cells, strict=True))
+                # Rows without a name would all be one user's.
+                if not row[self.user]:
+                    raise BadInput(f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number")
+                if row[self.target] not in ("0", "1", "0.0", "1.0"):
+                    raise BadInput(f"{where}, column {self.target!r}", f"{row[self.target]!r} is no target.", "0 or 1")
+                users.append(row[self.user])
+                inputs.append([_number(f"{where}, column {column!r}", row[column]) for column in columns])
+                targets.append(float(row[self.target]))
+            if not users:
+                raise BadInput(self.file.name, "has no row below its first line.")
             # float32, because models are; data are read once.
-            inputs = np.array([[float(row[column]) for column in columns] for row in rows], np.float32)
-            targets = np.array([float(row[self.target]) for row in rows], np.float32)
-            self._table = UserTable.grouped(np.array([row[self.user] for row in rows]), {"x": inputs, "y": targets})
+            values = {"x": np.array(inputs, np.float32), "y": np.array(targets, np.float32)}
+            self._table = UserTable.grouped(np.array(users), values)
         return self._table
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Number and cells of each line that is not empty."""
+        name = f"file {self.file.name!r}"
+        try:
+            with self.file.open(newline="", encoding="utf-8-sig") as file:
+                for cells in (reader := csv.reader(file)):
+                    if any(cells):
+                        yield reader.line_num, [cell.strip() for cell in cells]
+        except OSError as error:
+            near = ", ".join(sorted(path.name for path in self.file.parent.glob("*.csv")))
+            raise BadInput(name, f"cannot be read: {error.strerror}.", near) from None
+        except (UnicodeDecodeError, csv.Error):
+            raise BadInput(name, "is not CSV in UTF-8.", "save it again as 'CSV UTF-8'") from None
+
+
+def _number(where: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not abs(value) < 1e38:  # NaN, infinity, and what float32 cannot hold
+        said = repr(cell) if cell else "an empty cell"
+        raise BadInput(where, f"{said} is no number below 1e38.", "a number, or leave the row out")
+    return value

@@ -1,0 +1,83 @@
+"""Figures of speed that pages state are those of the stored results, and no page states others."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from support.pages import ROOT
+
+RESULTS = ROOT / "benchmarks/results"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = (ROOT / "docs/python.md").read_text()
+PEERS = r"pfl|jax-privacy|\bRay\b|lean loop|FedAvg's wrapper"
+FACTOR = re.compile(r"\b\d+(?:\.\d+)? ?(?:x|times)\b(?! with| in a| at| a user| per)")
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose header's first cell is `first`."""
+    lines = text.splitlines()
+    (start,) = (place for place, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append(cells(line))
+    return rows
+
+
+def test_whole_rounds_are_those_measured() -> None:
+    report = json.loads((RESULTS / "simulation.json").read_text())
+    shown = table(PYTHON, "model, cohort")
+    assert [row[0] for row in shown] == list(report["results"])
+    for name, *figures in shown:
+        measured = report["results"][name]
+        speeds = [measured["tasks_per_cpu_second"][system] for system in ("fieldfare", "lean", "pfl")]
+        ratios = [measured["ratio"][system] for system in ("lean", "pfl")]
+        load = f"{measured['load'][0]:.0f} to {measured['load'][1]:.0f}"
+        assert figures == [*(f"{speed:,.0f}" for speed in speeds), *(f"{ratio:.1f}" for ratio in ratios), load]
+
+
+def test_ratios_follow_from_what_was_measured() -> None:
+    """A ratio is a median of neighbouring turns, so it may differ from the ratio of medians, but not by much."""
+    report = json.loads((RESULTS / "simulation.json").read_text())
+    for measured in report["results"].values():
+        for peer in ("lean", "pfl"):
+            speeds = measured["tasks_per_cpu_second"]
+            assert measured["ratio"][peer] == pytest.approx(speeds["fieldfare"] / speeds[peer], rel=0.35)
+
+
+def test_seconds_of_the_local_grid_are_those_measured() -> None:
+    measured = {row[0]: [float(cell) for cell in row[1:]] for row in table(_page("local_grid"), "images a node")}
+    few, many = measured["400"], measured["4,000"]
+    assert f"A whole run of 400 images a node takes {few[0]} s, under Ray {few[1]} s" in PYTHON
+    assert f"of 4 000 images {many[0]:.0f} s, under Ray {many[1]:.0f} s" in PYTHON
+    assert f"A later round of 400 images takes {few[3]:.1f} s, under\nRay {few[4]:.1f} s" in PYTHON
+
+
+def test_noise_in_checkpoints_is_as_measured() -> None:
+    rows = json.loads((RESULTS / "checkpoints.json").read_text())["results"]
+    text = (ROOT / "docs/one-round.md").read_text()
+    band = rows["banded, 16"]
+    assert f"{band['before_mb_a_round']:.0f} MB a round before, {band['now_mb_a_round']:.1f} MB now" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_other_factor_over_a_peer_is_stated(page: Path) -> None:
+    """A factor beside a peer's name is a claim, and claims stand in the checked table or are withdrawn."""
+    text = page.read_text().split("### Withdrawn")
+    kept = text[0] + (text[1].split("\n### ", 1)[1] if len(text) > 1 and "\n### " in text[1] else "")
+    sentences = re.split(r"(?<=[.:])\s", " ".join(line for line in kept.splitlines() if not line.startswith("|")))
+    claims = [s for s in sentences if FACTOR.search(s) and re.search(PEERS, s)]
+    assert claims == []
+
+
+def _page(name: str) -> str:
+    return (RESULTS / f"{name}.md").read_text()

@@ -1,0 +1,101 @@
+"""`fieldfare plan --suggest-mechanism`: the same plan run in every way, the least noise first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare.accounting import balls_in_bins, binned_optimum
+from fieldfare.cost import cost_of
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_server.cli.application import application
+from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
+
+PLAN = """
+[privacy]
+population = "people"
+epsilon = 1.0
+delta = 1e-4
+
+[run]
+task = "digits"
+rounds = 8
+cohort = 5
+
+[participation]
+scheme = "min-separation"
+separation = 4
+
+[mechanism]
+kind = "nu"
+"""
+
+
+@pytest.fixture(scope="module")
+def few_samples() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(balls_in_bins, "SAMPLES", (1 << 16, 1 << 15))
+        patch.setattr(balls_in_bins, "_FINE", 1 << 15)
+        patch.setattr(binned_optimum, "_COUNT", 1 << 11)
+        yield
+
+
+@pytest.fixture(scope="module")
+def choices(few_samples: None) -> list[Choice]:
+    return compare_mechanisms(Plan.from_toml(PLAN))
+
+
+def test_every_way_is_compared_and_the_least_noise_comes_first(choices: list[Choice]) -> None:
+    noises = [choice.prefix_noise for choice in choices]
+    assert noises == sorted(noises)
+    ways = {(choice.mechanism, choice.scheme.split(",")[0].split()[0]) for choice in choices}
+    assert {(m, s) for m in ("independent", "nu", "blt") for s in ("balls-in-bins", "min-separation")} <= ways
+    assert {("independent", "poisson"), ("banded, 4 bands", "cyclic-poisson")} <= ways
+    assert all(choice.certified == (choice.scheme.startswith("balls")) for choice in choices)
+
+
+def test_rows_without_a_certificate_are_what_the_plan_costs(choices: list[Choice]) -> None:
+    (row,) = (c for c in choices if (c.mechanism, c.scheme) == ("nu", "min-separation 4"))
+    cost = cost_of(Plan.from_toml(PLAN)).to_json()
+    assert row.noise_multiplier == pytest.approx(cost["noise_multiplier"])
+    assert row.prefix_noise == pytest.approx(cost["prefix_noise_rms"])
+
+
+def test_rows_with_balls_in_bins_are_about_what_a_run_is_charged(choices: list[Choice]) -> None:
+    text = PLAN.replace('scheme = "min-separation"\nseparation = 4', 'scheme = "balls-in-bins"\nbins = 4')
+    cost = cost_of(Plan.from_toml(text.replace("delta = 1e-4", 'delta = 1e-4\nadjacency = "add_remove"')))
+    (row,) = (c for c in choices if c.mechanism == "nu" and c.certified)
+    assert row.prefix_noise == pytest.approx(cost.to_json()["prefix_noise_rms"], rel=0.02)
+    assert row.adjacency == "add_remove"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("epsilon = 1.0", "noise_multiplier = 1.0", "noise_multiplier"),
+        ("delta = 1e-4", 'delta = 1e-4\nadjacency = "replace_one"', "replace_one"),
+        ("rounds = 8", "rounds = 3000", "rounds = 3000"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(old: str, new: str, what: str) -> None:
+    with pytest.raises(BadInput, match=what):
+        compare_mechanisms(Plan.from_toml(PLAN.replace(old, new)))
+
+
+def test_the_command_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices: list[Choice]) -> None:
+    monkeypatch.setattr("fieldfare_server.cli.plan.compare_mechanisms", lambda plan: choices)
+    file = tmp_path / "plan.toml"
+    file.write_text(PLAN)
+    command: list[Any] = ["plan", str(file), "--suggest-mechanism"]
+    printed = CliRunner().invoke(application, command)
+    assert printed.exit_code == 0, printed.output
+    assert "certificate" in printed.output
+    listed = CliRunner().invoke(application, [*command, "--json"])
+    assert len(json.loads(listed.stdout)["choices"]) == len(choices)
+    assert CliRunner().invoke(application, [*command, "--schema"]).exit_code == 2
