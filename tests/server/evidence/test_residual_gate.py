@@ -65,6 +65,8 @@ CASES = [
     ("banded-inverse", "none", "per-layer", 3, "zero_out"),
     ("blt", "none", "automatic", 1, "replace_one"),
     ("blt", "grid", "adaptive-quantile", 1, "add_remove"),
+    ("decaying", "grid", "flat", 1, "zero_out"),
+    ("decaying", "none", "normalised", 1, "replace_one"),
     ("dense", "grid", "flat", 3, "replace_one"),
     ("fft", "none", "adaptive-quantile", 1, "replace_one"),
     ("momentum-tree", "none", "flat", 3, "zero_out"),
