@@ -76,7 +76,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(row["row"] for row in rows))
     epsilons = sorted({row["epsilon"] for row in rows})
     noise = {(row["row"], row["epsilon"]): row["prefix_noise"] for row in rows}
-    least = {e: min(noise[name, e] for name in names) for e in epsilons}
+    least = {e: min(noise[name, e] for name in names if (name, e) in noise) for e in epsilons}
     lines = [
         "# Sampling and correlation together",
         "",
@@ -89,9 +89,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         "|---" * (len(epsilons) + 1) + "|",
     ]
     for name in names:
-        cells = [
-            f"**{noise[name, e]:.2f}**" if noise[name, e] == least[e] else f"{noise[name, e]:.2f}" for e in epsilons
-        ]
+        shown = {e: f"{noise[name, e]:.2f}" for e in epsilons if (name, e) in noise}
+        cells = [f"**{text}**" if noise[name, e] == least[e] else text for e, text in shown.items()]
+        cells += ["not measured"] * (len(epsilons) - len(cells))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     slowest = max(row["processor_seconds"] for row in rows)
     lines += ["", f"The slowest row takes {slowest:.0f} s of one processor."]
