@@ -120,7 +120,10 @@ class Population(_Answer):
     spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
     committed: Loss = Field(description="the same with what the runs under way have reserved")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
-    remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that could still be started")
+    remaining_epsilon: float = Field(
+        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of those "
+        "users alone who have most left"
+    )
     users: int | None = Field(description="users seen so far; not shown under add_remove")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"

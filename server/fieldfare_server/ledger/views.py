@@ -93,7 +93,8 @@ class PopulationView(View):
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""
     remaining_epsilon: float
-    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can."""
+    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can. With
+    odometers, a run of those users alone who have most left."""
     remaining_mu: float
     """The mu (sensitivity / noise multiplier) of that run."""
     rounds_left: int

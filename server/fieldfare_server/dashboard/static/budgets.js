@@ -40,6 +40,9 @@ export const fitsAgain = (population) => (population.last_run_fits === null ? "n
 export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
+// With odometers the largest run is one of those users alone who have most left.
+export const largestOf = (population) => (population.left ? "Largest run of those with most left" : "Largest run that fits");
+
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },
     h("div", { class: "budget-head" }, h("span", { class: "budget-name" }, populationLink(population.name)), levelTags(population)),
@@ -48,7 +51,7 @@ function card(population, index) {
     population.warnings.map((text) => h("p", { class: "small error" }, text)),
     h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
       key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
-    facts([["One more run like the last", fitsAgain(population)], ["Largest run that fits", `ε ${epsilonLeft(population.remaining_epsilon)}`],
+    facts([["One more run like the last", fitsAgain(population)], [largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`],
       ["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
       ["Projected end", population.projected_end ? moment(population.projected_end) : "—"], ["Users seen", usersOf(population)], ["Adjacency", population.adjacency.replace("_", "-")]]));
 }

@@ -3,7 +3,7 @@ import { empty, failed, facts, h, s, show } from "./dom.js";
 import { count, epsilon, epsilonLeft, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
 import { download, get } from "./api.js";
-import { fitsAgain, usersOf } from "./budgets.js";
+import { fitsAgain, largestOf, usersOf } from "./budgets.js";
 
 const path = (name) => `/v1/populations/${encodeURIComponent(name)}`;
 
@@ -42,7 +42,7 @@ export function drawChanges(parent, history) {
 export function drawFits(parent, population) {
   const answer = population.last_run === null ? "No run has been charged yet." : population.last_run_fits ? "One more run like the last fits." : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer),
-    facts([["Same run again", fitsAgain(population)], ["Largest next run", `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
+    facts([["Same run again", fitsAgain(population)], [largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
       ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`],
       ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)]]),
     drawLeft(population), h("h3", { class: "gap" }, "The guarantee in words"), h("p", { class: "small" }, population.in_words),
