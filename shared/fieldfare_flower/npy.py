@@ -55,6 +55,10 @@ class SharedArray(Array):
         return data
 
 
+# Flower writes the class's name into what travels, and a SuperNode takes no other name than its own class's.
+SharedArray.__qualname__ = Array.__qualname__
+
+
 def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:
     """The values of `array`, read-only, without a copy.
 

@@ -23,6 +23,9 @@ def test_where_it_travels_it_is_flowers_own(values: np.ndarray) -> None:
     record["a"] = shared
     again = ArrayRecord.inflate(record.deflate(), {child.object_id: child for child in record.children.values()})
     np.testing.assert_array_equal(again["a"].numpy(), values)
+    # The class's name travels too, and a SuperNode or SuperLink takes no other than Flower's own.
+    assert [child.deflate() for child in record.children.values()] == [own.deflate()]
+    assert {type(child).__qualname__ for child in record.children.values()} == {"Array"}
 
 
 def test_within_a_process_it_is_never_serialised(monkeypatch: pytest.MonkeyPatch) -> None:
