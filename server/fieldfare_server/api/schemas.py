@@ -121,8 +121,8 @@ class Population(_Answer):
     committed: Loss = Field(description="the same with what the runs under way have reserved")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(
-        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of those "
-        "users alone who have most left"
+        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
+        "those users alone who have most left"
     )
     users: int | None = Field(description="users seen so far; not shown under add_remove")
     accounting: states.Accounting = Field(

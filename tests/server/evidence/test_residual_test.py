@@ -136,6 +136,16 @@ class _Changed(Stream):
         self.round = state["test_round"]
         self.inner.load_state_dict({k: v for k, v in state.items() if k != "test_round"})
 
+    def position(self) -> dict[str, int | str]:
+        return self.inner.position()
+
+    @property
+    def state_bytes(self) -> int:
+        return self.inner.state_bytes
+
+    def replayed_rows(self, t: int) -> int:
+        return self.inner.replayed_rows(t)
+
     def skip(self, t: int) -> None:
         self.inner.skip(t)
 

@@ -326,7 +326,7 @@ def test_the_card_names_sampler_assumption_bound_and_failure(done: tuple[StateDi
         run = ledger.run(run_id)
         card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
         with pytest.raises(BadInput, match="too long for a request"):
-            what_if(run.plan, {}, ledger.population("people"))
+            what_if(run.plan, {}, ledger.population("people"), ledger)
     facts = {fact.name: fact.value for fact in card.facts}
     assert "balls-in-bins" in facts["Participation"]
     assert "one of 3 rounds of every block" in facts["Sampling assumption"]

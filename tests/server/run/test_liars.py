@@ -41,7 +41,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return clock
 
 
-@pytest.mark.parametrize("liar", LIARS, ids=lambda liar: liar.name)
+@pytest.mark.parametrize(
+    # A third of them in `make test`, all in `make test-long`.
+    "liar",
+    [pytest.param(liar, id=liar.name, marks=[pytest.mark.slow] if n % 3 else []) for n, liar in enumerate(LIARS)],
+)
 def test_one_lying_node_of_three_stops_no_run(liar: Liar, tmp_path: Path, clock: FakeClock) -> None:
     """R11: 20 void rounds in a row, and the run was over."""
     state_dir, grid = home(tmp_path), federation(clock, 3, {LIAR: liar})
