@@ -15,7 +15,7 @@ from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import GROUP, Task, load_task
 from fieldfare_client.storage import write
-from fieldfare_client.tasks import changelog, stackoverflow
+from fieldfare_client.tasks import stackoverflow
 from fieldfare_client.tasks.changelog import (
     ChangelogTask,
     ChangelogWordsTask,
@@ -28,6 +28,7 @@ from fieldfare_client.tasks.changelog import (
 from fieldfare_client.tasks.cifar10 import Cifar10Task
 from fieldfare_client.tasks.mnist import MnistTask
 from fieldfare_client.tasks.regression import RegressionTask, power_law
+from fieldfare_client.tasks.sequences import sequence_loss
 from fieldfare_client.tasks.stackoverflow import StackOverflowTask
 from fieldfare_client.training import Trainer
 from fieldfare_client.users import UserTable
@@ -146,7 +147,7 @@ def test_changelog_trains_and_scores(folder: Path, kind: type[ChangelogTask]) ->
 
 def test_padding_has_no_loss() -> None:
     outputs, targets = torch.randn(2, 5, 7), torch.tensor([[1, 2, 0, 0, 0], [0, 0, 0, 0, 0]])
-    loss = changelog.sequence_loss(outputs, targets)
+    loss = sequence_loss(outputs, targets)
     expected = torch.nn.functional.cross_entropy(outputs[0, :2], targets[0, :2])
     torch.testing.assert_close(loss, torch.stack([expected, torch.tensor(0.0)]))
 

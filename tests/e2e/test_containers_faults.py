@@ -15,7 +15,7 @@ import pytest
 
 from fieldfare_server.ledger.migrate import latest
 from support.container_runs import check_ledger, check_run, plan, run_alone
-from support.containers import Federation, wait_for
+from support.containers import SERVICES, Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -98,20 +98,6 @@ def test_a_node_that_lies_or_is_slow_changes_no_charge(federation: Federation, t
         assert (attempt["reports"] == 24) == (counted in (None, "over-norm, clipped again"))
         assert attempt["epsilon"] <= 8.0 * (1 + 1e-9)
     check_ledger(federation)
-
-
-SERVICES = (
-    "ledger",
-    "superlink",
-    "gate",
-    "coordinator",
-    "supervisor",
-    "api",
-    "node-1",
-    "executor-1",
-    "node-2",
-    "executor-2",
-)
 
 
 def test_state_budget_and_models_outlive_a_restart_of_everything(federation: Federation, tmp_path: Path) -> None:

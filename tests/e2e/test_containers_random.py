@@ -20,24 +20,12 @@ import pytest
 from safetensors.numpy import load
 
 from support.container_runs import check_run, plan, run_alone
-from support.containers import Federation, wait_for
+from support.containers import SERVICES, Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
 
 SCHEDULES = int(os.environ.get("CONTAINERS_SCHEDULES", "3"))
 SEEDS = [int(word) for word in os.environ.get("CONTAINERS_SEEDS", "").split()]
-MORTAL = (
-    "ledger",
-    "superlink",
-    "gate",
-    "coordinator",
-    "supervisor",
-    "api",
-    "node-1",
-    "executor-1",
-    "node-2",
-    "executor-2",
-)
 ROUNDS = 4
 LONGEST = 12.0
 """Most seconds between two kills: a round takes about four, so several may fall into one round."""
@@ -56,7 +44,7 @@ def draw(seed: int) -> list[Kill]:
     kills: list[Kill] = []
     for _ in range(generator.randint(1, 5)):
         again = bool(kills) and generator.random() < 1 / 3
-        service = kills[-1].service if again else generator.choice(MORTAL)
+        service = kills[-1].service if again else generator.choice(SERVICES)
         kills.append(Kill(round(generator.uniform(0.0, LONGEST), 1), service))
     return kills
 

@@ -26,6 +26,19 @@ COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
 ENGINE = shlex.split(os.environ.get("ENGINE", "docker"))
 PATIENCE = 900.0
 PROFILES = ("submit", "register", "monitoring")
+SERVICES = (
+    "ledger",
+    "superlink",
+    "gate",
+    "coordinator",
+    "supervisor",
+    "api",
+    "node-1",
+    "executor-1",
+    "node-2",
+    "executor-2",
+)
+"""All that run for as long as the deployment does."""
 T = TypeVar("T")
 
 

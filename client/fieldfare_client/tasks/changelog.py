@@ -23,6 +23,7 @@ from torch import nn
 
 from fieldfare.errors import BadInput
 from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
 
@@ -33,7 +34,6 @@ DATED = re.compile(f"^{DATE}")
 ADDRESS = re.compile(r"<[^<>\s]+@[^<>\s]+>|\S+@\S+")
 LENGTH = 64
 """Symbols predicted in one example; the last one is cut into a shorter text by padding, which has no loss."""
-PADDING = 0
 
 
 def entries(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
@@ -131,13 +131,6 @@ class LanguageModel(nn.Module):
         return outputs
 
 
-def sequence_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy over each example's symbols that are not padding, (n,); 0 where all are."""
-    each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
-    real = (targets != PADDING).to(each.dtype)
-    return (each * real).sum(1) / real.sum(1).clamp(min=1)
-
-
 class ChangelogTask(Task):
     """Next character: 97 symbols. `folder`: other ChangeLogs, for tests."""
 
@@ -165,8 +158,7 @@ class ChangelogTask(Task):
         return sequence_loss(outputs, targets)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        symbols = columns["x"].to(torch.int64)
-        return symbols[:, :-1], symbols[:, 1:]
+        return next_symbols(columns["x"])
 
     def users(self) -> UserTable:
         table = self._all()

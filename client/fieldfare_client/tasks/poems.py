@@ -31,11 +31,12 @@ from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
 from fieldfare_client.tasks.files import SCORED, Scored, data_folder, table
+from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.tasks.split import parts_by_digest
 from fieldfare_client.users import UserTable
 
 VOCABULARY = 2000
-PADDING, BEGIN, END, UNKNOWN = 0, VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
+BEGIN, END, UNKNOWN = VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
 SYMBOLS = VOCABULARY + 4
 LENGTH = 32
 MOST = 16
@@ -273,13 +274,10 @@ class PoemsTask(Task):
         return weights
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
-        real = (targets != PADDING).to(each.dtype)
-        return (each * real).sum(1) / real.sum(1).clamp(min=1)
+        return sequence_loss(outputs, targets)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        symbols = columns["tokens"].to(torch.int64)
-        return symbols[:, :-1], symbols[:, 1:]
+        return next_symbols(columns["tokens"])
 
     def users(self) -> UserTable:
         everything = table("poems", "train", ("tokens", "rank"), self.folder)

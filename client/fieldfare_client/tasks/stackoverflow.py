@@ -26,11 +26,12 @@ from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Parts, Source
 from fieldfare_client.tasks import tff
 from fieldfare_client.tasks.files import table
+from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.users import UserTable
 
 LENGTH = 20
 VOCABULARY = 10_000
-PADDING, FIRST, LAST, UNKNOWN = 0, VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
+FIRST, LAST, UNKNOWN = VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
 SYMBOLS = VOCABULARY + 4
 MOST_SENTENCES = 256
 """Of a user: the published cap."""
@@ -116,13 +117,10 @@ class StackOverflowTask(Task):
             return NextWord()
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
-        real = (targets != PADDING).to(each.dtype)
-        return (each * real).sum(1) / real.sum(1).clamp(min=1)
+        return sequence_loss(outputs, targets)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        symbols = columns["tokens"].to(torch.int64)
-        return symbols[:, :-1], symbols[:, 1:]
+        return next_symbols(columns["tokens"])
 
     def users(self) -> UserTable:
         return table("stackoverflow", "train", ("tokens",), self.folder)
