@@ -283,7 +283,10 @@ def run(word: str, s: Size, seeds: int, cache: Path, quiet: bool = False) -> tup
 
 def page(word: str, s: Size, found: harness.Table, pairs: list[Pair], command: str) -> str:
     claim = CLAIMS[word]
-    rows = [(label, harness.show(one["scores"]), f"{max(one['tune_scores']):.4f}") for label, one in found.items()]
+    rows = [
+        (label, harness.show(one["scores"]), f"{max(v for v in one['tune_scores'] if v is not None):.4f}")
+        for label, one in found.items()
+    ]
     verdicts = [
         f"- {what}: {harness.show([a - b for a, b in zip(found[x]['scores'], found[y]['scores'], strict=True)])}: "
         f"**{harness.verdict(found[x]['scores'], found[y]['scores'])}**"
