@@ -57,7 +57,8 @@ def lines(
     middle = (LEFT + WIDTH - RIGHT) / 2
     out += [
         f'<text x="{middle:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(axes[0])}</text>',
-        f'<text transform="translate(14 {TOP + high / 2:.1f}) rotate(-90)" text-anchor="middle">{escape(axes[1])}</text>',
+        f'<text transform="translate(14 {TOP + high / 2:.1f}) rotate(-90)" text-anchor="middle">'
+        f"{escape(axes[1])}</text>",
     ]
     if level:
         out.append(f'<path d="M{LEFT} {y(level[1]):.1f}H{WIDTH - RIGHT}" stroke="#000000" stroke-dasharray="2 3"/>')

@@ -368,10 +368,10 @@ def score_section(name: str, stored: harness.Table) -> str:
     seeds = len(cells[NO_PRIVACY]["scores"])
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
-**Run here.** {reduction(stored)} {s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users, {s["separation"]} rounds
-apart and so at most {times} times each; sampled rows call every user with probability
-{s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. Per cell three server learning rates,
-2.5 apart around one that is proportional to 1 / noise, and a fourth where the best was the last of three; momentum
+**Run here.** {reduction(stored)} {s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users, {s["separation"]}
+rounds apart and so at most {times} times each; sampled rows call every user with probability
+{s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning rates, 2.5 apart around one
+that is proportional to 1 / noise, and a fourth where the best was the first or last of the three; momentum
 {s["momentum"]:g}, for both independent rows also 0 as part of the three. Scored: {seeds} seeds on test users. Without
 privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}.
 
@@ -466,8 +466,8 @@ def verdicts_of_scores(stored: harness.Table) -> str:
     )
     each = ", ".join("none" if value is None else f"{value:.2f}" for value in seeds)
     lines.append(
-        f"- **Crossing** of `nu` and amplified DP-SGD: in score {in_score} (by seed: {each}; interpolated in log epsilon), "
-        f"in noise {in_noise}"
+        f"- **Crossing** of `nu` and amplified DP-SGD: in score {in_score} (by seed: {each}; interpolated in log "
+        f"epsilon), in noise {in_noise}"
     )
     return "\n".join(lines)
 
