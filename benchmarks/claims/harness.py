@@ -59,8 +59,8 @@ class Cell:
     """Whole plan tables without what `Study.plan` adds."""
     noiseless: bool = False
     """Scale the noise to nothing: the row without privacy."""
-    spare: int = 0
-    """How many choices at each end are tried only where the one next to them is the best so far."""
+    spare: tuple[tuple[int, int], ...] = ()
+    """(a place in `choices`, another one that is tried only where the first is the best so far)."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
     """Choose for each cell on tune users, and freeze what was chosen in the file `chosen`.
 
     The best tune score wins, ties go to the earlier choice; a run that is not finite never wins. Where the best has a
-    spare neighbour, that is tried too. The file says which cells ended at an edge of their grid.
+    spare neighbour, that is tried too. The file says which cells ended at an edge: on a spare, or without spares on the
+    first or last choice.
     """
     runs = Runs(study, cache, sum(len(cell.choices) for cell in cells), quiet)
     frozen: Table = {}
@@ -181,17 +182,18 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
                 return -math.inf
             return value if study.higher else -value
 
-        waiting = list(range(cell.spare, len(cell.choices) - cell.spare))
+        spare = {place for _, place in cell.spare}
+        waiting = [place for place in range(len(scores)) if place not in spare]
         while waiting:
             for place in waiting:
                 record = runs.get(cell, cell.choices[place], "tune", TUNING_SEED)
                 scores[place] = record["scores"].get(study.score, math.nan)
             best = max(range(len(scores)), key=rank)  # the first of several
-            waiting = [place for place in (best - 1, best + 1) if 0 <= place < len(scores) and scores[place] is None]
+            waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
         frozen[cell.label] = {
             "choice": best,
             "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
-            "edge": len(scores) > 1 and best in (0, len(scores) - 1),
+            "edge": best in spare if spare else len(scores) > 1 and best in (0, len(scores) - 1),
         }
     chosen.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(chosen.read_text()) if chosen.is_file() else {}

@@ -9,8 +9,8 @@ Rows: DP-SGD with Poisson sampling (add_remove), without sampling, tree, optimal
 Poisson sampling (add_remove), dense where rounds allow, no privacy. Adjacencies differ and the figure says which is
 which. Runs are cached: start the command again to go on. `--rows` and `--epsilons` run parts of the grid.
 
-Grid of learning rates: `RATES` values around `CENTRE / (noise in the mean of a prefix)`, at most the largest that is
-tried without noise; independent rows try momentum 0 too, as parts of the same number of runs.
+Grid of learning rates: `--rates` values around `Setting.centre / (noise in the mean of a prefix)`, at most the largest
+that is tried without noise, and a spare one at each end.
 """
 
 from __future__ import annotations
@@ -154,21 +154,27 @@ def rates(s: Setting, noise: float, count: int) -> list[float]:
     return [centre * RATIO ** (index - count // 2) for index in range(-1, count + 1)]
 
 
+def spares(count: int) -> tuple[tuple[int, int], ...]:
+    """The first and the last of `rates` wait until their neighbours are the best."""
+    return (1, 0), (count, count + 1)
+
+
 def cells_of(name: str, s: Setting, rows: list[str], epsilons: list[float], count: int) -> list[harness.Cell]:
     cells = []
     for row in rows:
         for epsilon in epsilons:
             table = table_of(name, s, row, epsilon)
             tried = rates(s, prefix_noise(table), count)
+            # DP-SGD runs without momentum, as in the paper; once more with it, at the middle rate.
             independent = ROWS[row][0]["kind"] == "independent"
-            # As many runs as the others: every second one without momentum, the paper's choice for DP-SGD.
-            momenta = [0.0 if independent and index % 2 else s.momentum for index in range(len(tried))]
-            choices = tuple(with_rate(table, rate, m) for rate, m in zip(tried, momenta, strict=True))
-            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", choices, spare=1))
+            choices = [with_rate(table, rate, 0.0 if independent else s.momentum) for rate in tried]
+            if independent:
+                choices.append(with_rate(table, tried[len(tried) // 2], s.momentum))
+            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spares(count)))
     free = table_of(name, s, "nu", 8.0) | {"mechanism": {"kind": "independent"}}
     tried = [s.largest / RATIO**index for index in range(count, -2, -1)]
     choices = tuple(with_rate(free, rate, s.momentum) for rate in tried)
-    cells.append(harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=1))
+    cells.append(harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count)))
     return cells
 
 
@@ -370,10 +376,11 @@ def score_section(name: str, stored: harness.Table) -> str:
 
 **Run here.** {reduction(stored)} {s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users, {s["separation"]}
 rounds apart and so at most {times} times each; sampled rows call every user with probability
-{s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning rates, 2.5 apart around one
-that is proportional to 1 / noise, and a fourth where the best was the first or last of the three; momentum
-{s["momentum"]:g}, for both independent rows also 0 as part of the three. Scored: {seeds} seeds on test users. Without
-privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}.
+{s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server
+learning rates are tried, 2.5 apart around one that is proportional to 1 / noise, and a fourth where the first or last
+of the three is the best. Momentum is {s["momentum"]:g}; for both independent rows it is 0, as in the paper, and
+{s["momentum"]:g} in one more run. Scored: {seeds} seeds on test users. Without privacy, clipped:
+{harness.show(cells[NO_PRIVACY]["scores"])}.
 
 ![{s["score"]} against epsilon]({name}.svg)
 

@@ -91,7 +91,7 @@ def test_a_spare_choice_is_tried_where_its_neighbour_is_the_best(
         return {"scores": {"accuracy": scores[choice["place"]]}}
 
     monkeypatch.setattr(harness.Runs, "get", get)
-    cells = [harness.Cell("one", tuple({"place": place} for place in range(5)), spare=1)]
+    cells = [harness.Cell("one", tuple({"place": place} for place in range(5)), spare=((1, 0), (3, 4)))]
     study = harness.Study("x", None, "accuracy")
     frozen = harness.tune(study, cells, fashion / "choices.json", fashion / "cache", quiet=True)
     assert len(made) == tried
@@ -263,15 +263,17 @@ def test_the_headlines_noise_is_the_published_one() -> None:
     )
 
 
-def test_every_row_of_the_headline_is_a_plan_with_as_many_choices() -> None:
+def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice() -> None:
     headline = load("headline")
     s = dataclasses.replace(headline.SETTINGS["fashion", "reduced"], rounds=20, cohort=10, users=100, separation=10)
     cells = headline.cells_of("fashion", s, list(headline.ROWS), [2.0, 8.0], 3)
     assert len(cells) == 2 * len(headline.ROWS) + 1
     for cell in cells:
-        assert len({Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}) == 3 + 2
-        assert cell.spare == 1
-    sampled = Plan.parse(cells[0].choices[1])
+        independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
+        digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
+        assert len(digests) == 3 + 2 + independent
+        assert cell.spare == ((1, 0), (3, 4))
+    sampled = Plan.parse(cells[0].choices[2])
     assert sampled.server_optimizer.model_dump()["momentum"] == 0
     assert sampled.privacy.adjacency == "add_remove"
 
