@@ -265,7 +265,9 @@ def main() -> None:
     chosen = arguments.cache / study.name / "choices.json"
     harness.tune(study, cells, chosen, arguments.cache)
     found = harness.score(study, cells, chosen, arguments.seeds, arguments.cache)
-    print(harness.store(study.name, joined(study.name, name, size, s, found)))
+    stored = joined(study.name, name, size, s, found)
+    print(harness.store(study.name, stored))
+    (harness.ROOT / f"docs/evidence/{study.name}.svg").write_text(picture(stored))
     print(harness.write_page("headline", page()))
 
 
@@ -307,7 +309,6 @@ def page() -> str:
         if path.stem != "headline-noise":
             stored = json.loads(path.read_text())
             shown.append(score_section(path.stem, stored))
-            (harness.ROOT / f"docs/evidence/{path.stem}.svg").write_text(picture(stored))
     return f"""# Correlated noise against amplified DP-SGD
 
 **Claim.** Correlated noise beats DP-SGD with amplification by sampling from epsilon 4 on, and DP-SGD wins below.
