@@ -25,6 +25,7 @@ from harness import commit
 
 from fieldfare.cost import cost_of
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -70,7 +71,7 @@ def plan(mechanism: dict[str, Any], way: dict[str, Any], epsilon: float, delta: 
     )
 
 
-def measure(name: str, epsilon: float, delta: float) -> dict[str, Any]:
+def measure(name: str, epsilon: float, delta: float, made_by: str) -> dict[str, Any]:
     """A row's best way: what it charges, how much noise it leaves, and what pricing it took."""
     began, clock = time.process_time(), time.perf_counter()
     costs = [cost_of(plan(mechanism, way, epsilon, delta)) for mechanism, way in ROWS[name]]
@@ -89,7 +90,7 @@ def measure(name: str, epsilon: float, delta: float) -> dict[str, Any]:
         "processor_seconds": round(time.process_time() - began, 2),
         "seconds": round(time.perf_counter() - clock, 2),
         "load": round(os.getloadavg()[0], 1),
-        "commit": commit(),
+        "commit": made_by,
     }
     if cost.certificate is not None:
         row |= {"failure": cost.certificate.curve.failure, "samples": list(cost.certificate.curve.samples)}
@@ -129,20 +130,17 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         table(rows),
         "",
-        f"Commit {commits}; two cores that other work shared, load {min(loads):.0f} to {max(loads):.0f}. Nothing is random but the",
-        "preview's public seed, which is fixed. The slowest certificate, with the search for mechanism and noise, took",
+        f"Commit {commits}; two cores that other work shared, load {min(loads):.0f} to {max(loads):.0f}. The preview's",
+        "public seed is fixed. The slowest certificate, with the search for mechanism and noise, took",
         f"{slowest['processor_seconds']:.0f} s of processor and {slowest['seconds']:.0f} s by the clock, on two threads.",
     ]
     lines += [
-        f"At delta {_small(row['delta'])}, epsilon {row['epsilon']:g}: {row['row']}, noise {row['prefix_noise']:.2f}, certified with "
-        f"{sum(row['samples']):,} samples in {row['processor_seconds']:.0f} s of processor, {row['seconds']:.0f} s by the clock."
+        f"At delta {decimal(row['delta'])}, epsilon {row['epsilon']:g}: {row['row']}, noise {row['prefix_noise']:.2f},\n"
+        f"certified with {sum(row['samples']):,} samples in {row['processor_seconds']:.0f} s of processor, "
+        f"{row['seconds']:.0f} s by the clock."
         for row in smaller
     ]
     return "\n".join(lines) + "\n"
-
-
-def _small(value: float) -> str:
-    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def main() -> None:
@@ -151,11 +149,11 @@ def main() -> None:
     given = parser.parse_args()
     stored = RESULTS / "amplified.json"
     known = json.loads(stored.read_text()) if stored.exists() and not given.again else []
-    rows = []
+    rows, made_by = [], commit()
     wanted = [(name, epsilon, DELTA) for name in ROWS for epsilon in EPSILONS] + [(NU, 1.0, SMALLER_DELTA)]
     for name, epsilon, delta in wanted:
         cell = [row for row in known if (row["row"], row["epsilon"], row["delta"]) == (name, epsilon, delta)]
-        rows.append(cell[0] if cell else measure(name, epsilon, delta))
+        rows.append(cell[0] if cell else measure(name, epsilon, delta, made_by))
         stored.write_text(json.dumps(rows, indent=1) + "\n")
     (RESULTS / "amplified.md").write_text(page(rows))
     print(page(rows))
