@@ -445,7 +445,8 @@ class WhatIfAnswer(_Answer):
     bound: Bound = Field(
         default="as charged",
         description="what the figures are: a run's own, or, for balls in bins, more than a run's: a certificate drawn "
-        "from fewer samples, or the charge without amplification where a certificate takes too long for a request",
+        "from fewer samples, or the charge without amplification where a certificate takes too long for a request. "
+        "Then a run may fit where `fits` is false",
     )
     why: str | None = None
     nearest: str | None = None

@@ -30,11 +30,12 @@ LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "o
 """Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
 LONGEST_OF_OTHERS = 20_000
 
-CERTIFIED_BINS: Final = 32
-CERTIFIED_ROUNDS: Final = 512
-"""Most bins and rounds for which a request draws a certificate: some seconds of two cores."""
-SAMPLES: Final = (1 << 19, 1 << 17)
-"""Of such a certificate, an eighth of a run's. At the demo's plan that is 3 % more noise than a run adds."""
+CERTIFIED_BINS: Final = 16
+CERTIFIED_ROUNDS: Final = 256
+"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
+SAMPLES: Final = (1 << 21, 1 << 19)
+"""Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise. Fewer would
+not reach the leak that one run of a population may take."""
 
 Bound = Literal["as charged", "certified with fewer samples", "without amplification"]
 
