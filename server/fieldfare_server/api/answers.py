@@ -168,6 +168,7 @@ class Answers:
             noise_std=result.noise_std,
             prefix_noise=result.prefix_noise,
             fits=result.fits,
+            bound=result.bound,
             why=result.refusal or None,
             nearest=result.nearest or None,
         )
