@@ -382,6 +382,8 @@ and a fourth where the first or last of the three is the best. Momentum is {s["m
 {s["momentum"]:g} in one more run. Scored: {seeds} seeds on test users. Without privacy, clipped:
 {harness.show(cells[NO_PRIVACY]["scores"])}. The intervals are over seeds; the test rows, which all cells share, add
 their own."""
+    if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
+        run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}
