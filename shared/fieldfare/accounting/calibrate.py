@@ -13,6 +13,7 @@ from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
+from fieldfare.text import decimal
 
 SMALLEST_SAMPLED_EPSILON = 1e-3
 """Below this the grid of a privacy loss distribution, not the mechanism, would decide the noise."""
@@ -53,7 +54,7 @@ def calibrate(
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:
         raise BudgetRefused(
-            f"epsilon = {epsilon:g} at delta = {delta:g}", f"{before.epsilon(delta):.6g} of it is spent already."
+            f"epsilon = {epsilon:g} at delta = {decimal(delta)}", f"{before.epsilon(delta):.6g} of it is spent already."
         )
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
     far = 1e3 * epsilon
@@ -74,7 +75,7 @@ def calibrate(
         return sigma
     if epsilon < SMALLEST_SAMPLED_EPSILON or delta < SMALLEST_DELTA:
         raise BadInput(
-            f"epsilon = {epsilon:g}, delta = {delta:g} with sampling",
+            f"epsilon = {epsilon:g}, delta = {decimal(delta)} with sampling",
             "the privacy loss distribution would need too fine a grid.",
             f"epsilon {SMALLEST_SAMPLED_EPSILON:g}, delta {SMALLEST_DELTA:g}",
         )
@@ -84,7 +85,9 @@ def calibrate(
     while cost(high) > epsilon:
         high *= 2
         if high > 1e9 * sensitivity:
-            raise BudgetRefused(f"epsilon = {epsilon:g} at delta = {delta:g}", "what is spent leaves too little of it.")
+            raise BudgetRefused(
+                f"epsilon = {epsilon:g} at delta = {decimal(delta)}", "what is spent leaves too little of it."
+            )
     low = high
     while cost(low) <= epsilon:
         high, low = low, low / 2
