@@ -159,7 +159,7 @@ def test_a_crafted_reply_costs_itself_and_no_other(lie: str, grid: HttpGrid, lin
 
 @pytest.mark.timeout(60)
 def test_a_chunk_that_an_array_repeats_costs_no_memory(grid: HttpGrid, link: Link) -> None:
-    """400 bytes that become 40 GB."""
+    """500 bytes that become 500 MB."""
     link.add("liar", honest(100), chunks([0] * 10**6))
     tracemalloc.start()
     try:
