@@ -16,7 +16,7 @@ log = logging.getLogger("fieldfare.client")
 
 CLEARLY = 0.9
 TRIALS = 3
-"""Timings of each candidate. The first includes what is done only once, so it does not count; of the others the best."""
+"""Timings of each candidate. The first includes what is done only once and does not count; the best other one does."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput, BudgetRefused
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
@@ -65,7 +65,7 @@ def what_if(
     table = _changed(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
-    plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     if plan.participation.scheme == "balls-in-bins":
         why = "certifying its charge takes millions of samples, too long for a request."
         raise BadInput(f"participation.scheme = {plan.participation.scheme!r}", why, "`fieldfare plan`")
