@@ -34,6 +34,7 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare.task import OBJECT, Task, load_task
 from fieldfare_client import witness
 from fieldfare_client.check import check_task
+from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
 from fieldfare_client.training.cores import CoreChoice, cores
@@ -97,7 +98,7 @@ def _task(name: str) -> Task:
 @lru_cache(maxsize=128)
 def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
-    users = task.users()
+    users = users_of(name, task)
     if not isinstance(users, UserTable):
         raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)
