@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2f4858", "#d1495b")
+STORY_COLOURS = ("#c8553d", "#0b6e4f", "#3a6ea5", "#8e5ea2", "#6b7280")
 
 
 def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
@@ -40,7 +41,7 @@ def plot_story(traces: Sequence[Trace], who: Sequence[str], path: Path, title: s
     private = [trace for trace in traces if trace.private]
     places = range(len(private))
     noise = [trace.prefix_noise for trace in private]
-    left.barh(places, noise, color=COLOURS[: len(private)], height=0.42)
+    left.barh(places, noise, color=STORY_COLOURS[: len(private)], height=0.42)
     for place, trace, users in zip(places, private, who, strict=True):
         left.annotate(
             f"{trace.prefix_noise:.1f}", (trace.prefix_noise, place), (4, 0), textcoords="offset points", va="center"
@@ -50,7 +51,7 @@ def plot_story(traces: Sequence[Trace], who: Sequence[str], path: Path, title: s
         )
     left.set(yticks=[], xlabel="noise in the sum of all updates so far (RMS, clip norms)", xlim=(0, 1.12 * max(noise)))
     left.set(ylim=(len(private) - 0.6, -0.75), title=f"What epsilon {private[0].reports[-1].epsilon_limit:g} buys")
-    for trace, colour in zip(traces, COLOURS, strict=False):
+    for trace, colour in zip(traces, STORY_COLOURS, strict=False):
         rounds = [report.round + 1 for report in trace.reports]
         label = trace.label if trace.private else f"{trace.label} (NOT PRIVATE)"
         scores = [report.score for report in trace.reports]
