@@ -289,7 +289,7 @@ def refusal(mu_squared: float, events: Events) -> str | None:
         return None
     worst = min(events, key=lambda event: event.noise_multiplier / math.sqrt(max(event.count, 1)))
     return (
-        f"{worst.count} sampled rounds or blocks at noise multiplier {worst.noise_multiplier:.3g} would need a privacy "
+        f"{worst.count} sampled rounds at noise multiplier {worst.noise_multiplier:.3g} would need a privacy "
         f"loss distribution of more than {MOST_POINTS} points; its epsilon would be far beyond any meaningful budget."
     )
 
@@ -325,15 +325,15 @@ def compositions(mu_squared: float, events: Events) -> tuple[Composition, Compos
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
     """Everything together, in both orders of the two worlds."""
-    parts = [(_losses(replace(event, count=1), step), event.count) for event in events]
+    parts = [(_orders(replace(event, count=1), step), event.count) for event in events]
     if mu_squared > 0:
-        parts.append((_losses(SampledGaussian(1.0, 1 / math.sqrt(mu_squared), 1), step), 1))
+        parts.append((_orders(SampledGaussian(1.0, 1 / math.sqrt(mu_squared), 1), step), 1))
     first, second = ([(orders[i], count) for orders, count in parts] for i in (0, 1))
     return Composition(first), Composition(second)
 
 
 @lru_cache(maxsize=32)
-def _losses(event: Event, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+def _orders(event: Event, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
     return event.losses(step)
 
 
