@@ -352,7 +352,8 @@ def check(c: dict[str, Any]) -> str:
     need(sums["mu_squared"] <= most and sums["leak"] <= leak, "the population's budget is overspent")
     bound = leak + (1 - mp.mpf(leak)) * g_delta(mp.sqrt(mp.mpf(most)), mp.mpf(epsilon))
     need(bound <= mp.mpf(delta) * (1 + mp.mpf("1e-9")), "the rectangle exceeds (epsilon, delta)")
-    return f"yes: ({epsilon}, {delta}) for every user of {population['name']}; this run epsilon {mp.nstr(high, 9)}"
+    shown = f"{delta:g}".replace("e-0", "e-")
+    return f"yes: ({epsilon}, {shown}) for every user of {population['name']}; this run epsilon {mp.nstr(high, 9)}"
 
 
 if __name__ == "__main__":

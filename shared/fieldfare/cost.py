@@ -43,6 +43,7 @@ from fieldfare.participation import (
 )
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
+from fieldfare.text import decimal
 
 PRICED_SHARES = (0.01, 0.1, 0.3)
 """Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
@@ -256,14 +257,14 @@ class Cost:
             ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
             ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
             ("noise multiplier", f"{self.noise_multiplier:.6g}"),
-            ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
+            ("delta fits", f"fewer than {decimal(0.1 / fields['delta'], 3)} users"),
             ("rounding", fields["rounding"]),
             ("of mu^2, for float64's resolution", f"{self.resolution:.3g}" if self.resolution else "-"),
             (
                 "sensitivity",
                 f"{self.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})",
             ),
-            ("epsilon", f"{self.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
+            ("epsilon", f"{self.epsilon:.6g} at delta {decimal(fields['delta'])}, {fields['adjacency']}{amplified}"),
         ]
         if amplified:
             rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
@@ -292,16 +293,12 @@ class Cost:
         if self.certificate is not None:
             curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
             bound = (
-                f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and {curve.failure:.2g} "
-                "that it fails is part of delta"
+                f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and "
+                f"{decimal(curve.failure, 2)} that it fails is part of delta"
             )
             return [*rows, ("bound used", bound)]
-        if self.plan.secret:
-            rows += [
-                line
-                for event in self.loss.sampled
-                for line in (("sampler", event.sampler), ("bound used", event.bound))
-            ]
+        for event in self.loss.sampled if self.plan.secret else ():
+            rows += [("sampler", event.sampler), ("bound used", event.bound)]
         return rows
 
     def __repr__(self) -> str:
@@ -377,6 +374,7 @@ def cost_of(
     charge_format: int = CHARGE_FORMAT,
     resolution: float = 0.0,
     draw: Draw | None = None,
+    samples: tuple[int, int] | None = None,
 ) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
@@ -387,6 +385,7 @@ def cost_of(
         resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
             a plan does not know: see `with_resolution`.
         draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
+        samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
     """
     participation = plan.participation.build()
     if isinstance(participation, TruncatedPoisson):
@@ -397,7 +396,7 @@ def cost_of(
             bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
             return _with_certificate(bare, Certificate.from_bytes(stored), math.sqrt(resolution))
         bare = _tuned(plan, participation, cache)
-        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache, samples)
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
@@ -406,6 +405,16 @@ def cost_of(
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
     return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
+
+
+def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
+    """`cost_of` a plan with secret bins as if every user's bin were known: a bound for its charge, found at once.
+
+    The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
+    """
+    participation = plan.participation.build()
+    mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    return _calibrated(plan, mechanism, participation, resolution, False, CHARGE_FORMAT)
 
 
 def cost_with_resolution(
@@ -471,7 +480,11 @@ def _with_certificate(cost: Cost, certificate: Certificate, r: float) -> Cost:
 
 
 def _certified(
-    cost: Cost, resolution_of: Callable[[float], float], draw: Draw, cache: MutableMapping[str, bytes] | None
+    cost: Cost,
+    resolution_of: Callable[[float], float],
+    draw: Draw,
+    cache: MutableMapping[str, bytes] | None,
+    samples: tuple[int, int] | None = None,
 ) -> Cost:
     """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
 
@@ -480,7 +493,7 @@ def _certified(
     Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
     privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
-    products, samples = balls_in_bins.gram(cost.mechanism, bins), balls_in_bins.SAMPLES
+    products, samples = balls_in_bins.gram(cost.mechanism, bins), samples or balls_in_bins.SAMPLES
     for _ in range(_MOST_ATTEMPTS):
         # The seed is written down before anything is drawn from it.
         seed, attempt = draw()

@@ -34,6 +34,7 @@ from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
@@ -108,6 +109,10 @@ class Trainer:
         self.device, self.isolated = torch.device(device), isolated
         self._model = make_ready(task.build_model().to(self.device))
         self.schema = _schema(task, self._model)
+        # Of the decisions that other trainers of this process may share; `repr` of a model takes its time.
+        self._identity: tuple[Hashable, ...] = (type(task), repr(self._model), client.model_dump_json(), str(device))
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
         if self._alone and client.engine == "batched":
             raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
@@ -208,7 +213,7 @@ class Trainer:
         first = 0
         while first < len(users):
             if shape not in self._choices:
-                self._choices[shape] = recall(self._candidates(len(users)), (*self._identity(), *shape))
+                self._choices[shape] = recall(self._candidates(len(users)), (*self._identity, *shape))
             choice = self._choices[shape]
             picked = choice.next()
             last = first + choice.candidates[picked].users
@@ -222,20 +227,17 @@ class Trainer:
                 over = self.clip(combined)
                 if over and queries > 1:
                     raise BadInput("several queries", "have no one norm to count users by.", "flat")
-                query += combined.sum(dim=0, dtype=torch.float64)
+                _add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             first = last
             del updates, combined  # before the next ones are made, not after
-            remember(choice, (*self._identity(), *shape))
+            remember(choice, (*self._identity, *shape))
         return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
 
     def _clock(self) -> float:
         # CPU time where it covers all of the work: another process's load must not decide which engine looks faster.
         single = self.device.type == "cpu" and torch.get_num_threads() == 1
         return time.process_time() if single else time.perf_counter()
-
-    def _identity(self) -> tuple[Hashable, ...]:
-        return type(self.task), repr(self._model), self.client.model_dump_json(), str(self.device)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], failures: Counter[str]
@@ -336,7 +338,8 @@ class Trainer:
             if not asking:
                 continue
             updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
-            engine.updates(start, chunk, updates)
+            with flushed_denormals():
+                engine.updates(start, chunk, updates)
             for query in asking:
                 partial, weight = combined[query], work.weights[query][place]
                 if partial is not None:
@@ -347,6 +350,17 @@ class Trainer:
                     combined[query] = updates * weight
         shape = len(chunk), self.schema.numel
         return [torch.zeros(shape, device=self.device) if updates is None else updates for updates in combined]
+
+
+def _add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:
+    """total += the sum of `rows`, float32 (users, d), in float64, one after another, in place."""
+    if total.device.type != "cpu":
+        total += rows.sum(dim=0, dtype=torch.float64)
+        return
+    # numpy widens a few thousand numbers at a time; torch would first make a float64 copy of all rows.
+    sums = total.numpy()
+    for row in rows.numpy():
+        np.add(sums, row, out=sums)
 
 
 def _bucket(value: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch.func import functional_call, grad, vmap
 
@@ -18,6 +20,9 @@ class VmapEngine(Engine):
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
+        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed instead.
+        # Set once and for good: `catch_warnings` would let the task's own warnings, shown once, appear again.
+        warnings.filterwarnings("ignore", "There is a performance drop because we have not yet", UserWarning)
         self._buffers = Buffers(model)
         self._gradients = vmap(grad(self._mean_loss))
 

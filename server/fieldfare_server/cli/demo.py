@@ -12,6 +12,7 @@ import typer
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
@@ -131,8 +132,8 @@ def _print_results(home: StateDirectory, traces: list[Trace], picture: Path, as_
         "Same rounds, cohorts and clipping",
         ("noise", f"held-out {name}", "epsilon spent", "noise multiplier", "seconds"),
         [(t.label, t.score, t.epsilon if t.private else "NOT PRIVATE", t.noise_multiplier, t.seconds) for t in traces],
-        caption=f"delta {population.delta:g}; together the private runs spent epsilon {population.spent_epsilon:.4g} "
-        f"of {population.epsilon:g}.",
+        caption=f"delta {decimal(population.delta)}; together the private runs spent epsilon "
+        f"{population.spent_epsilon:.4g} of {population.epsilon:g}.",
     )
     out.print(f"Plot: {picture}")
     out.print(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")

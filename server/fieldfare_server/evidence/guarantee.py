@@ -16,9 +16,10 @@ from fieldfare.cost import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import ParticipationSpec, Plan
 from fieldfare.privatise import Rounding
+from fieldfare.text import decimal
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
-from fieldfare_server.evidence.words import decimal, loss_in_words
+from fieldfare_server.evidence.words import loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
@@ -189,7 +190,7 @@ def _together(population: PopulationView) -> str:
             f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
             f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
             f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}. "
-            f"D = {population.leak:.3g}."
+            f"D = {decimal(population.leak, 3)}."
         )
     return (
         f"All runs charged to {population.name} together stay "
@@ -225,8 +226,8 @@ def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
     for curve in planned.certified:
         value = (
             f"{sum(curve.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
-            f"upper bounds at {len(curve.points)} points, wrong with probability {curve.failure:.2g}, which is part of "
-            "delta"
+            f"upper bounds at {len(curve.points)} points, wrong with probability {decimal(curve.failure, 2)}, which is "
+            "part of delta"
         )
         lines.append(Fact(name="Bound used", value=value))
     return lines

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 
 WIDEST = 2.0
 """Refused: expected users a round above this many cohorts, or below one cohort over this."""
@@ -59,8 +60,10 @@ class _Finding:
 def _judge_delta(delta: float, users: int) -> list[_Finding]:
     if delta * users <= 0.1:
         return []
-    why = f"publishing one user at random of {users} has delta {1 / users:.3g}."
-    return [_Finding(f"privacy.delta = {delta:g}", why, f"at most {0.1 / users:.2g}", delta * users >= 1)]
+    why = f"publishing one user at random of {users} has delta {decimal(1 / users, 3)}."
+    return [
+        _Finding(f"privacy.delta = {decimal(delta)}", why, f"at most {decimal(0.1 / users, 2)}", delta * users >= 1)
+    ]
 
 
 def _judge_rate(plan: Plan, users: int) -> list[_Finding]:

@@ -27,9 +27,11 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
     if whole:
         blocks = updates[:, :whole].reshape(updates.shape[0], whole // _BLOCK, _BLOCK)
         blocks = torch.linalg.vector_norm(blocks, dim=2)
+        largest = blocks.amax(dim=1)
         parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
     row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
-    if whole:
+    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is seldom needed.
+    if whole and not bool(((largest >= 12 * _PLAIN[0]) & (largest <= _PLAIN[1])).all()):
         peak = _peaks(updates)
         odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))
         if bool(odd.any()):
@@ -44,9 +46,19 @@ def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
     NaN or an infinity, or beyond `linf_filter`, becomes zero. Rows do not influence each other.
     Raises ValueError on another dtype or shape, or a layout that does not cover d.
     """
-    _zero_bad_rows_(updates, spec)
-    for columns, part in spec.blocks(layout, updates.shape[1]):
-        _scale_(updates[:, columns], part.factors(norms(updates[:, columns])))
+    _require(updates)
+    blocks = spec.blocks(layout, updates.shape[1])
+    if len(blocks) > 1 or spec.linf_filter is not None or updates.shape[1] == 0:
+        _zero_bad_rows_(updates, spec)
+        for columns, part in blocks:
+            _scale_(updates[:, columns], part.factors(norms(updates[:, columns])))
+        return
+    ((_, whole),) = blocks
+    measured = norms(updates)
+    bad = ~measured.isfinite()  # as the row is: no reading of its own for that
+    if bool(bad.any()):
+        updates[bad], measured[bad] = 0.0, 0.0
+    _scale_(updates, whole.factors(measured))
 
 
 def count_over(updates: torch.Tensor, spec: ClippingSpec) -> int:
@@ -55,14 +67,18 @@ def count_over(updates: torch.Tensor, spec: ClippingSpec) -> int:
     Call it before `clip_`. It zeroes, and does not count, the rows that `clip_` would zero.
     Raises ValueError on another dtype or shape.
     """
+    _require(updates)
     _zero_bad_rows_(updates, spec)
     return int((norms(updates) > spec.norm).sum())
 
 
-def _zero_bad_rows_(updates: torch.Tensor, spec: ClippingSpec) -> None:
-    """Zero the rows that are not finite or beyond the filter."""
+def _require(updates: torch.Tensor) -> None:
     if updates.ndim != 2 or updates.dtype != torch.float32:
         raise ValueError(f"updates must be float32 (users, d), not {updates.dtype} {tuple(updates.shape)}")
+
+
+def _zero_bad_rows_(updates: torch.Tensor, spec: ClippingSpec) -> None:
+    """Zero the rows that are not finite or beyond the filter."""
     if updates.shape[1] == 0:
         return
     peak = _peaks(updates)

@@ -115,7 +115,7 @@ def test_a_stranger_accepts_it_without_fieldfare(
     command = [sys.executable, "-I", "-c", alone, str(CHECKER), str(file)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout.startswith("yes: (50.0, 1e-05) for every user of people; this run epsilon ")
+    assert checked.stdout.startswith("yes: (50.0, 1e-5) for every user of people; this run epsilon ")
 
 
 def test_it_names_no_user_and_is_canonical(certificates: dict[str, Certificate]) -> None:
