@@ -442,8 +442,8 @@ def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
     if exceeded > most:
         raise BadInput(
             f"participation.cap = {cap}",
-            f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to {exceeded:.2g}, "
-            f"which is part of delta; it may take {most:.2g}.",
+            f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to "
+            f"{decimal(exceeded, 2)}, which is part of delta; it may take {decimal(most, 2)}.",
             f"cap = {least_cap(rate, enrolled, plan.run.rounds, most)}",
         )
 

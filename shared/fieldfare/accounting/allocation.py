@@ -42,6 +42,8 @@ from scipy.special import ndtr
 from fieldfare.accounting.composition import DiscreteLoss, Vector
 
 MOST_BINS: Final = 1024
+LARGEST_LOSS: Final = 400.0
+"""Of a single round that is known: with so little noise exp of a loss would leave float64's range."""
 _RELATIVE: Final = 0.0125
 """Largest grid step, in standard deviations of the logarithm of a mean."""
 _REACH: Final = 8.8

@@ -36,9 +36,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import betainc, erfcx, ndtr
 
-from fieldfare.accounting.allocation import MOST_BINS, allocated_losses, spread
+from fieldfare.accounting.allocation import LARGEST_LOSS, MOST_BINS, allocated_losses, spread
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
 from fieldfare.errors import BadInput
+from fieldfare.text import decimal
 
 MOST_POINTS = 1 << 22
 """Largest grid of a composed distribution: 32 MB, about a second."""
@@ -123,9 +124,9 @@ class TruncatedGaussian(SampledGaussian):
 
     @property
     def bound(self) -> str:
+        filled = decimal(self.count * self.excess, 2)
         return (
-            f"{super().bound}; that others alone fill a round has probability {self.count * self.excess:.2g} at most, "
-            "which is part of delta"
+            f"{super().bound}; that others alone fill a round has probability {filled} at most, which is part of delta"
         )
 
     @property
@@ -262,6 +263,8 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
         reach = _reach(event.noise_multiplier)
+        if isinstance(event, AllocatedGaussian) and reach > LARGEST_LOSS:
+            return None
         deviation = event.spread
         widest = max(widest, reach)
         rounds = 1 << max(0, event.count - 1).bit_length()

@@ -24,6 +24,7 @@ from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.planning.feasibility import reach_under_availability
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import SAMPLED_COHORTS, most_users
 from fieldfare_server.run.selection import Selector
@@ -153,7 +154,7 @@ def test_plans_that_break_a_condition_are_refused(
     table = secret(dict(participation))
     table["privacy"] = dict(table["privacy"])
     with pytest.raises(BadInput, match=what):
-        plan(**table, **change)
+        plan(**{**table, **change})
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_correlated_noise_is_refused_before_anything_is_reserved(participation: 
 def test_a_cap_that_costs_delta_is_refused_and_the_nearest_is_taken() -> None:
     with pytest.raises(BadInput, match="cap = 12") as refusal:
         cost_of(plan(**secret({**CAPPED, "cap": 12})))
-    near = int(str(refusal.value.near).removeprefix("cap = "))
+    near = int(str(refusal.value.nearest).removeprefix("cap = "))
     assert 12 < near <= 20
     assert cost_of(plan(**secret({**CAPPED, "cap": near}))).amplified
     with pytest.raises(BadInput, match=f"cap = {near - 1}"):
@@ -223,6 +224,13 @@ def test_a_plan_shows_sampler_assumption_bound_and_the_charge_without_it(partici
     assert "privacy loss distributions" in rows["bound used"]
     assert ("drawn afresh" if participation is ALLOCATED else "a secret lot keeps 20") in rows["sampler"]
     assert cost.priced().keys() == {0.01, 0.1, 0.3}
+
+
+@pytest.mark.parametrize("participation", [ALLOCATED, CAPPED, {"scheme": "balls-in-bins", "bins": 3}], ids=str)
+def test_a_plan_with_simulated_availability_is_forecast(participation: dict[str, Any]) -> None:
+    """Any number of users fills the rounds of sampling; balls in bins had no secret words here, and were refused."""
+    sparse = plan(**secret(participation, availability={"reachable": 0.5, "rounds_per_day": 2}))
+    assert reach_under_availability(sparse, np.arange(USERS, dtype=np.uint64), trials=2).finished == 2
 
 
 @BOTH
@@ -340,18 +348,6 @@ def test_real_nodes_must_be_callable(tmp_path: Path) -> None:
         pytest.raises(BadInput, match="callable"),
     ):
         FieldfareStrategy(session).take_to_end(Real(3))
-
-
-def test_silent_users_change_nothing_but_the_sum(tmp_path: Path) -> None:
-    class Silent(LyingGrid):
-        def answer(self, message: Any) -> Any:
-            if message.metadata.message_type == "train":
-                raise RuntimeError("this node is gone")
-            return super().answer(message)
-
-    with Session.begin(home(tmp_path, adjacency="add_remove"), plan(**secret(CAPPED)), True) as session:
-        assert FieldfareStrategy(session).run_round(Silent(3))
-        assert session.next_round == 1
 
 
 def test_the_journal_shows_no_draw(done: tuple[StateDirectory, str, Any]) -> None:
