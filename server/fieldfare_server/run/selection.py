@@ -336,11 +336,14 @@ class _Places:
 
     def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
         """Which of `users` have the place of `round`, shape (n,)."""
+        return np.asarray(self.of(users) == round % self._n)
+
+    def of(self, users: Users) -> NDArray[np.int32]:
         needed = int(users.max(initial=-1)) + 1
         if needed > self._of.size:
             blocks = range(self._of.size // self._block, -(-needed // self._block))
             self._of = np.concatenate([self._of, *map(self._draw, blocks)])
-        return np.asarray(self._of[users] == round % self._n)
+        return self._of[users]
 
     def _draw(self, block: int) -> NDArray[np.int32]:
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self._seed, block))))
