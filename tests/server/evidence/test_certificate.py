@@ -57,7 +57,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "truncated poisson": {
         **POISSON,
-        "participation": {"scheme": "truncated-poisson", "rate": 0.25, "cap": 19, "enrolled": 24},
+        "participation": {"scheme": "truncated-poisson", "rate": 0.25, "cap": 20, "enrolled": 24},
         "mechanism": {"kind": "independent"},
     },
     "discrete": {**PLAIN, "privacy__rounding": "discrete", "mechanism": {"kind": "tree", "estimator": "plain"}},
