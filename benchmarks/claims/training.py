@@ -98,8 +98,8 @@ CENTRE, LARGEST = 0.12, 15.0
 
 
 def grid(count: int, centre: float) -> list[float]:
-    """Rates with ratio 2.5 around `centre`, and a spare one at each end."""
-    return [centre * 2.5 ** (index - count // 2) for index in range(-1, count + 1)]
+    """Rates with ratio 2.5 around `centre`, and two spare ones at each end."""
+    return [centre * 2.5 ** (index - count // 2) for index in range(-2, count + 2)]
 
 
 def centre_of(s: Size, mechanism: harness.Table, epsilon: float, scheme: str, optimizer: harness.Table) -> float:
@@ -145,8 +145,8 @@ def cell(
 
 
 def spares(count: int) -> tuple[tuple[int, int], ...]:
-    """The first and last of `grid` wait until their neighbours are the best."""
-    return (1, 0), (count, count + 1)
+    """The first two and last two of `grid` wait until their neighbours are the best."""
+    return (2, 1), (1, 0), (count + 1, count + 2), (count + 2, count + 3)
 
 
 BLT, INDEPENDENT = {"kind": "blt"}, {"kind": "independent"}
@@ -342,8 +342,8 @@ def page(stored: harness.Table) -> str:
     tests = [statistics.mean(one["scores"]) for one in found.values()]
     run = f"""**Run here.** `fashion`, one image a user, the network of 18 842 parameters; {s.rounds} rounds of
 {s.cohort} of {s.users:,} users where the row does not say otherwise{"; " + claim.note if claim.note else ""}; delta
-1e-5, clip norm 1 unless swept. For each row {s.rates} learning rates are tried, 2.5 apart, and one more where the first
-or last is the best. All users of a round train in one pass, which gives the sums of the product's nodes to round-off.
+1e-5, clip norm 1 unless swept. For each row {s.rates} learning rates are tried, 2.5 apart, and up to two more while the
+first or last is the best. All users of a round train in one pass, which gives the sums of the product's nodes to round-off.
 Rows of the claim that the command leaves out were not run. Scores are test accuracy."""
     return f"""# {claim.title}
 
