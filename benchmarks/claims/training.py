@@ -343,8 +343,8 @@ def page(stored: harness.Table) -> str:
     run = f"""**Run here.** `fashion`, one image a user, the network of 18 842 parameters; {s.rounds} rounds of
 {s.cohort} of {s.users:,} users where the row does not say otherwise{"; " + claim.note if claim.note else ""}; delta
 1e-5, clip norm 1 unless swept. For each row {s.rates} learning rates are tried, 2.5 apart, and up to two more while the
-first or last is the best. All users of a round train in one pass, which gives the sums of the product's nodes to round-off.
-Rows of the claim that the command leaves out were not run. Scores are test accuracy."""
+first or last is the best. All users of a round train in one pass, which gives the sums of the product's nodes to
+round-off. Rows of the claim that the command leaves out were not run. Scores are test accuracy."""
     return f"""# {claim.title}
 
 {wrapped(f"**Claim.** {claim.claim}")}
