@@ -231,10 +231,11 @@ def cohort(s: Size) -> tuple[Cells, list[Pair]]:
                 label = f"{noise}, epsilon {epsilon:g}, cohort x {factor:g}"
                 cells.append(cell(label, size, mechanism, epsilon, {**SGD, "schedule": COOL_DOWN}, scheme))
     for noise in ("blt", "Poisson"):
-        large, small = (f"{noise}, epsilon 1, cohort x {factor}" for factor in (4, 0.5))
-        pairs.append((f"a large cohort beats many rounds at epsilon 1 ({noise})", large, small))
-        large, small = (f"{noise}, epsilon 8, cohort x {factor}" for factor in (4, 0.5))
-        pairs.append((f"many rounds beat a large cohort at epsilon 8 ({noise})", small, large))
+        for factor in (0.5, 1.0):
+            large, small = (f"{noise}, epsilon 1, cohort x {f:g}" for f in (4.0, factor))
+            pairs.append((f"cohort x 4 beats x {factor:g} at epsilon 1 ({noise})", large, small))
+            large, small = (f"{noise}, epsilon 8, cohort x {f:g}" for f in (4.0, factor))
+            pairs.append((f"cohort x {factor:g} beats x 4 at epsilon 8 ({noise})", small, large))
     return cells, pairs
 
 
