@@ -16,7 +16,6 @@ import numpy as np
 
 from fieldfare.accounting import (
     PrivacyLoss,
-    SampledGaussian,
     amplification,
     balls_in_bins,
     binned_optimum,
@@ -30,10 +29,18 @@ from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT, Units, round_off, units_up
 from fieldfare.accounting.realised import Growth, RealisedCharge
+from fieldfare.accounting.sampled import excess, least_cap
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import BallsInBins, MinSeparation, Participation, Single, adjacency_factor
+from fieldfare.participation import (
+    BallsInBins,
+    MinSeparation,
+    Participation,
+    Single,
+    TruncatedPoisson,
+    adjacency_factor,
+)
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.text import decimal
@@ -61,6 +68,8 @@ _MOST_ATTEMPTS = 6
 _NEGLIGIBLE_SHIFT = 1e-4
 """Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
 more."""
+_CAP_SHARE = 1e-3
+"""The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
@@ -162,7 +171,7 @@ class Cost:
             return loss
         if self.amplified:
             r = math.sqrt(self.resolution)
-            events = (SampledGaussian(e.rate, 1 / (1 / e.noise_multiplier + r), e.count) for e in loss.sampled)
+            events = (replace(e, noise_multiplier=1 / (1 / e.noise_multiplier + r)) for e in loss.sampled)
             return PrivacyLoss(loss.mu_squared, tuple(events))
         if self.plan.privacy.rounding != "discrete":
             return loss + PrivacyLoss(self.resolution)
@@ -259,7 +268,7 @@ class Cost:
         ]
         if amplified:
             rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
-        rows += self._describe_certificate()
+        rows += self._describe_sampler()
         if priced := self.priced():
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
@@ -278,18 +287,19 @@ class Cost:
             ("buffers of model size", str(fields["buffers"])),
         ]
 
-    def _describe_certificate(self) -> list[tuple[str, str]]:
-        if self.certificate is None:
-            return []
-        curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
-        return [
-            ("assumption", ASSUMPTION),
-            (
-                "bound used",
+    def _describe_sampler(self) -> list[tuple[str, str]]:
+        """What a charge rests on that secret draws earn."""
+        rows = [("assumption", ASSUMPTION)] if self.plan.secret else []
+        if self.certificate is not None:
+            curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
+            bound = (
                 f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and "
-                f"{decimal(curve.failure, 2)} that it fails is part of delta",
-            ),
-        ]
+                f"{decimal(curve.failure, 2)} that it fails is part of delta"
+            )
+            return [*rows, ("bound used", bound)]
+        for event in self.loss.sampled if self.plan.secret else ():
+            rows += [("sampler", event.sampler), ("bound used", event.bound)]
+        return rows
 
     def __repr__(self) -> str:
         rows = self.describe()
@@ -378,6 +388,8 @@ def cost_of(
         samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
     """
     participation = plan.participation.build()
+    if isinstance(participation, TruncatedPoisson):
+        _require_cap(plan, participation)
     if isinstance(participation, BallsInBins):
         stored = None if cache is None else cache.get(CERTIFIED)
         if stored is not None:
@@ -421,6 +433,19 @@ def cost_with_resolution(
         return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
 
     return _certified(bare, resolution_of, draw or preview(), cache)
+
+
+def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
+    """Refuse a cap on the cohort that costs more than a thousandth of delta."""
+    rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
+    exceeded, most = plan.run.rounds * excess(rate, cap, enrolled), _CAP_SHARE * plan.privacy.delta
+    if exceeded > most:
+        raise BadInput(
+            f"participation.cap = {cap}",
+            f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to "
+            f"{decimal(exceeded, 2)}, which is part of delta; it may take {decimal(most, 2)}.",
+            f"cap = {least_cap(rate, enrolled, plan.run.rounds, most)}",
+        )
 
 
 def preview() -> Draw:

@@ -10,7 +10,7 @@ import importlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -36,6 +36,7 @@ from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import LONGEST_NAME, NAME, task_reference
 from fieldfare.participation import (
+    CALLED,
     Adjacency,
     BallsInBins,
     CyclicPoisson,
@@ -43,7 +44,9 @@ from fieldfare.participation import (
     MinSeparation,
     Participation,
     Poisson,
+    RandomAllocation,
     Single,
+    TruncatedPoisson,
 )
 from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
@@ -57,6 +60,11 @@ SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 
 RESOLUTION = "charged_resolution"
 """The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
+WORKERS = "training_workers"
+"""The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number of
+processes decides how fast a run is, not what it shows or costs."""
+RUN_KEYS = frozenset({RESOLUTION, WORKERS})
+"""What `Plan.run_json` adds to the plan."""
 
 
 class PrivacySpec(Table):
@@ -173,13 +181,28 @@ class RunSpec(Table):
         return self
 
 
+_LATER_KEYS: Final = ("bins", "cap", "enrolled", "callable")
+"""Keys of `[participation]` that are written where they say something: plans of versions without them keep their
+digests."""
+
+
 class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
-    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson", "balls-in-bins"] = Field(
+    scheme: Literal[
+        "single",
+        "min-separation",
+        "fixed-order",
+        "poisson",
+        "cyclic-poisson",
+        "balls-in-bins",
+        "random-allocation",
+        "truncated-poisson",
+    ] = Field(
         default="single",
         description="once; again after a pause; at the same place of every period; at random; at random within groups; "
-        "in one secret round of every block",
+        "in one secret round of every block, the same in each; in one drawn afresh for each block; at random, up to a "
+        "cap on the cohort",
     )
     separation: int | None = Field(
         default=None,
@@ -202,20 +225,35 @@ class ParticipationSpec(Table):
         default=None,
         gt=0,
         le=1,
-        description="poisson, cyclic-poisson: that a user (of the group) is included in a round",
+        description="poisson, cyclic-poisson, truncated-poisson: that a user (of the group) is included in a round",
         json_schema_extra=PROBABILITY,
     )
 
     bins: int | None = Field(
         default=None,
         ge=1,
-        description="balls-in-bins: rounds of a block; each user draws one of them, for the whole run",
+        description="balls-in-bins, random-allocation: rounds of a block; each user draws one of them, for the whole "
+        "run or for each block",
         json_schema_extra=ROUNDS,
+    )
+    cap: int | None = Field(
+        default=None,
+        ge=1,
+        description="truncated-poisson: most users of a round; where more are drawn, a secret lot keeps this many",
+        json_schema_extra={"unit": "users"},
+    )
+    enrolled: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**53,
+        description="truncated-poisson: a statement of the most users that there ever are, which is public; a round is "
+        "refused once there are more",
+        json_schema_extra={"unit": "users"},
     )
     callable: bool = Field(
         default=False,
-        description="balls-in-bins: a statement that users can be called at will, whenever their round comes; a "
-        "simulation needs none",
+        description="balls-in-bins, random-allocation, truncated-poisson: a statement that users can be called at "
+        "will, whenever their round comes; a simulation needs none",
     )
 
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
@@ -226,19 +264,20 @@ class ParticipationSpec(Table):
         "poisson": (Poisson, {"rate"}, set()),
         "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
         "balls-in-bins": (BallsInBins, {"bins"}, set()),
+        "random-allocation": (RandomAllocation, {"bins"}, set()),
+        "truncated-poisson": (TruncatedPoisson, {"rate", "cap", "enrolled"}, set()),
     }
 
-    # Plans and strategies of versions without these keys keep their digests.
     @model_serializer(mode="wrap")
     def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         table: dict[str, Any] = dump(self)
-        return {key: value for key, value in table.items() if key not in ("bins", "callable") or value}
+        return {key: value for key, value in table.items() if key not in _LATER_KEYS or value}
 
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
         given = {name for name, value in self if name != "scheme" and value is not None and value is not False}
         _, needed, allowed = self._SCHEMES[self.scheme]
-        allowed = allowed | ({"callable"} if self.scheme == "balls-in-bins" else set())
+        allowed = allowed | ({"callable"} if self.scheme in CALLED else set())
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -276,7 +315,10 @@ class ClientSpec(Table):
     engine: Literal["auto", "batched", "loop"] = Field(
         default="auto", description="many users at once, or one after another; auto: many where the model allows it"
     )
-    workers: int = Field(default=1, ge=1, le=256, description="training processes of a node, at most one a core")
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        default=1,
+        description="training processes of a node, at most one a core; auto: as many as prove faster than one",
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -418,6 +460,8 @@ class Plan(Table, metaclass=PlanType):
     # name -> (the spec that was parsed, the table that it was parsed from)
     _written: dict[str, tuple[Table, Mapping[str, Any]]] = PrivateAttr(default_factory=dict)
     _task: Any = PrivateAttr(default=None)
+    # What the digest has for `client.workers`: 1, but for plans that older versions stored with their number.
+    _counted_workers: int = PrivateAttr(default=1)
 
     @field_validator("mechanism", "clipping", "server_optimizer", mode="before")
     @classmethod
@@ -492,20 +536,22 @@ class Plan(Table, metaclass=PlanType):
                     "whose privacy is accounted.",
                     "leave it out",
                 )
-            if scheme == "balls-in-bins" and self.privacy.adjacency != "add_remove":
+            if scheme in CALLED and self.privacy.adjacency != "add_remove":
                 raise BadInput(
                     f"privacy.adjacency = {self.privacy.adjacency!r}",
                     f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
                     "that is public.",
-                    "add_remove; or participation.scheme = 'fixed-order'",
+                    "add_remove; or participation.scheme = 'min-separation'"
+                    if scheme == "truncated-poisson"
+                    else "add_remove; or participation.scheme = 'fixed-order'",
                 )
-            if scheme == "balls-in-bins" and (self.participation.bins or 0) > self.run.rounds:
+            if (self.participation.bins or 0) > self.run.rounds:
                 raise BadInput(
                     f"participation.bins = {self.participation.bins}",
                     f"a block is longer than the run's {self.run.rounds} rounds.",
                     str(self.run.rounds),
                 )
-            if scheme == "balls-in-bins" and self.privacy.rounding == "discrete":
+            if scheme in CALLED and self.privacy.rounding == "discrete":
                 raise BadInput(
                     "privacy.rounding = 'discrete'",
                     "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
@@ -561,7 +607,12 @@ class Plan(Table, metaclass=PlanType):
     @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
-        return self.participation.scheme in ("poisson", "cyclic-poisson", "balls-in-bins")
+        return self.participation.scheme in ("poisson", "cyclic-poisson") or self.secret
+
+    @property
+    def secret(self) -> bool:
+        """Whether the charge rests on nobody knowing when a user was called, and on users who can be called at will."""
+        return self.participation.scheme in CALLED
 
     @property
     def report_goal(self) -> int:
@@ -598,14 +649,21 @@ class Plan(Table, metaclass=PlanType):
     def stored(cls, table: Mapping[str, Any]) -> Plan:
         """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
 
-        What `run_json` adds is left out.
+        Of what `run_json` adds, it has the number of workers.
         """
-        table = {key: value for key, value in table.items() if key != RESOLUTION}
+        workers = table.get(WORKERS)
+        table = {key: value for key, value in table.items() if key not in RUN_KEYS}
+        client = table.get("client")
+        counted = client.get("workers", 1) if isinstance(client, Mapping) else 1
+        if workers is not None and isinstance(client, Mapping):
+            table["client"] = {**client, "workers": workers}
         privacy = table.get("privacy")
         # Plans from before `rounding` existed were run with floats.
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
             table = {**table, "privacy": {**privacy, "rounding": "none"}}
-        return cls._validate(table, stored=True)
+        plan = cls._validate(table, stored=True)
+        plan._counted_workers = counted
+        return plan
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
@@ -616,6 +674,7 @@ class Plan(Table, metaclass=PlanType):
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if not self.task:
             del table["task"]
+        table["client"]["workers"] = self._counted_workers
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
         if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":
@@ -628,11 +687,13 @@ class Plan(Table, metaclass=PlanType):
     def run_json(self, resolution: float) -> str:
         """`to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its model's size.
 
-        The plan does not know the model; with this number the charge can be computed again from the ledger alone.
+        The plan does not know the model; with this number the charge can be computed again from the ledger alone. A
+        number of workers other than 1 is added too, so that a resumed run keeps it.
         """
-        if not resolution:
-            return self.to_json()
-        table = {**json.loads(self.to_json()), RESOLUTION: resolution}
+        added: dict[str, object] = {RESOLUTION: resolution} if resolution else {}
+        if self.client.workers != self._counted_workers:
+            added[WORKERS] = self.client.workers
+        table = {**json.loads(self.to_json()), **added}
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:

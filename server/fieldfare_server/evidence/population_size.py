@@ -29,7 +29,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
     Raises:
         BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the cohort.
     """
-    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users)]
+    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
     for each in found:
         if each.refused and not accepted:
             raise BadInput(each.what, each.why, f"{each.near}, or --accept-delta")
@@ -78,3 +78,11 @@ def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
     why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
     key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {rate:g}"
     return [_Finding(key, why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]
+
+
+def _judge_enrolled(plan: Plan, users: int) -> list[_Finding]:
+    enrolled = plan.participation.enrolled
+    if enrolled is None or users <= enrolled:
+        return []
+    why = f"there are {users} users, and the cap on a round's users is charged for no more than the plan states."
+    return [_Finding(f"participation.enrolled = {enrolled}", why, f"{users} or more", True)]

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised
+from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import RUN_SHARE, Price, Rectangle, gauge, price
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.text import decimal
@@ -55,7 +55,7 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
 def _events(loss: PrivacyLoss) -> dict[object, int]:
     counts: dict[object, int] = dict.fromkeys(loss.certified, 1)
     for event in loss.sampled:
-        kind = (event.rate, event.noise_multiplier)
+        kind = replace(event, count=1)
         counts[kind] = counts.get(kind, 0) + event.count
     return counts
 
@@ -299,7 +299,7 @@ def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | No
         return None
 
     def with_noise(factor: float) -> PrivacyLoss:
-        events = (SampledGaussian(e.rate, e.noise_multiplier * factor, e.count) for e in planned.sampled)
+        events = (replace(e, noise_multiplier=e.noise_multiplier * factor) for e in planned.sampled)
         return PrivacyLoss(planned.mu_squared / factor**2, tuple(events))
 
     def fits(factor: float) -> bool:

@@ -11,6 +11,7 @@ question is answered at once.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 
 from fieldfare.cost import Cost, cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
@@ -91,7 +92,7 @@ def what_if(
     table = _changed(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
-    plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
         raise BadInput(
@@ -143,8 +144,13 @@ def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
     cohort = changes.get("cohort")
     if cohort is not None:
+        factor = cohort / run["cohort"]
         if participation.get("rate") is not None:  # a Poisson cohort is rate x users
-            participation["rate"] *= cohort / run["cohort"]
+            participation["rate"] *= factor
+        if participation.get("cap") is not None:
+            participation["cap"] = math.ceil(participation["cap"] * factor)
+        if participation.get("bins") is not None:  # and users / bins where each user draws one
+            participation["bins"] = max(1, round(participation["bins"] / factor))
         # The fewest reports are a share of the cohort; a plan that names them keeps the share.
         if run.get("min_reports") is not None:
             run["min_reports"] = max(1, run["min_reports"] * cohort // run["cohort"])

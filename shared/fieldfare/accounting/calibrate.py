@@ -6,7 +6,7 @@ import math
 
 from scipy.optimize import brentq
 
-from fieldfare.accounting.charge import amplification, charge_for, require_valid
+from fieldfare.accounting.charge import amplification, charge_for, require_charged, require_valid
 from fieldfare.accounting.gaussian import gaussian_mu, zcdp_rho
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
@@ -50,6 +50,7 @@ def calibrate(
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
+    require_charged(mechanism, participation)
     most = 2 * zcdp_rho(epsilon, delta) if concentrated else gaussian_mu(epsilon, delta) ** 2
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:

@@ -46,8 +46,8 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words_of(key: int) -> Any:
-    return lambda count, attempt: np.frombuffer(
-        SecureNoise(bytes([key] * 32)).bytes(8 * count, row=attempt, stream="bins"), "<u8"
+    return lambda count, attempt, draw: np.frombuffer(
+        SecureNoise(bytes([key] * 32)).bytes(8 * count, row=attempt, stream=draw), "<u8"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_word_beyond_the_last_whole_multiple_is_not_folded_back() -> None:
     """With 3 bins the word 2^64 - 1 would make bin 0 more probable than a third."""
     largest = np.uint64((1 << 64) - 1)
 
-    def words(count: int, attempt: int) -> np.ndarray:
+    def words(count: int, attempt: int, draw: str) -> np.ndarray:
         first = np.array([largest, 4, largest, 5], np.uint64)
         return (first if attempt == 0 else np.array([7, 0, 8, 0], np.uint64))[:count]
 
