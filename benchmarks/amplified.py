@@ -131,9 +131,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         table(rows),
         "",
         f"Commit {commits}; two cores that other work shared, load {min(loads):.0f} to {max(loads):.0f}.",
-        "The preview's public seed is fixed. The slowest certificate, with the search for mechanism and noise, took "
-        f"{slowest['processor_seconds']:.0f} s of processor and {slowest['seconds']:.0f} s by the clock, on two "
-        "threads.",
+        "The preview's public seed is fixed. The slowest certificate, with the search for mechanism and noise, took",
+        f"{slowest['processor_seconds']:.0f} s of processor and {slowest['seconds']:.0f} s by the clock, two threads.",
     ]
     lines += [
         f"At delta {decimal(row['delta'])} and epsilon {row['epsilon']:g} "

@@ -3,7 +3,10 @@
 Everything is real: users in an Arrow file that is mapped, not read; users who come, go and drop out, 1.2 times as many
 asked as are needed; training, clipping, aggregation, noise, checkpoints, and a ledger in SQLite whose every commit is
 durable. Reported are rounds per second, and memory with its growth from the 20th round to the last: `anonymous` is what
-the process itself holds, without the pages of mapped files, which the system can reclaim.
+the process itself holds, without the pages of mapped files, which the system can reclaim. `tenths` has the median CPU
+time of a round and the memory in each tenth of the run: both should be flat.
+
+A long run is `--rounds 20000 --cohort 50 --separation 1000`; `--seconds` ends it early, with what there is by then.
 """
 
 from __future__ import annotations
@@ -77,7 +80,18 @@ def memory() -> dict[str, float]:
     return {ours: round(int(status[theirs].split()[0]) / 1024, 1) for ours, theirs in names.items()}
 
 
-def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) -> dict[str, object]:
+def tenths(seen: list[tuple[float, float, dict[str, float]]]) -> list[dict[str, float]]:
+    """Of each tenth of the rounds after the first `SETTLED`: median CPU ms of a round, and memory at its end."""
+    parts = np.array_split(np.arange(min(SETTLED, len(seen) - 1), len(seen) - 1), 10)
+    cpu = np.diff([moment for _, moment, _ in seen])
+    return [
+        {"cpu_ms": round(1e3 * float(np.median(cpu[part])), 2), "anonymous_mb": seen[part[-1] + 1][2]["anonymous"]}
+        for part in parts
+        if len(part)
+    ]
+
+
+def measure(users: int, cohort: int, rounds: int, separation: int, seconds: float, root: Path) -> dict[str, object]:
     """The run, or as much of it as `seconds` allow."""
     os.environ[FILE] = str(root / "users.arrow")
     began = time.perf_counter()
@@ -91,7 +105,7 @@ def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) ->
         {
             "privacy": {"population": "people", "noise_multiplier": 1.0, "delta": 1e-7},
             "run": {"task": "__main__:Linear", "rounds": rounds, "cohort": cohort, "over_selection": 1.2},
-            "participation": {"scheme": "min-separation", "separation": 50},
+            "participation": {"scheme": "min-separation", "separation": separation},
             "mechanism": {"kind": "nu", "nu": 0.01},
             "client": {"batch_size": 2, "learning_rate": 0.01},
             "availability": {"reachable": 0.5, "daily_swing": 0.5, "dropout": 0.1},
@@ -101,7 +115,7 @@ def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) ->
 
     def look(report: RoundReport) -> None:
         seen.append((time.perf_counter(), time.process_time(), memory()))
-        if len(seen) % 100 == 0:
+        if len(seen) % max(100, rounds // 100) == 0:
             print(f"round {len(seen)}: {seen[-1][2]}", flush=True)
         if time.perf_counter() - began > seconds:
             raise KeyboardInterrupt
@@ -119,9 +133,11 @@ def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) ->
     counted = max(1, len(seen) - SETTLED)
     with Ledger.open(home.ledger) as ledger:
         whole = verify(ledger, home.root).ok
+    ledger_bytes = sum(f.stat().st_size for f in root.glob("ledger.sqlite3*"))
     return {
         "users": users,
         "cohort": cohort,
+        "separation": separation,
         "rounds": len(seen),
         "ended": ended,
         "ledger_verified": whole,
@@ -134,7 +150,9 @@ def measure(users: int, cohort: int, rounds: int, seconds: float, root: Path) ->
         f"memory_mb_round_{SETTLED}": settled[2],
         "memory_mb_last_round": last[2],
         "anonymous_growth_kb_a_round": round(1024 * (last[2]["anonymous"] - settled[2]["anonymous"]) / counted, 2),
-        "ledger_mb": round(sum(f.stat().st_size for f in root.glob("ledger.sqlite3*")) / 1e6, 1),
+        "tenths": tenths(seen),
+        "ledger_mb": round(ledger_bytes / 1e6, 1),
+        "ledger_bytes_a_participation": round(ledger_bytes / (len(seen) * cohort), 1),
         "load_average": round(os.getloadavg()[0], 1),
     }
 
@@ -144,12 +162,13 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--cohort", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=1_000)
+    parser.add_argument("--separation", type=int, default=50, help="rounds after which a user may take part again")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after the round that passes this")
     parser.add_argument("--out", type=Path, help="write the result there as JSON")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        result = measure(chosen.users, chosen.cohort, chosen.rounds, chosen.seconds, Path(directory))
+        result = measure(chosen.users, chosen.cohort, chosen.rounds, chosen.separation, chosen.seconds, Path(directory))
     text = json.dumps(result, indent=2)
     print(text)
     if chosen.out:

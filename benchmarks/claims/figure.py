@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 Point = tuple[float, float]
 """(mean, half width of its interval)."""
 COLOURS = ("#d55e00", "#8c8c8c", "#cc79a7", "#e69f00", "#0072b2", "#009e73", "#56b4e9", "#b8860b", "#6a3d9a")
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 60, 20, 250, 50
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 860, 420, 70, 20, 320, 50
 
 
 def lines(
@@ -22,7 +23,7 @@ def lines(
     """Draw a chart.
 
     Args:
-        rows: a line each: {column: point}; columns that it lacks are left out of it.
+        rows: a line each: {column: point}; it is broken where it lacks a column.
         columns: places of the x axis, from left to right, equally far apart.
         level: (name, value) of a horizontal line.
         axes: what stands on the x axis and on the y axis.
@@ -46,8 +47,7 @@ def lines(
         'font-size="13" role="img">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
     ]
-    for tick in range(6):
-        value = least + (most - least) * tick / 5
+    for value in _ticks(least, most):
         out.append(
             f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>'
             f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>'
@@ -62,14 +62,18 @@ def lines(
     ]
     if level:
         out.append(f'<path d="M{LEFT} {y(level[1]):.1f}H{WIDTH - RIGHT}" stroke="#000000" stroke-dasharray="2 3"/>')
-        out.append(f'<text x="{WIDTH - RIGHT + 46}" y="{TOP + 12}">{escape(level[0])} (dotted)</text>')
+        out.append(
+            f'<path d="M{WIDTH - RIGHT + 12} {TOP + 10}h26" stroke="#000000" stroke-dasharray="2 3"/>'
+            f'<text x="{WIDTH - RIGHT + 46}" y="{TOP + 14}">{escape(level[0])}</text>'
+        )
     for index, (name, row) in enumerate(rows.items()):
         colour, dash = COLOURS[index % len(COLOURS)], ' stroke-dasharray="7 4"' if name in dashed else ""
         shift = (index - (len(rows) - 1) / 2) * 4  # apart, so that intervals can be told apart
-        drawn = [(x(place) + shift, *row[column]) for place, column in enumerate(columns) if column in row]
-        path = " ".join(f"{'L' if at else 'M'}{px:.1f} {y(mean):.1f}" for at, (px, mean, _) in enumerate(drawn))
+        drawn = [(place, x(place) + shift, *row[column]) for place, column in enumerate(columns) if column in row]
+        places = {place for place, *_ in drawn}
+        path = " ".join(f"{'L' if at - 1 in places else 'M'}{px:.1f} {y(mean):.1f}" for at, px, mean, _ in drawn)
         out.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        for px, mean, half in drawn:
+        for _, px, mean, half in drawn:
             out.append(
                 f'<path d="M{px:.1f} {y(mean - half):.1f}V{y(mean + half):.1f}" stroke="{colour}"/>'
                 f'<circle cx="{px:.1f}" cy="{y(mean):.1f}" r="3" fill="{colour}"/>'
@@ -80,3 +84,11 @@ def lines(
             f'<text x="{WIDTH - RIGHT + 46}" y="{at}">{escape(name)}</text>'
         )
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _ticks(least: float, most: float) -> list[float]:
+    """Four to ten round values in the range."""
+    raw = (most - least) / 5
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw)
+    return [step * count for count in range(math.ceil(least / step), math.floor(most / step) + 1)]

@@ -13,6 +13,7 @@ import atexit
 import json
 import logging
 import os
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +34,11 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare.task import OBJECT, Task, load_task
 from fieldfare_client import witness
 from fieldfare_client.check import check_task
+from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
+from fieldfare_client.training.cores import CoreChoice, cores
+from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs
@@ -94,7 +98,7 @@ def _task(name: str) -> Task:
 @lru_cache(maxsize=128)
 def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
-    users = task.users()
+    users = users_of(name, task)
     if not isinstance(users, UserTable):
         raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)
@@ -111,7 +115,7 @@ def forget_users() -> None:
     """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
     for cache in (_task, _hosted, _trainer):
         cache.cache_clear()
-    _POOL.close()
+    _POOL.forget()
 
 
 def preload() -> None:
@@ -152,6 +156,11 @@ class _Pool:
     def __init__(self) -> None:
         self._key: tuple[Any, ...] = ()
         self._workers: WorkerTrainer | None = None
+        self._choices: dict[tuple[Any, ...], CoreChoice] = {}
+
+    def choice(self, node: Hosted, settings: Settings, workers: int) -> CoreChoice:
+        """How this process trains work of this kind where the plan leaves that open."""
+        return self._choices.setdefault((node.name, settings.client.model_dump_json(), workers), CoreChoice())
 
     def get(self, node: Hosted, settings: Settings, workers: int, points: int, queries: int) -> WorkerTrainer:
         """Return a pool for these settings. The clipping may differ: it is given round by round."""
@@ -180,6 +189,11 @@ class _Pool:
             self._workers.close()
         self._workers = None
 
+    def forget(self) -> None:
+        """End the workers, and choose again whether there are any."""
+        self.close()
+        self._choices.clear()
+
 
 _POOL = _Pool()
 atexit.register(_POOL.close)
@@ -189,15 +203,59 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> C
     """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
     points = [_flatten(node.schema, point) for point in instruction.points]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
-    # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
-    workers = min(settings.client.workers, os.cpu_count() or 1)
-    # No other process has a task that is an object of this one.
-    if workers > 1 and _device() == "cpu" and not node.name.startswith(OBJECT):
-        pool, spec = _POOL.get(node, settings, workers, len(points), queries), settings.clipping
-        places = node.table.positions(users)
+
+    def alone() -> CohortUpdate:
+        trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
+        return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
+
+    def start() -> WorkerTrainer:
+        return _POOL.get(node, settings, workers, len(points), queries)
+
+    def together(pool: WorkerTrainer) -> CohortUpdate:
+        places, spec = node.table.positions(users), settings.clipping
         return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)
-    trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
-    return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
+
+    # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
+    asked = settings.client.workers
+    workers = cores() if asked == "auto" else min(asked, os.cpu_count() or 1)
+    # No other process has a task that is an object of this one.
+    if workers == 1 or _device() != "cpu" or node.name.startswith(OBJECT):
+        return alone()
+    if asked != "auto":
+        return together(start())
+    batches = int(steps_of(node.table.sizes_of(users), settings.client).sum())
+    return _train_as_chosen(_POOL.choice(node, settings, workers), batches, alone, start, together)
+
+
+def _train_as_chosen(
+    choice: CoreChoice,
+    batches: int,
+    alone: Callable[[], CohortUpdate],
+    start: Callable[[], WorkerTrainer],
+    together: Callable[[WorkerTrainer], CohortUpdate],
+) -> CohortUpdate:
+    """Train a round in workers or alone, as `choice` has it, and tell it how long that took."""
+    if choice.wants_workers:
+        try:
+            pool = start()
+            if pool.ready():
+                began = time.perf_counter()
+                result = together(pool)
+                choice.record(True, time.perf_counter() - began, batches)
+                if choice.workers is False:
+                    _POOL.close()
+                return result
+        except BadInput:
+            raise
+        except Exception as error:
+            # One process can do what the workers could not: they cost no round.
+            _POOL.close()
+            choice.give_up(f"the workers failed ({type(error).__name__})")
+            log.warning("training goes on in one process, because the workers failed: %s", error)
+    began = time.perf_counter()
+    result = alone()
+    choice.record(False, time.perf_counter() - began, batches)
+    return result
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
+from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training import Trainer
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
@@ -113,7 +114,7 @@ class _Check:
     def users(self) -> None:
         """Read the table."""
         with as_fault("users", self.name, "users() failed"):
-            users = self.task.users()
+            users = users_of(self.name, self.task) if self.on_node else self.task.users()
         if not isinstance(users, UserTable):
             kind = type(users).__name__
             why = f"its users() gives a {kind}, not a fieldfare_client.users.UserTable."

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput
+from fieldfare_client.main_guard import require_main_guard
 from fieldfare_flower import local_grid
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class LocalGrid(Grid):
 
     Raises:
         BadInput: fewer than 1 node, or the installed Flower lets no process but its own make messages.
+        RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is Python's own.
     """
 
     simulated = True
@@ -55,6 +57,7 @@ class LocalGrid(Grid):
         run_config: UserConfig | None = None,
         node_config: UserConfig | None = None,
     ) -> None:
+        require_main_guard()
         if nodes < 1:
             raise BadInput(f"nodes = {nodes}", "a grid needs at least 1.", "1")
         local_grid.assume_task_identity()

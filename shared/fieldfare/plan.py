@@ -60,6 +60,11 @@ SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 
 RESOLUTION = "charged_resolution"
 """The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
+WORKERS = "training_workers"
+"""The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number of
+processes decides how fast a run is, not what it shows or costs."""
+RUN_KEYS = frozenset({RESOLUTION, WORKERS})
+"""What `Plan.run_json` adds to the plan."""
 
 
 class PrivacySpec(Table):
@@ -310,7 +315,10 @@ class ClientSpec(Table):
     engine: Literal["auto", "batched", "loop"] = Field(
         default="auto", description="many users at once, or one after another; auto: many where the model allows it"
     )
-    workers: int = Field(default=1, ge=1, le=256, description="training processes of a node, at most one a core")
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        default=1,
+        description="training processes of a node, at most one a core; auto: as many as prove faster than one",
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -452,6 +460,8 @@ class Plan(Table, metaclass=PlanType):
     # name -> (the spec that was parsed, the table that it was parsed from)
     _written: dict[str, tuple[Table, Mapping[str, Any]]] = PrivateAttr(default_factory=dict)
     _task: Any = PrivateAttr(default=None)
+    # What the digest has for `client.workers`: 1, but for plans that older versions stored with their number.
+    _counted_workers: int = PrivateAttr(default=1)
 
     @field_validator("mechanism", "clipping", "server_optimizer", mode="before")
     @classmethod
@@ -639,14 +649,21 @@ class Plan(Table, metaclass=PlanType):
     def stored(cls, table: Mapping[str, Any]) -> Plan:
         """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
 
-        What `run_json` adds is left out.
+        Of what `run_json` adds, it has the number of workers.
         """
-        table = {key: value for key, value in table.items() if key != RESOLUTION}
+        workers = table.get(WORKERS)
+        table = {key: value for key, value in table.items() if key not in RUN_KEYS}
+        client = table.get("client")
+        counted = client.get("workers", 1) if isinstance(client, Mapping) else 1
+        if workers is not None and isinstance(client, Mapping):
+            table["client"] = {**client, "workers": workers}
         privacy = table.get("privacy")
         # Plans from before `rounding` existed were run with floats.
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
             table = {**table, "privacy": {**privacy, "rounding": "none"}}
-        return cls._validate(table, stored=True)
+        plan = cls._validate(table, stored=True)
+        plan._counted_workers = counted
+        return plan
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
@@ -657,6 +674,7 @@ class Plan(Table, metaclass=PlanType):
         table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
         if not self.task:
             del table["task"]
+        table["client"]["workers"] = self._counted_workers
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
         if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":
@@ -669,11 +687,13 @@ class Plan(Table, metaclass=PlanType):
     def run_json(self, resolution: float) -> str:
         """`to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its model's size.
 
-        The plan does not know the model; with this number the charge can be computed again from the ledger alone.
+        The plan does not know the model; with this number the charge can be computed again from the ledger alone. A
+        number of workers other than 1 is added too, so that a resumed run keeps it.
         """
-        if not resolution:
-            return self.to_json()
-        table = {**json.loads(self.to_json()), RESOLUTION: resolution}
+        added: dict[str, object] = {RESOLUTION: resolution} if resolution else {}
+        if self.client.workers != self._counted_workers:
+            added[WORKERS] = self.client.workers
+        table = {**json.loads(self.to_json()), **added}
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:

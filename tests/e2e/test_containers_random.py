@@ -80,10 +80,8 @@ def note_return(federation: Federation, service: str, died: int, back: dict[str,
 
 def print_recovery(back: dict[str, list[float]], commit: dict[str, list[float]]) -> None:
     """A table row for each service: seconds, median and most, until it runs again and until a round is committed."""
-    print(
-        "| service | kills | process is back: median (most) | next commit: median (most) | each |\n"
-        "|---|--:|--:|--:|---|"
-    )
+    print("| service | kills | process is back: median (most) | next commit: median (most) | each |")
+    print("|---|--:|--:|--:|---|")
     for service, seconds in sorted(back.items()):
         cells = [f"{statistics.median(s):.0f} s ({max(s):.0f} s)" if s else "–" for s in (seconds, commit[service])]
         each = " ".join(f"{s:.0f}" for s in commit[service])

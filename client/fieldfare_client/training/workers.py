@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +27,7 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.task import load_task
+from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.schedule import steps_of
@@ -93,6 +92,8 @@ class WorkerTrainer:
         self.schema = Trainer(loaded, client, lambda updates: None).schema
         self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
         self._pipes: list[Connection] = []
+        self._starting: list[Connection] = []
+        """The pipes of workers that have not yet said that they are ready."""
         self._processes: list[Any] = []
         try:
             source = table.source
@@ -109,10 +110,11 @@ class WorkerTrainer:
                 job = _Job(task, client.model_dump_json(), spec, seed, isolated, *paths, *shapes)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
-                with _one_thread():
+                with one_thread():
                     process.start()
                 theirs.close()
                 self._pipes.append(ours)
+                self._starting.append(ours)
                 self._processes.append(process)
         except BaseException:
             self.close()
@@ -159,6 +161,7 @@ class WorkerTrainer:
             raise BadInput(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{len(self._points)} each")
         for place, point in enumerate(points):
             self._points[place] = point.detach().cpu().numpy()
+        self._await_ready()
         order = np.argsort(-steps_of(self.table.sizes_of(users), self.client), kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
         counts: list[float] = []
@@ -182,6 +185,28 @@ class WorkerTrainer:
         total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0).reshape(-1))
         return CohortUpdate(total, len(users), tuple(counts), failures)
 
+    def ready(self) -> bool:
+        """Whether all workers have loaded the task. Does not wait. Raises as `train` where one failed at that."""
+        while self._starting and self._starting[0].poll():
+            self._greet()
+        return not self._starting
+
+    def _await_ready(self) -> None:
+        while self._starting:
+            self._greet()
+
+    def _greet(self) -> None:
+        """Receive a worker's first message: an error's text, or nothing."""
+        try:
+            error = self._starting[0].recv()
+        except (EOFError, ConnectionError):
+            self.close()
+            raise RuntimeError(f"a training worker died before it began. {GUARD}") from None
+        if error:
+            self.close()
+            raise RuntimeError(f"a training worker could not begin: {error}")
+        del self._starting[0]
+
     @property
     def alive(self) -> bool:
         """Whether the pool can still train."""
@@ -196,7 +221,7 @@ class WorkerTrainer:
             if process.is_alive():
                 process.terminate()
                 process.join()
-        self._pipes, self._processes = [], []
+        self._pipes, self._starting, self._processes = [], [], []
         self._folder.cleanup()
 
     def __enter__(self) -> Self:
@@ -208,31 +233,22 @@ class WorkerTrainer:
         self.close()
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Give processes that are started inside one OpenMP thread, from their first import on."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
-
-
 def _serve(pipe: Connection, job: _Job) -> None:
     """Train shares in a worker process until the other end of the pipe closes."""
     torch.set_num_threads(1)
     # A terminal sends Ctrl-C to every process; the one at the other end of the pipe decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    table = open_table(Path(job.table))
-    points = np.memmap(job.points, np.float32, "r", shape=job.shape)
-    total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
-    task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
-    trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated)
-    trainer.clip = clip_with(job.clipping, trainer.schema)
+    try:
+        table = open_table(Path(job.table))
+        points = np.memmap(job.points, np.float32, "r", shape=job.shape)
+        total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
+        task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
+        trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated)
+        trainer.clip = clip_with(job.clipping, trainer.schema)
+    except Exception as error:  # the parent raises it
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    pipe.send("")
     while True:
         try:
             at_round, weights, users, spec = pipe.recv()

@@ -14,7 +14,7 @@ from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
-from fieldfare_server.deployment.simulation import run_flower_simulation
+from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
@@ -37,6 +37,17 @@ def simulate(
     ] = None,
     accept_delta: AcceptDeltaOption = False,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
+    ray_address: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="engine flower: the Ray cluster to run on [one started here]"),
+    ] = "",
+    actor_cpus: Annotated[
+        int,
+        typer.Option(min=1, help="engine flower: cores of an actor; there are as many as have room"),
+    ] = 1,
+    actor_gpus: Annotated[
+        float, typer.Option(min=0.0, help="engine flower: GPUs of an actor; of 0.25, four share one")
+    ] = 0.0,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
@@ -52,12 +63,15 @@ def simulate(
         if export is not None:
             check_export(export)
         directory = StateDirectory.of(home, ledger)
+        ray = Ray(ray_address, actor_cpus, actor_gpus)
+        if engine != "flower" and ray != Ray():
+            raise BadInput("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
         if engine == "flower":
             if path:
                 check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
             with live_export(directory.ledger, run_id, export):
-                run_flower_simulation(directory, path, resume, nodes, run_id=run_id)
+                run_flower_simulation(directory, path, resume, nodes, run_id=run_id, ray=ray)
         else:
             session = (
                 _begin(directory, read_plan(path), accept_delta, json_)

@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fieldfare.errors import BadInput, Interrupted
@@ -21,12 +22,67 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, new_run_id, this_process
 
 
-def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, nodes: int, run_id: str = "") -> str:
+@dataclass(frozen=True)
+class Ray:
+    """Where Flower's simulation runs. A cluster gets as many actors as its machines have room for, each on its own.
+
+    Args:
+        address: HOST:PORT of a Ray cluster that is there; empty: one is started here, and stopped with the run. Every
+            machine of a cluster has the same Fieldfare, task and data.
+        cpus: cores of an actor, at least 1.
+        gpus: GPUs of an actor; a fraction where several share one.
+    """
+
+    address: str = ""
+    cpus: int = 1
+    gpus: float = 0.0
+
+    def require(self) -> None:
+        """Raise `BadInput` where `address` is not one, or nothing listens there."""
+        if not self.address:
+            return
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        what = f"--ray-address {self.address}"
+        if self.address.startswith("ray://"):
+            raise BadInput(what, "is one of Ray's client server: the actors need the cluster's own.", f"{host}:6379")
+        if not host or not port.isdecimal():
+            raise BadInput(what, "is not HOST:PORT.", "127.0.0.1:6379, as `ray start --head` prints it")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            why = f"nothing answers there ({error})."
+            raise BadInput(what, why, "start it: ray start --head --port=6379") from None
+
+    @property
+    def federation_config(self) -> str:
+        """What an actor takes, in Flower's words."""
+        return f"client-resources-num-cpus={self.cpus} client-resources-num-gpus={self.gpus}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variable by which Ray finds the cluster."""
+        return {"RAY_ADDRESS": self.address} if self.address else {}
+
+
+def run_flower_simulation(
+    home: StateDirectory, path: Path | None, resume: str, nodes: int, run_id: str = "", ray: Ray = Ray()
+) -> str:
     """Run the plan file at `path`, or continue the run `resume`, with `nodes` SuperNodes; returns the run's id.
 
-    run_id: the id that a new run gets; without it a random one. Raises `FlowerError` with the end of Flower's output
-    where the run fails, and `Interrupted` after Ctrl-C, when the run's coordinator is gone.
+    Args:
+        home: of the run.
+        path: the plan file of a new run.
+        resume: or the run to continue.
+        nodes: how many nodes the users are spread over; actors take them as they are free.
+        run_id: the id that a new run gets; without it a random one.
+        ray: where it runs.
+
+    Raises:
+        BadInput: there is no such cluster.
+        FlowerError: the run fails; the message has the end of Flower's output.
+        Interrupted: after Ctrl-C, when the run's coordinator is gone.
     """
+    ray.require()
     if path:
         text = path.read_text()
         task = Plan.from_toml(text).task_reference
@@ -39,6 +95,7 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
         "FIELDFARE_LEDGER": home.ledger,
         "FIELDFARE_NODE_AUTH": "simulated",
         "OMP_NUM_THREADS": "1",
+        **ray.env,
         # Flower's processes work in other directories, and a task may be a module of this one.
         "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.getcwd()))),
     }
@@ -54,7 +111,7 @@ def run_flower_simulation(home: StateDirectory, path: Path | None, resume: str, 
                 task=task,
                 run_id=run_id,
                 resume=resume,
-                federation_config=f"num-supernodes={nodes} client-resources-num-cpus=1",
+                federation_config=f"num-supernodes={nodes} {ray.federation_config}",
                 env=env,
             )
     except KeyboardInterrupt:

@@ -54,14 +54,22 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
         )
 
 
-def has_only_simulated_populations(home: StateDirectory) -> bool:
-    """Whether the ledger of `home` can be read, and has populations, and none of them is of people."""
+def has_only_simulations(home: StateDirectory) -> bool:
+    """Whether the ledger of `home` can be read, has populations, and no node of a federation ever met one of them.
+
+    That holds for a population that is marked as simulated, and for one of people all of whose runs, of which there is
+    one at least, were simulations on one machine. A population of people without runs waits for its nodes.
+    """
+    runs, populations = models.runs.c, models.populations.c
     try:
-        with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
-            populations = opened.populations()
+        with Ledger.open(home.ledger, patience=_PATIENCE) as opened, opened.database.read() as connection:
+            known = connection.execute(select(populations.id, populations.simulated)).all()
+            runs_of = connection.execute(select(runs.population_id, runs.started_by).distinct()).all()
     except FieldfareError:
         return False
-    return bool(populations) and all(population.simulated for population in populations)
+    people = {population for population, simulated in known if not simulated}
+    federated = {population for population, holder in runs_of if not is_simulation(holder)}
+    return bool(known) and people <= {population for population, _ in runs_of} - federated
 
 
 def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:

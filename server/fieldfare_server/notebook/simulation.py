@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare.text import decimal
 from fieldfare_client.app import forget_users
+from fieldfare_client.main_guard import check_main_guard, require_main_guard
 from fieldfare_server.cli.compare import label_of
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
@@ -64,7 +66,9 @@ def simulate(
         progress: show a bar on a terminal, lines elsewhere.
 
     Raises:
-        BadInput: a plan does not fit its users; there is no such population and no budget.
+        BadInput: a plan does not fit its users; there is no such population and no budget; `client.workers` is a number
+            above 1 in a script without `if __name__ == "__main__":`.
+        RuntimeError: this process is one that such a script started; the message is Python's own.
         BudgetRefused: the budget does not hold all runs.
         Interrupted: Ctrl-C. In a named ledger the run can be resumed.
     """
@@ -72,7 +76,10 @@ def simulate(
         raise BadInput("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
     if resume and ledger is None:
         raise BadInput(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
+    require_main_guard()
     home, kept = _home(ledger)
+    if any(map(_starts_workers, plans or [_resumed(home, resume)])):
+        check_main_guard()
     runs: list[Run] = []
     try:
         if resume:
@@ -91,6 +98,17 @@ def simulate(
             # A notebook makes its tasks again and again; the users of the old ones would stay in memory.
             forget_users()
     return Runs(runs)
+
+
+def _starts_workers(plan: Plan) -> bool:
+    """Whether rounds of `plan` need other processes. Where it leaves that open ("auto"), they do not."""
+    workers = plan.client.workers
+    return workers != "auto" and min(workers, os.cpu_count() or 1) > 1 and not plan.run.task.startswith(OBJECT)
+
+
+def _resumed(home: StateDirectory, run: str) -> Plan:
+    with Ledger.open(home.ledger) as ledger:
+        return Plan.stored(ledger.run(run).plan)
 
 
 def _home(ledger: str | Path | None) -> tuple[StateDirectory, object]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fieldfare.cost import Cost, cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
@@ -92,7 +92,7 @@ def what_if(
     table = _changed(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
-    plan = Plan.parse({key: value for key, value in table.items() if key != RESOLUTION})
+    plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
         raise BadInput(

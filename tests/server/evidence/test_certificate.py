@@ -321,6 +321,7 @@ def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_round
     np.testing.assert_allclose(half, g6, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_online_tree_of_the_specification() -> None:
     made = gboard_of_the_specification()
     assert "epsilon 7.9906" in checker().check(made)

@@ -14,7 +14,7 @@ from fieldfare_server.run.replies import Receiver
 
 
 def reply_to(name: str) -> SimpleNamespace:
-    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name, group_id=""))
+    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name, group_id=""), has_error=lambda: False)
 
 
 class SlowLook:

@@ -1,0 +1,92 @@
+"""One copy of a task's users for all actors of a Ray job on a machine: the first one reads them, the others map them.
+
+The copy is a file on the machine's RAM disk that has lost its name: the others find it through the process that holds
+it, and it is gone when the last of them is, however that ends. Only processes of the same account can open it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fieldfare.task import Task, Users
+from fieldfare_client.storage import open_table, write
+from fieldfare_client.users import UserTable
+
+SHARED = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
+_held: list[int] = []
+"""File descriptors of the copies that this process made; open for its whole life."""
+
+
+def users_of(name: str, task: Task) -> Users:
+    """`task.users()`, read once a machine where this process is an actor of a Ray job.
+
+    Args:
+        name: as `load_task` takes it; the same name is the same users for the whole job.
+        task: loaded from `name`.
+
+    Raises whatever `task.users()` raises.
+    """
+    job = _ray_job()
+    if not job or not Path("/proc/self/fd").is_dir():
+        return task.users()
+    folder = (SHARED if SHARED.is_dir() else Path(tempfile.gettempdir())) / f"fieldfare-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        return task.users()  # another account got there first: what it can enter holds no users
+    key = hashlib.sha256(f"{job}\n{name}".encode()).hexdigest()[:32]
+    with _locked(folder / f"{key}.lock"):
+        link = folder / f"{key}.arrow"
+        if _leads_to(link, key):
+            return _opened(link)
+        users = task.users()
+        if not isinstance(users, UserTable) or users.source is not None or not len(users):
+            return users  # a file that every process maps by itself, or nothing to share
+        path = folder / f"{key}-{os.getpid()}.arrow"
+        try:
+            write(path, [users])
+            _held.append(os.open(path, os.O_RDONLY))
+        finally:
+            path.unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"/proc/{os.getpid()}/fd/{_held[-1]}")
+        return _opened(link)
+
+
+def _ray_job() -> str:
+    """The Ray job of which this process is an actor, and its cluster; empty where it is none."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return ""
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is None:
+        return ""
+    return f"{context.gcs_address} {context.get_job_id()}"
+
+
+def _leads_to(link: Path, key: str) -> bool:
+    """Whether `link` leads to a copy named `key` that a living process holds."""
+    try:
+        named = os.readlink(os.readlink(link))
+    except OSError:
+        return False
+    return Path(named).name.startswith(f"{key}-")
+
+
+def _opened(link: Path) -> UserTable:
+    table = open_table(link)
+    table.source = None  # no name that another process could open later
+    return table
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,68 @@
+"""`client.workers = "auto"`: one process or one a core, chosen by timing the rounds of this run.
+
+Worker processes take seconds to start, and a small model loses more in handing its rounds over than they gain. So a
+node trains alone until that took `PATIENCE` seconds in all, starts the workers while it goes on, and lets them train
+`TRIALS` rounds once all of them are ready. They stay if they are clearly faster, by the wall clock. No round is trained
+twice for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+
+from fieldfare_client.training.choice import CLEARLY, TRIALS
+
+log = logging.getLogger("fieldfare.client")
+
+PATIENCE = 2.0
+"""Seconds of training alone before workers are started: a shorter run is over before they would pay."""
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1_000_000
+    return max(1, min(os.cpu_count() or 1, here))
+
+
+@dataclass
+class CoreChoice:
+    """Whether rounds of one shape of work train in worker processes."""
+
+    spent: float = 0.0
+    """Seconds that rounds took which this process trained alone."""
+    alone: list[float] = field(default_factory=list)
+    """Seconds a batch of the newest rounds that this process trained alone."""
+    together: list[float] = field(default_factory=list)
+    """Seconds a batch of the rounds that workers trained."""
+    workers: bool | None = None
+    """The decision, once there is one."""
+    why: str = "not decided yet: too few rounds have been timed"
+
+    @property
+    def wants_workers(self) -> bool:
+        """Whether workers should be there by now: to be tried, or because they train."""
+        return self.spent >= PATIENCE and len(self.alone) == TRIALS if self.workers is None else self.workers
+
+    def record(self, together: bool, seconds: float, batches: int) -> None:
+        """Note how long a round of `batches` batches took, in workers or alone."""
+        if self.workers is not None or not batches:
+            return
+        if not together:
+            self.spent += seconds
+            self.alone = [*self.alone, seconds / batches][-TRIALS:]
+            return
+        self.together.append(seconds / batches)
+        if len(self.together) == TRIALS:
+            # The first round of the workers includes what is done only once.
+            theirs, own = min(self.together[1:]), min(self.alone)
+            self._settle(theirs < CLEARLY * own, f"{1e3 * theirs:.3g} ms a batch in workers, {1e3 * own:.3g} ms alone")
+
+    def give_up(self, why: str) -> None:
+        """Train alone from now on: the workers failed."""
+        self._settle(False, why)
+
+    def _settle(self, workers: bool, why: str) -> None:
+        self.workers, self.why = workers, why
+        log.info("training in %s: %s", "worker processes" if workers else "one process", why)
