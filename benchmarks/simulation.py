@@ -178,9 +178,7 @@ def main() -> None:
     parser.add_argument("--phases", action="store_true", help="measure only the phases of a round of ours")
     parser.add_argument("--as", dest="state", default="after", help="the name of these phases")
     parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
-    parser.add_argument(
-        "--page", type=Path, help="fill the table of this page, such as docs/python.md"
-    )
+    parser.add_argument("--page", type=Path, help="fill the table of this page, such as docs/python.md")
     chosen = parser.parse_args()
     kept = chosen.out / "simulation.json" if chosen.out else None
     report: dict[str, Any] = {"results": {}, "phases": {}}
