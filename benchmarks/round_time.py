@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,17 +79,25 @@ class Line:
     cpu: float
 
 
-class Watched:
-    """Processes that end with the context, and the lines of their output that end a phase, with their times."""
+RESTART = """trap 'trap - TERM; kill 0' TERM; while :; do "$@" & wait $!; sleep 1; done"""
+"""A shell's loop that starts a program again whenever it ends, as the compose file does."""
 
-    def __init__(self, work: Path) -> None:
-        self.work, self.lines = work, list[Line]()
+
+class Watched:
+    """Processes that end with the context, and the lines of their output that end a phase, with their times.
+
+    restart: start each again whenever it ends.
+    """
+
+    def __init__(self, work: Path, restart: bool = False) -> None:
+        self.work, self.lines, self._restart = work, list[Line](), restart
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, node: int, command: Sequence[str], **extra: str) -> None:
         env = environment(self.work / f"flwr-{name}", {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra})
+        loop = ["sh", "-c", RESTART, "sh"] if self._restart else []
         process = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            [*loop, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
         self._processes.append(process)
         threading.Thread(target=self._read, args=(name, node, process), daemon=True).start()
@@ -142,14 +150,25 @@ def wait_for_port(port: int, patience: float = 300.0) -> None:
 
 @contextlib.contextmanager
 def federation(
-    work: Path, home: StateDirectory, nodes: int, task: str, ours: bool
+    work: Path,
+    home: StateDirectory,
+    nodes: int,
+    task: str,
+    ours: bool,
+    reach: Callable[[str, str], str] = lambda party, address: address,
+    restart: bool = False,
 ) -> Iterator[tuple[Watched, str, Path]]:
-    """The compose file's processes; yields their watched output, the SuperLink's address and its certificate."""
+    """The compose file's processes; yields their watched output, the SuperLink's address and its certificate.
+
+    Args:
+        reach: ("coordinator" or "nodes", the SuperLink's address) -> the address that this party connects to.
+        restart: start each process again whenever it ends.
+    """
     hosts = ["127.0.0.1", "localhost"]
     make_server(work / "server", work / "exchange", hosts)
     ca = work / "exchange" / "ca.crt"
     link, address = work / "server" / "superlink", f"127.0.0.1:{(port := free_port())}"
-    watched = Watched(work)
+    watched = Watched(work, restart)
 
     try:
         watched.start(
@@ -176,7 +195,7 @@ def federation(
             [
                 *executor,
                 f"--root-certificates={ca}",
-                f"--runtime-api-address={address}",
+                f"--runtime-api-address={reach('coordinator', address)}",
                 f"--superexec-auth-secret-file={link / 'superexec.secret'}",
             ],
             FIELDFARE_HOME=str(home.root),
@@ -187,7 +206,7 @@ def federation(
             make_node(work / f"node-{index}", work / "exchange", f"node-{index}", hosts)
             register_node(address, ca, work / f"node-{index}" / "node.pub", timeout=300)
         for index in range(nodes):
-            start_node(watched, work, index, nodes, address, ca, task, ours)
+            start_node(watched, work, index, nodes, reach("nodes", address), ca, task, ours)
         yield watched, address, ca
     finally:
         watched.close()

@@ -155,17 +155,15 @@ def largest(accounting: dict[str, Any], stored: dict[str, Any], n: int) -> tuple
     return float(value["square"]), error
 
 
-def sampled_mu(rate: float, sigma: float, count: int, leak: float) -> float:
-    """Least mu of `count` Poisson-sampled rounds at this leak: each order's loss discretised upwards (its delta curve
-    touched on a grid and joined by lines in e^epsilon), composed by FFT, and read at the trade-off curve's vertices."""
-    tail = np.vectorize(lambda x: 0.5 * math.erfc(x / math.sqrt(2)))
-    quantile = NormalDist().inv_cdf
-    reach = 12 / sigma + 0.5 / sigma**2
-    spread = min(rate * math.sqrt(math.expm1(min(sigma**-2, 700.0))), 1 / sigma)
-    step = max(1e-5, min(1e-3, spread / 100))
-    best = 0.0
+Losses = tuple[np.ndarray, float]
+"""Masses at -top, ..., top grid steps, and the mass at an infinite loss."""
+
+
+def poisson_losses(rate: float, sigma: float, step: float, top: int) -> list[Losses]:
+    """A Poisson-sampled round in both orders, discretised upwards: its delta curve is touched on a grid and joined by
+    lines in e^epsilon."""
+    tail, both = np.vectorize(lambda x: 0.5 * math.erfc(x / math.sqrt(2))), []
     for order in (1, -1):
-        top = math.ceil(float(np.logaddexp(math.log1p(-rate), math.log(rate) + reach)) / step)
         grid = np.arange(-top, top + 1) * step
         # The loss crosses e at x. Order 1 is the mixture against the base, order -1 the reverse.
         inner = (np.exp(order * grid) - 1 + rate) / rate
@@ -177,12 +175,68 @@ def sampled_mu(rate: float, sigma: float, count: int, leak: float) -> float:
         rise, growth = np.diff(d), math.expm1(step)
         ends = 1 - d[0] + rise[0] / growth, rise[-1] / math.expm1(-step)
         p = np.maximum(np.r_[ends[0], (rise[1:] - math.exp(step) * rise[:-1]) / growth, ends[1]], 0.0)
-        width = 2 * reach + 24 * math.sqrt(count) * spread + 4 * count * spread**2
-        size = 1 << math.ceil(math.log2(max(4 * top, 2 * width / step)))
+        both.append((p, float(d[-1])))
+    return both
+
+
+def allocated_losses(bins: int, sigma: float, step: float, top: int) -> list[Losses]:
+    """A block in which the user takes part in one of `bins` rounds, in both orders.
+
+    Without the user, P / Q is a mean of independent exp(x / sigma - 1 / (2 sigma^2)). Every value is split between its
+    neighbours on a grid, mass and mean kept, which raises both orders' delta: means of convex functions of P / Q.
+    """
+
+    def split(values: np.ndarray, mass: np.ndarray, grid: np.ndarray) -> np.ndarray:
+        cell = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
+        upper = np.clip((values - grid[cell]) / (grid[cell + 1] - grid[cell]), 0.0, 1.0) * mass
+        return np.bincount(cell, mass - upper, len(grid)) + np.bincount(cell + 1, upper, len(grid))
+
+    def on_grid(values: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        held = np.flatnonzero((mass > 1e-19) & (mass * values > 1e-19) & (values > 0))
+        grid = np.r_[0.0, np.geomspace(values[held].min(), values[held].max(), 2000)]
+        q = split(values, mass, grid)
+        return grid, q / q.sum()
+
+    def mean(one: Any, other: Any, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+        values = (m * one[0][:, None] + n * other[0]) / (m + n)
+        return on_grid(values.ravel(), np.outer(one[1], other[1]).ravel())
+
+    x = np.linspace(-9.0, 9.0 + 1 / sigma, 100_001)
+    density = np.exp(-(x**2) / 2)
+    power, whole, size, done = on_grid(np.exp(x / sigma - 0.5 / sigma**2), density / density.sum()), None, 1, 0
+    while True:
+        if bins & size:
+            whole, done = (power if whole is None else mean(whole, power, done, size)), done + size
+        if done == bins:
+            break
+        power, size = mean(power, power, size, size), 2 * size
+    grid = np.r_[0.0, np.exp(np.arange(-top, top + 1) * step)]
+    q = split(*whole, grid)
+    with_user = q[1:] * grid[1:]
+    return [(with_user, max(0.0, 1 - float(with_user.sum()))), (q[:0:-1].copy(), float(q[0]))]
+
+
+def sampled_mu(s: dict[str, Any], leak: float) -> float:
+    """Least mu of a run of sampled rounds or blocks at this leak: each order's loss is composed by FFT, and read at the
+    trade-off curve's vertices. A cap on a round's users fails where the others alone may fill it."""
+    sigma, count, quantile, best = s["multiplier"], s["count"], NormalDist().inv_cdf, 0.0
+    rate = 1.0 if "bins" in s else s["rate"]
+    reach, square = 12 / sigma + 0.5 / sigma**2, math.expm1(min(sigma**-2, 700.0))
+    spread = min(math.sqrt(square / s["bins"]) if "bins" in s else rate * math.sqrt(square), 1 / sigma)
+    step = max(1e-5, min(1e-3, spread / 100))
+    high = reach if rate == 1 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + reach))
+    top, open_anyway = math.ceil(high / step), 0.0
+    if "cap" in s and s["cap"] < s["enrolled"]:
+        open_anyway = float(mp.betainc(s["cap"], s["enrolled"] - s["cap"], 0, rate, regularized=True))
+    both = allocated_losses(s["bins"], sigma, step, top) if "bins" in s else poisson_losses(rate, sigma, step, top)
+    width = 2 * reach + 24 * math.sqrt(count) * spread + 4 * count * spread**2
+    size = 1 << math.ceil(math.log2(max(4 * top, 2 * width / step)))
+    for p, infinite in both:
+        p, infinite = p * (1 - open_anyway), infinite + open_anyway - infinite * open_anyway
         whole = np.maximum(np.fft.irfft(np.fft.rfft(np.roll(np.pad(p, (0, size - len(p))), -top)) ** count, size), 0.0)
         half = size // 2
         mass, losses = np.roll(whole, half)[half + 1 :][::-1], (np.arange(half + 1, size) - half)[::-1] * step
-        m = np.cumsum(mass) - math.expm1(count * math.log1p(-float(d[-1])))
+        m = np.cumsum(mass) - math.expm1(count * math.log1p(-infinite))
         a = np.cumsum(mass * np.exp(-losses))
         for m_j, a_j in zip(m, a, strict=True):
             if leak < m_j < 1 and 0 < a_j < 1 - leak:
@@ -265,8 +319,14 @@ def check(c: dict[str, Any]) -> str:
     if "sampled" in price:
         s = price["sampled"]
         need(population["adjacency"] == "add_remove", "sampling amplifies under add_remove only")
-        own, own_leak = sampled_mu(s["rate"], s["multiplier"], s["count"], price["leak"]) ** 2, price["leak"]
-        need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) - 1e-5, "mu of the sampled run")
+        columns = np.linalg.inv(noising(c["noising"], n))
+        longest = math.sqrt(float((columns**2).sum(axis=0).max()))
+        need(s["multiplier"] * longest <= noise["multiplier"] * (1 + 1e-9), "the sampled rounds' multiplier")
+        if s.keys() != {"multiplier", "count", "rate"}:  # the other samplers are charged for independent noise alone
+            need(np.array_equal(columns, np.diag(np.diag(columns))), "this sampler with correlated noise")
+            need(s["count"] * s.get("bins", 1) >= run["horizon"], "fewer sampled rounds than the run has")
+        own, own_leak = sampled_mu(s, price["leak"]) ** 2, price["leak"]
+        need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) * (1 - 5e-5) - 1e-5, "mu of the sampled run")
     elif "certified" in price:
         b = noising(c["noising"], n)
         need(population["adjacency"] == "add_remove" and b.shape == (n, n), "bins need add_remove, and a square B")
@@ -292,7 +352,8 @@ def check(c: dict[str, Any]) -> str:
     need(sums["mu_squared"] <= most and sums["leak"] <= leak, "the population's budget is overspent")
     bound = leak + (1 - mp.mpf(leak)) * g_delta(mp.sqrt(mp.mpf(most)), mp.mpf(epsilon))
     need(bound <= mp.mpf(delta) * (1 + mp.mpf("1e-9")), "the rectangle exceeds (epsilon, delta)")
-    return f"yes: ({epsilon}, {delta}) for every user of {population['name']}; this run epsilon {mp.nstr(high, 9)}"
+    shown = f"{delta:g}".replace("e-0", "e-")
+    return f"yes: ({epsilon}, {shown}) for every user of {population['name']}; this run epsilon {mp.nstr(high, 9)}"
 
 
 if __name__ == "__main__":

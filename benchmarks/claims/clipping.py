@@ -47,7 +47,7 @@ def choice(mechanism: str, rounds: int, clip: float, step: float, size: int) -> 
 
 
 def drawn(choice: harness.Table, part: harness.Part, seed: int) -> harness.Table:
-    """Every seed draws its own users and target; the score is an expectation, so nobody is held out."""
+    """Every seed draws its own users and target; the score is an expectation, so no user is held out."""
     return {**choice, "task": {**choice["task"], "draw": seed}}
 
 

@@ -29,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from one_pass import one_pass
 from scipy.stats import t as student
 
 from fieldfare.cost import Cost, cost_of
@@ -58,6 +59,8 @@ class Cell:
     """Whole plan tables without what `Study.plan` adds."""
     noiseless: bool = False
     """Scale the noise to nothing: the row without privacy."""
+    spare: tuple[tuple[int, int], ...] = ()
+    """(a place in `choices`, another one that is tried only where the first is the best so far)."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class Runs:
     def _run(self, plan: Plan, seed: int, noiseless: bool) -> Table:
         cost = self._cost(plan, noiseless)
         wall, cpu = time.perf_counter(), time.process_time()
-        with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session:
+        with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
             FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
         scores = {name: float(value) for name, value in session.released.score.items()}
         return {
@@ -164,23 +167,37 @@ def require_charged(cost: Cost) -> None:
 def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: bool = False) -> Table:
     """Choose for each cell on tune users, and freeze what was chosen in the file `chosen`.
 
-    The best tune score wins, ties go to the earlier choice; a run that is not finite never wins. The file says which
-    cells ended at an edge of their grid.
+    The best tune score wins, ties go to the earlier choice; a run that is not finite never wins. Where the best has a
+    spare neighbour, that is tried too. The file says which cells ended at an edge: on a spare, or without spares on the
+    first or last choice.
     """
     runs = Runs(study, cache, sum(len(cell.choices) for cell in cells), quiet)
     frozen: Table = {}
     for cell in cells:
-        records = [runs.get(cell, choice, "tune", TUNING_SEED) for choice in cell.choices]
-        scores = [record["scores"].get(study.score, math.nan) for record in records]
-        ranked = [(s if study.higher else -s) if math.isfinite(s) else -math.inf for s in scores]
-        best = int(np.argmax(ranked))
+        scores: list[float | None] = [None] * len(cell.choices)
+
+        def rank(place: int, scores: list[float | None] = scores) -> float:
+            value = scores[place]
+            if value is None or not math.isfinite(value):
+                return -math.inf
+            return value if study.higher else -value
+
+        spare = {place for _, place in cell.spare}
+        waiting = [place for place in range(len(scores)) if place not in spare]
+        while waiting:
+            for place in waiting:
+                record = runs.get(cell, cell.choices[place], "tune", TUNING_SEED)
+                scores[place] = record["scores"].get(study.score, math.nan)
+            best = max(range(len(scores)), key=rank)  # the first of several
+            waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
         frozen[cell.label] = {
             "choice": best,
-            "tune_scores": scores,
-            "edge": len(scores) > 1 and best in (0, len(scores) - 1),
+            "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
+            "edge": best in spare if spare else len(scores) > 1 and best in (0, len(scores) - 1),
         }
     chosen.parent.mkdir(parents=True, exist_ok=True)
-    chosen.write_text(json.dumps(frozen, indent=1) + "\n")
+    before = json.loads(chosen.read_text()) if chosen.is_file() else {}
+    chosen.write_text(json.dumps(before | frozen, indent=1) + "\n")  # of other parts of the grid, too
     return frozen
 
 

@@ -15,16 +15,25 @@ it; the page says by how much.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import re
+import shlex
 import statistics
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import harness
+import numpy as np
 
+from fieldfare.cost import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.nu import NuSpec
 from fieldfare.participation import MinSeparation
+from fieldfare.plan import Plan
 
 Cells = list[harness.Cell]
 Pair = tuple[str, str, str]
@@ -84,9 +93,32 @@ def plan_table(
     }
 
 
+CENTRE, LARGEST = 0.12, 15.0
+"""As of the headline's `fashion`: effective rate x noise in the mean of a prefix, and the largest effective rate."""
+
+
 def grid(count: int, centre: float) -> list[float]:
-    """Rates with ratio 2.5 around `centre`."""
-    return [centre * 2.5 ** (index - count // 2) for index in range(count)]
+    """Rates with ratio 2.5 around `centre`, and a spare one at each end."""
+    return [centre * 2.5 ** (index - count // 2) for index in range(-1, count + 1)]
+
+
+def centre_of(s: Size, mechanism: harness.Table, epsilon: float, scheme: str, optimizer: harness.Table) -> float:
+    """The rate of SGD around which is tried, from the noise alone; momentum makes it smaller."""
+    noise = _noise(json.dumps(plan_table(s, mechanism, epsilon, {"kind": "sgd"}, scheme)))
+    momentum = innermost(optimizer).get("momentum", 0.0)
+    effective = min(LARGEST / 2.5, CENTRE * s.cohort / noise)
+    return effective * (1.0 - momentum)
+
+
+@cache
+def _noise(table: str) -> float:
+    cost = cost_of(Plan.parse(json.loads(table)))
+    return cost.noise_multiplier * float(np.sqrt(np.mean(np.square(cost.mechanism.prefix_row_norms()))))
+
+
+def innermost(optimizer: harness.Table) -> harness.Table:
+    """The optimizer behind all filters."""
+    return innermost(optimizer["base"]) if "base" in optimizer else optimizer
 
 
 def rated(optimizer: harness.Table, rate: float) -> harness.Table:
@@ -102,11 +134,19 @@ def cell(
     mechanism: harness.Table,
     epsilon: float,
     optimizer: harness.Table,
-    centre: float,
     scheme: str = "min-separation",
+    centre: float | None = None,
 ) -> harness.Cell:
+    """centre: the middle rate, where it is not SGD's."""
+    if centre is None:
+        centre = centre_of(s, mechanism, epsilon, scheme, optimizer)
     choices = (plan_table(s, mechanism, epsilon, rated(optimizer, rate), scheme) for rate in grid(s.rates, centre))
-    return harness.Cell(label, tuple(choices))
+    return harness.Cell(label, tuple(choices), spare=spares(s.rates))
+
+
+def spares(count: int) -> tuple[tuple[int, int], ...]:
+    """The first and last of `grid` wait until their neighbours are the best."""
+    return (1, 0), (count, count + 1)
 
 
 BLT, INDEPENDENT = {"kind": "blt"}, {"kind": "independent"}
@@ -117,7 +157,7 @@ def disk(s: Size) -> tuple[Cells, list[Pair]]:
     cells, pairs = [], []
     for cohort in (s.cohort, 5 * s.cohort):
         size = replace(s, cohort=cohort, rounds=max(1, s.rounds * s.cohort // cohort))
-        for kind, centre in (("sgd", 1.0), ("fedadam", 0.03)):
+        for kind, centre in (("sgd", None), ("fedadam", 0.01)):
             base: harness.Table = {"kind": kind}
             variants: dict[str, harness.Table] = {"base": base}
             for mode in ("one-point", "two-point", "doppler"):
@@ -126,7 +166,7 @@ def disk(s: Size) -> tuple[Cells, list[Pair]]:
                 variants[f"two-point, kappa {kappa:g}"] = {**variants["two-point"], "kappa": kappa}
             name = f"{kind}, cohort {cohort}"
             for variant, optimizer in variants.items():
-                cells.append(cell(f"{name}, {variant}", size, INDEPENDENT, 4.0, optimizer, centre, "poisson"))
+                cells.append(cell(f"{name}, {variant}", size, INDEPENDENT, 4.0, optimizer, "poisson", centre))
             pairs += [
                 (f"two-point DiSK beats {kind} at cohort {cohort}", f"{name}, two-point", f"{name}, base"),
                 (f"two points beat the filter alone ({name})", f"{name}, two-point", f"{name}, doppler"),
@@ -147,7 +187,8 @@ def momentum(s: Size) -> tuple[Cells, list[Pair]]:
         optimizer = {"kind": "normalised-momentum", "momentum": beta}
         for name, mechanism in mechanisms.items():
             cells.append(
-                cell(f"alpha {alpha:g}, {name}", s, mechanism, 2.0, optimizer, 0.1, "fixed-order")  # one order of users
+                # One order of users, as the theory has it.
+                cell(f"alpha {alpha:g}, {name}", s, mechanism, 2.0, optimizer, "fixed-order", 0.1)
             )
         if alpha <= 0.03:
             pairs.append(
@@ -159,7 +200,7 @@ def momentum(s: Size) -> tuple[Cells, list[Pair]]:
             )
     for change in (0.15, 0.3):
         query = {"kind": "three-query", "period": s.separation, "mixing": 0.3, "change": change, "drift": change}
-        cells.append(cell(f"three queries, change {change:g}", s, BLT, 2.0, {**query, "base": SGD}, 0.1, "fixed-order"))
+        cells.append(cell(f"three queries, change {change:g}", s, BLT, 2.0, {**query, "base": SGD}, "fixed-order"))
     return cells, pairs
 
 
@@ -176,7 +217,7 @@ def cool_down(s: Size) -> tuple[Cells, list[Pair]]:
             name = f"{noise}, epsilon {epsilon:g}"
             for label, schedule in schedules.items():
                 optimizer = {**SGD, "schedule": schedule}
-                cells.append(cell(f"{name}, {label}", s, mechanism, epsilon, optimizer, 0.1, scheme))
+                cells.append(cell(f"{name}, {label}", s, mechanism, epsilon, optimizer, scheme))
             pairs.append((f"cool-down beats a constant rate ({name})", f"{name}, cool-down", f"{name}, constant"))
     return cells, pairs
 
@@ -188,7 +229,7 @@ def cohort(s: Size) -> tuple[Cells, list[Pair]]:
             size = replace(s, cohort=max(1, round(s.cohort * factor)), rounds=max(1, round(s.rounds / factor)))
             for noise, mechanism, scheme in (("blt", BLT, "min-separation"), ("Poisson", INDEPENDENT, "poisson")):
                 label = f"{noise}, epsilon {epsilon:g}, cohort x {factor:g}"
-                cells.append(cell(label, size, mechanism, epsilon, {**SGD, "schedule": COOL_DOWN}, 0.1, scheme))
+                cells.append(cell(label, size, mechanism, epsilon, {**SGD, "schedule": COOL_DOWN}, scheme))
     for noise in ("blt", "Poisson"):
         large, small = (f"{noise}, epsilon 1, cohort x {factor}" for factor in (4, 0.5))
         pairs.append((f"a large cohort beats many rounds at epsilon 1 ({noise})", large, small))
@@ -204,7 +245,7 @@ def nu(s: Size) -> tuple[Cells, list[Pair]]:
     cells = []
     for factor in (0.1, 0.3, 1.0, 3.0, 10.0):
         mechanism = {"kind": "nu", "nu": min(1.0, value * factor)}
-        cells.append(cell(f"nu x {factor:g}", s, mechanism, 4.0, {**SGD, "schedule": COOL_DOWN}, 0.1))
+        cells.append(cell(f"nu x {factor:g}", s, mechanism, 4.0, {**SGD, "schedule": COOL_DOWN}))
     pairs = [(f"nu auto is no worse than x {f:g}", "nu x 1", f"nu x {f:g}") for f in (0.1, 0.3, 3.0, 10.0)]
     return cells, pairs
 
@@ -214,11 +255,11 @@ def small_clip(s: Size) -> tuple[Cells, list[Pair]]:
     for rounds in (max(1, s.rounds // 4), s.rounds):
         for clip in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0):
             tried = []
-            for product in grid(s.rates, 0.1):
+            for product in grid(s.rates, centre_of(replace(s, rounds=rounds), BLT, 2.0, "min-separation", SGD)):
                 optimizer = {**SGD, "schedule": COOL_DOWN, "learning_rate": product / clip}
                 table = plan_table(replace(s, rounds=rounds), BLT, 2.0, optimizer)
                 tried.append({**table, "clipping": {"kind": "flat", "norm": clip}})
-            cells.append(harness.Cell(f"{rounds} rounds, clip {clip:g}", tuple(tried)))
+            cells.append(harness.Cell(f"{rounds} rounds, clip {clip:g}", tuple(tried), spare=spares(s.rates)))
     name = f"{s.rounds} rounds, clip"
     return cells, [("a clip norm below the gradients beats one above", f"{name} 0.1", f"{name} 10")]
 
@@ -272,43 +313,61 @@ def scored(choice: harness.Table, part: harness.Part, seed: int) -> harness.Tabl
     return {**choice, "task": {**choice["task"], "scored": part}}
 
 
-def run(word: str, s: Size, seeds: int, cache: Path, quiet: bool = False) -> tuple[harness.Table, list[Pair]]:
-    """Tune and score the claim `word`; returns what was found and what is compared."""
+def run(
+    word: str, s: Size, seeds: int, folder: Path, match: str = "", quiet: bool = False
+) -> tuple[harness.Table, list[Pair]]:
+    """Tune and score the claim `word`; returns what was found and what is compared. match: of the labels, to run."""
     study = harness.Study(f"training-{word}", scored, "accuracy", data="fashion")
     cells, pairs = CLAIMS[word].made(s)
-    chosen = cache / study.name / f"choices-{s.rounds}-{s.cohort}-{s.users}-{s.rates}.json"
-    harness.tune(study, cells, chosen, cache, quiet)
-    return harness.score(study, cells, chosen, seeds, cache, quiet), pairs
+    cells = [cell for cell in cells if re.search(match, cell.label)]
+    kept = {cell.label for cell in cells}
+    pairs = [pair for pair in pairs if {*pair[1:]} <= kept]
+    chosen = folder / study.name / f"choices-{s.rounds}-{s.cohort}-{s.users}-{s.rates}.json"
+    harness.tune(study, cells, chosen, folder, quiet)
+    return harness.score(study, cells, chosen, seeds, folder, quiet), pairs
 
 
-def page(word: str, s: Size, found: harness.Table, pairs: list[Pair], command: str) -> str:
-    claim = CLAIMS[word]
-    rows = [(label, harness.show(one["scores"]), f"{max(one['tune_scores']):.4f}") for label, one in found.items()]
+def page(stored: harness.Table) -> str:
+    """The page of a claim from what `main` stores."""
+    claim, s, found, pairs = CLAIMS[stored["claim"]], Size(**stored["size"]), stored["cells"], stored["pairs"]
+    rows = [
+        (label, harness.show(one["scores"]), f"{max(v for v in one['tune_scores'] if v is not None):.4f}")
+        for label, one in found.items()
+    ]
     verdicts = [
         f"- {what}: {harness.show([a - b for a, b in zip(found[x]['scores'], found[y]['scores'], strict=True)])}: "
         f"**{harness.verdict(found[x]['scores'], found[y]['scores'])}**"
         for what, x, y in pairs
     ]
-    spread = [statistics.mean(one["scores"]) for one in found.values()]
+    tests = [statistics.mean(one["scores"]) for one in found.values()]
+    run = f"""**Run here.** `fashion`, one image a user, the network of 18 842 parameters; {s.rounds} rounds of
+{s.cohort} of {s.users:,} users where the row does not say otherwise{"; " + claim.note if claim.note else ""}; delta
+1e-5, clip norm 1 unless swept. For each row {s.rates} learning rates are tried, 2.5 apart, and one more where the first
+or last is the best. All users of a round train in one pass, which gives the sums of the product's nodes to round-off.
+Rows of the claim that the command leaves out were not run. Scores are test accuracy."""
     return f"""# {claim.title}
 
-**Claim.** {claim.claim}
+{wrapped(f"**Claim.** {claim.claim}")}
 
-**Source.** {claim.source}.
+{wrapped(f"**Source.** {claim.source}.")}
 
-**Run here.** `fashion`, small model, {s.users:,} users of one image, {s.rounds} rounds of {s.cohort} where the row does
-not say otherwise{"; " + claim.note if claim.note else ""}; delta 1e-5, clip norm 1 unless swept. Test accuracy.
+{wrapped(run)}
 
 {harness.markdown_table(("row", "accuracy", "best on tune users"), rows)}
 
-The rows' means span {min(spread):.4f} to {max(spread):.4f}.
+The rows' means span {min(tests):.4f} to {max(tests):.4f}.
 
 **Verdict**, paired by seed:
 
 {chr(10).join(verdicts)}
 
-{harness.footer(command, found, tuned=True)}
+{harness.footer(stored["command"], found, tuned=True)}
 """
+
+
+def wrapped(text: str) -> str:
+    """The text in lines of at most 120 characters."""
+    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False, break_long_words=False)
 
 
 def main() -> None:
@@ -316,15 +375,20 @@ def main() -> None:
         parser.add_argument("claim", choices=list(CLAIMS))
         for name, value in (("rounds", 500), ("cohort", 500), ("users", 50_000), ("rates", 3)):
             parser.add_argument(f"--{name}", type=int, default=value)
+        parser.add_argument("--match", default="", help="run only the rows whose label this regular expression finds")
 
     given = harness.options(__doc__ or "", more=more)
     s = Size(given.rounds, given.cohort, given.users, given.rates)
-    found, pairs = run(given.claim, s, given.seeds, given.cache)
+    found, pairs = run(given.claim, s, given.seeds, given.cache, given.match)
     command = f"python benchmarks/claims/training.py {given.claim}"
     if s != Size():
         command += f" --rounds {s.rounds} --cohort {s.cohort} --users {s.users} --rates {s.rates}"
-    harness.store(f"training-{given.claim}", {"command": command, "cells": found, "pairs": pairs})
-    print(harness.write_page(f"training-{given.claim}", page(given.claim, s, found, pairs, command)))
+    if given.match:
+        command += f" --match {shlex.quote(given.match)}"
+    size = dataclasses.asdict(s)
+    stored = {"claim": given.claim, "size": size, "command": command, "cells": found, "pairs": pairs}
+    harness.store(f"training-{given.claim}", stored)
+    print(harness.write_page(f"training-{given.claim}", page(stored)))
 
 
 if __name__ == "__main__":

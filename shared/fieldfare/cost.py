@@ -16,7 +16,6 @@ import numpy as np
 
 from fieldfare.accounting import (
     PrivacyLoss,
-    SampledGaussian,
     amplification,
     balls_in_bins,
     binned_optimum,
@@ -30,12 +29,21 @@ from fieldfare.accounting.filter import gauge, price
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT, Units, round_off, units_up
 from fieldfare.accounting.realised import Growth, RealisedCharge
+from fieldfare.accounting.sampled import excess, least_cap
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import BallsInBins, MinSeparation, Participation, Single, adjacency_factor
+from fieldfare.participation import (
+    BallsInBins,
+    MinSeparation,
+    Participation,
+    Single,
+    TruncatedPoisson,
+    adjacency_factor,
+)
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
+from fieldfare.text import decimal
 
 PRICED_SHARES = (0.01, 0.1, 0.3)
 """Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
@@ -60,6 +68,8 @@ _MOST_ATTEMPTS = 6
 _NEGLIGIBLE_SHIFT = 1e-4
 """Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
 more."""
+_CAP_SHARE = 1e-3
+"""The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
@@ -161,7 +171,7 @@ class Cost:
             return loss
         if self.amplified:
             r = math.sqrt(self.resolution)
-            events = (SampledGaussian(e.rate, 1 / (1 / e.noise_multiplier + r), e.count) for e in loss.sampled)
+            events = (replace(e, noise_multiplier=1 / (1 / e.noise_multiplier + r)) for e in loss.sampled)
             return PrivacyLoss(loss.mu_squared, tuple(events))
         if self.plan.privacy.rounding != "discrete":
             return loss + PrivacyLoss(self.resolution)
@@ -247,18 +257,18 @@ class Cost:
             ("rounds x cohort", f"{plan.run.rounds} x {plan.run.cohort}"),
             ("participation", " ".join(f"{k}={v}" for k, v in fields["participation"].items())),
             ("noise multiplier", f"{self.noise_multiplier:.6g}"),
-            ("delta fits", f"fewer than {0.1 / fields['delta']:.3g} users"),
+            ("delta fits", f"fewer than {decimal(0.1 / fields['delta'], 3)} users"),
             ("rounding", fields["rounding"]),
             ("of mu^2, for float64's resolution", f"{self.resolution:.3g}" if self.resolution else "-"),
             (
                 "sensitivity",
                 f"{self.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})",
             ),
-            ("epsilon", f"{self.epsilon:.6g} at delta {fields['delta']:g}, {fields['adjacency']}{amplified}"),
+            ("epsilon", f"{self.epsilon:.6g} at delta {decimal(fields['delta'])}, {fields['adjacency']}{amplified}"),
         ]
         if amplified:
             rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
-        rows += self._describe_certificate()
+        rows += self._describe_sampler()
         if priced := self.priced():
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
@@ -277,18 +287,19 @@ class Cost:
             ("buffers of model size", str(fields["buffers"])),
         ]
 
-    def _describe_certificate(self) -> list[tuple[str, str]]:
-        if self.certificate is None:
-            return []
-        curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
-        return [
-            ("assumption", ASSUMPTION),
-            (
-                "bound used",
-                f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and {curve.failure:.2g} "
-                "that it fails is part of delta",
-            ),
-        ]
+    def _describe_sampler(self) -> list[tuple[str, str]]:
+        """What a charge rests on that secret draws earn."""
+        rows = [("assumption", ASSUMPTION)] if self.plan.secret else []
+        if self.certificate is not None:
+            curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
+            bound = (
+                f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and "
+                f"{decimal(curve.failure, 2)} that it fails is part of delta"
+            )
+            return [*rows, ("bound used", bound)]
+        for event in self.loss.sampled if self.plan.secret else ():
+            rows += [("sampler", event.sampler), ("bound used", event.bound)]
+        return rows
 
     def __repr__(self) -> str:
         rows = self.describe()
@@ -363,6 +374,7 @@ def cost_of(
     charge_format: int = CHARGE_FORMAT,
     resolution: float = 0.0,
     draw: Draw | None = None,
+    samples: tuple[int, int] | None = None,
 ) -> Cost:
     """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
@@ -373,15 +385,18 @@ def cost_of(
         resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
             a plan does not know: see `with_resolution`.
         draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
+        samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
     """
     participation = plan.participation.build()
+    if isinstance(participation, TruncatedPoisson):
+        _require_cap(plan, participation)
     if isinstance(participation, BallsInBins):
         stored = None if cache is None else cache.get(CERTIFIED)
         if stored is not None:
             bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
             return _with_certificate(bare, Certificate.from_bytes(stored), math.sqrt(resolution))
         bare = _tuned(plan, participation, cache)
-        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache, samples)
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
@@ -390,6 +405,16 @@ def cost_of(
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
     return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
+
+
+def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
+    """`cost_of` a plan with secret bins as if every user's bin were known: a bound for its charge, found at once.
+
+    The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
+    """
+    participation = plan.participation.build()
+    mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    return _calibrated(plan, mechanism, participation, resolution, False, CHARGE_FORMAT)
 
 
 def cost_with_resolution(
@@ -408,6 +433,19 @@ def cost_with_resolution(
         return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
 
     return _certified(bare, resolution_of, draw or preview(), cache)
+
+
+def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
+    """Refuse a cap on the cohort that costs more than a thousandth of delta."""
+    rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
+    exceeded, most = plan.run.rounds * excess(rate, cap, enrolled), _CAP_SHARE * plan.privacy.delta
+    if exceeded > most:
+        raise BadInput(
+            f"participation.cap = {cap}",
+            f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to "
+            f"{decimal(exceeded, 2)}, which is part of delta; it may take {decimal(most, 2)}.",
+            f"cap = {least_cap(rate, enrolled, plan.run.rounds, most)}",
+        )
 
 
 def preview() -> Draw:
@@ -442,7 +480,11 @@ def _with_certificate(cost: Cost, certificate: Certificate, r: float) -> Cost:
 
 
 def _certified(
-    cost: Cost, resolution_of: Callable[[float], float], draw: Draw, cache: MutableMapping[str, bytes] | None
+    cost: Cost,
+    resolution_of: Callable[[float], float],
+    draw: Draw,
+    cache: MutableMapping[str, bytes] | None,
+    samples: tuple[int, int] | None = None,
 ) -> Cost:
     """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
 
@@ -451,7 +493,7 @@ def _certified(
     Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
     privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
-    products, samples = balls_in_bins.gram(cost.mechanism, bins), balls_in_bins.SAMPLES
+    products, samples = balls_in_bins.gram(cost.mechanism, bins), samples or balls_in_bins.SAMPLES
     for _ in range(_MOST_ATTEMPTS):
         # The seed is written down before anything is drawn from it.
         seed, attempt = draw()

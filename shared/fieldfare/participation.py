@@ -170,8 +170,66 @@ class BallsInBins(Participation):
     def allows(self, pattern: Sequence[int], rounds: int) -> bool:
         return len({t % self.bins for t in pattern}) <= 1 and _increasing(pattern, rounds)
 
+    def draw_of(self, round: int) -> str:
+        """The name of the draw that decides who takes part in `round`: one for the whole run."""
+        return "bins"
+
+
+@dataclass(frozen=True)
+class RandomAllocation(Participation):
+    """Each user draws one of `bins` rounds afresh in every block of `bins` rounds, independently of other blocks.
+
+    In a last block that the run cuts short, a user who drew a round beyond its end takes no part.
+    `accounting.allocation` has what this sampler earns where the draws are secret.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        _positive("bins", self.bins)
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return 1, -(-rounds // self.bins)
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return len({t // self.bins for t in pattern}) == len(pattern) and _increasing(pattern, rounds)
+
+    def draw_of(self, round: int) -> str:
+        """The name of the draw that decides who takes part in `round`: one for each block."""
+        return f"bins.{round // self.bins}"
+
+
+@dataclass(frozen=True)
+class TruncatedPoisson(Participation):
+    """Every round includes each user independently with probability `rate`, and at most `cap` users in all.
+
+    Where more are drawn, a secret lot among them decides. `enrolled`: the most users that there ever are, a public
+    number, which bounds how probable that is (`accounting.sampled.TruncatedGaussian`).
+    """
+
+    rate: float
+    cap: int
+    enrolled: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+        _positive("cap", self.cap)
+        _positive("enrolled", self.enrolled)
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return 1, rounds
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return _increasing(pattern, rounds)
+
 
 IN_STEP = (FixedOrder, CyclicPoisson, BallsInBins)
 """Where all rounds of one user leave the same remainder on division by the separation."""
-SAMPLED = (Poisson, CyclicPoisson, BallsInBins)
+BINNED = (BallsInBins, RandomAllocation)
+"""Where each user draws one round of a block, uniformly."""
+SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, *BINNED)
 """Where secret coins decide who takes part, for each user independently of all others."""
+CALLED = frozenset({"balls-in-bins", "random-allocation", "truncated-poisson"})
+"""Schemes that are charged for their secret draws alone: only under `add_remove`, only with Gaussian noise, and where
+real users can be called at will. Plans say so by `callable = true`."""

@@ -10,7 +10,7 @@ import importlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -36,6 +36,7 @@ from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import LONGEST_NAME, NAME, task_reference
 from fieldfare.participation import (
+    CALLED,
     Adjacency,
     BallsInBins,
     CyclicPoisson,
@@ -43,7 +44,9 @@ from fieldfare.participation import (
     MinSeparation,
     Participation,
     Poisson,
+    RandomAllocation,
     Single,
+    TruncatedPoisson,
 )
 from fieldfare.privatise import Rounding
 from fieldfare.refusals import bad_input, with_lines
@@ -178,13 +181,28 @@ class RunSpec(Table):
         return self
 
 
+_LATER_KEYS: Final = ("bins", "cap", "enrolled", "callable")
+"""Keys of `[participation]` that are written where they say something: plans of versions without them keep their
+digests."""
+
+
 class ParticipationSpec(Table):
     """`[participation]`: the promise about how often one user takes part, which the selector enforces."""
 
-    scheme: Literal["single", "min-separation", "fixed-order", "poisson", "cyclic-poisson", "balls-in-bins"] = Field(
+    scheme: Literal[
+        "single",
+        "min-separation",
+        "fixed-order",
+        "poisson",
+        "cyclic-poisson",
+        "balls-in-bins",
+        "random-allocation",
+        "truncated-poisson",
+    ] = Field(
         default="single",
         description="once; again after a pause; at the same place of every period; at random; at random within groups; "
-        "in one secret round of every block",
+        "in one secret round of every block, the same in each; in one drawn afresh for each block; at random, up to a "
+        "cap on the cohort",
     )
     separation: int | None = Field(
         default=None,
@@ -207,20 +225,35 @@ class ParticipationSpec(Table):
         default=None,
         gt=0,
         le=1,
-        description="poisson, cyclic-poisson: that a user (of the group) is included in a round",
+        description="poisson, cyclic-poisson, truncated-poisson: that a user (of the group) is included in a round",
         json_schema_extra=PROBABILITY,
     )
 
     bins: int | None = Field(
         default=None,
         ge=1,
-        description="balls-in-bins: rounds of a block; each user draws one of them, for the whole run",
+        description="balls-in-bins, random-allocation: rounds of a block; each user draws one of them, for the whole "
+        "run or for each block",
         json_schema_extra=ROUNDS,
+    )
+    cap: int | None = Field(
+        default=None,
+        ge=1,
+        description="truncated-poisson: most users of a round; where more are drawn, a secret lot keeps this many",
+        json_schema_extra={"unit": "users"},
+    )
+    enrolled: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**53,
+        description="truncated-poisson: a statement of the most users that there ever are, which is public; a round is "
+        "refused once there are more",
+        json_schema_extra={"unit": "users"},
     )
     callable: bool = Field(
         default=False,
-        description="balls-in-bins: a statement that users can be called at will, whenever their round comes; a "
-        "simulation needs none",
+        description="balls-in-bins, random-allocation, truncated-poisson: a statement that users can be called at "
+        "will, whenever their round comes; a simulation needs none",
     )
 
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
@@ -231,19 +264,20 @@ class ParticipationSpec(Table):
         "poisson": (Poisson, {"rate"}, set()),
         "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
         "balls-in-bins": (BallsInBins, {"bins"}, set()),
+        "random-allocation": (RandomAllocation, {"bins"}, set()),
+        "truncated-poisson": (TruncatedPoisson, {"rate", "cap", "enrolled"}, set()),
     }
 
-    # Plans and strategies of versions without these keys keep their digests.
     @model_serializer(mode="wrap")
     def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         table: dict[str, Any] = dump(self)
-        return {key: value for key, value in table.items() if key not in ("bins", "callable") or value}
+        return {key: value for key, value in table.items() if key not in _LATER_KEYS or value}
 
     @model_validator(mode="after")
     def _fields_of_scheme(self) -> Self:
         given = {name for name, value in self if name != "scheme" and value is not None and value is not False}
         _, needed, allowed = self._SCHEMES[self.scheme]
-        allowed = allowed | ({"callable"} if self.scheme == "balls-in-bins" else set())
+        allowed = allowed | ({"callable"} if self.scheme in CALLED else set())
         if missing := needed - given:
             raise ValueError(f"scheme {self.scheme!r} needs {', '.join(sorted(missing))}")
         if extra := given - needed - allowed:
@@ -502,20 +536,22 @@ class Plan(Table, metaclass=PlanType):
                     "whose privacy is accounted.",
                     "leave it out",
                 )
-            if scheme == "balls-in-bins" and self.privacy.adjacency != "add_remove":
+            if scheme in CALLED and self.privacy.adjacency != "add_remove":
                 raise BadInput(
                     f"privacy.adjacency = {self.privacy.adjacency!r}",
                     f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
                     "that is public.",
-                    "add_remove; or participation.scheme = 'fixed-order'",
+                    "add_remove; or participation.scheme = 'min-separation'"
+                    if scheme == "truncated-poisson"
+                    else "add_remove; or participation.scheme = 'fixed-order'",
                 )
-            if scheme == "balls-in-bins" and (self.participation.bins or 0) > self.run.rounds:
+            if (self.participation.bins or 0) > self.run.rounds:
                 raise BadInput(
                     f"participation.bins = {self.participation.bins}",
                     f"a block is longer than the run's {self.run.rounds} rounds.",
                     str(self.run.rounds),
                 )
-            if scheme == "balls-in-bins" and self.privacy.rounding == "discrete":
+            if scheme in CALLED and self.privacy.rounding == "discrete":
                 raise BadInput(
                     "privacy.rounding = 'discrete'",
                     "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
@@ -571,7 +607,12 @@ class Plan(Table, metaclass=PlanType):
     @property
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
-        return self.participation.scheme in ("poisson", "cyclic-poisson", "balls-in-bins")
+        return self.participation.scheme in ("poisson", "cyclic-poisson") or self.secret
+
+    @property
+    def secret(self) -> bool:
+        """Whether the charge rests on nobody knowing when a user was called, and on users who can be called at will."""
+        return self.participation.scheme in CALLED
 
     @property
     def report_goal(self) -> int:

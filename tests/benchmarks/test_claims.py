@@ -9,14 +9,20 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
+from fieldfare import clipping
 from fieldfare.cost import cost_of
-from fieldfare.plan import Plan
+from fieldfare.plan import ClientSpec, Plan
+from fieldfare.schema import Schema
+from fieldfare_client.app import Settings
 from fieldfare_client.storage import write
+from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from oracles.linear_regression import Regression
 
@@ -55,12 +61,12 @@ def test_tuning_never_touches_the_test_table(fashion: Path) -> None:
     training, harness = load("training"), load("harness")
     study = harness.Study("x", training.scored, "accuracy", data="fashion")
     optimizer = {"kind": "sgd"}
-    cells = [training.cell("one", small(training), {"kind": "blt"}, 8.0, optimizer, 0.1)]
+    cells = [training.cell("one", small(training), {"kind": "blt"}, 8.0, optimizer)]
     chosen, cache = fashion / "choices.json", fashion / "cache"
     with pytest.raises(FileNotFoundError):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     frozen = harness.tune(study, cells, chosen, cache, quiet=True)
-    assert len(frozen["one"]["tune_scores"]) == 2
+    assert len(frozen["one"]["tune_scores"]) == 4
     with pytest.raises(Exception, match=r"fashion-test\.arrow"):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     (fashion / "fashion-test.arrow").write_bytes((fashion / "fashion-tune.arrow").read_bytes())
@@ -72,10 +78,111 @@ def test_tuning_never_touches_the_test_table(fashion: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scores", "tried", "best"), [((9, 1, 3, 2, 9), 3, 2), ((2, 4, 3, 2, 9), 4, 1), ((0, 1, 2, 3, 9), 4, 4)]
+)
+def test_a_spare_choice_is_tried_where_its_neighbour_is_the_best(
+    fashion: Path, monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], tried: int, best: int
+) -> None:
+    harness, made = load("harness"), []
+
+    def get(self: Any, cell: Any, choice: dict[str, int], part: str, seed: int) -> dict[str, Any]:
+        made.append(choice["place"])
+        return {"scores": {"accuracy": scores[choice["place"]]}}
+
+    monkeypatch.setattr(harness.Runs, "get", get)
+    cells = [harness.Cell("one", tuple({"place": place} for place in range(5)), spare=((1, 0), (3, 4)))]
+    study = harness.Study("x", None, "accuracy")
+    frozen = harness.tune(study, cells, fashion / "choices.json", fashion / "cache", quiet=True)
+    assert len(made) == tried
+    assert frozen["one"]["choice"] == best
+    assert frozen["one"]["edge"] == (best == 4)
+    assert [value is None for value in frozen["one"]["tune_scores"]] == [place not in made for place in range(5)]
+
+
+def test_choices_of_other_parts_of_a_grid_stay(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = load("harness")
+    monkeypatch.setattr(harness.Runs, "get", lambda *given: {"scores": {"accuracy": 0.5}})
+    study, chosen = harness.Study("x", None, "accuracy"), fashion / "choices.json"
+    for label in ("one", "two"):
+        harness.tune(study, [harness.Cell(label, ({}, {}))], chosen, fashion / "cache", quiet=True)
+    assert set(json.loads(chosen.read_text())) == {"one", "two"}
+
+
+def cnn_point(task: Any, seed: int) -> torch.Tensor:
+    flat = torch.cat([value.detach().flatten() for value in task.build_model().parameters()])
+    return flat + 0.1 * torch.randn(len(flat), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("norm", [0.5, 50.0])
+def test_one_pass_sums_what_the_product_sums(fashion: Path, norm: float) -> None:
+    """Two points and two queries, clipped and not: the product's trainer, user by user, is the reference."""
+    one_pass = load("one_pass")
+    task = importlib.import_module("fieldfare_client.tasks.fashion").FashionTask(model="cnn-small")
+    client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
+    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
+    users, table = np.array([3, 7, 8, 20, 39]), task.users()
+    for points, weights, queries in ((1, [1.0], 1), (2, [0.3, -1.7, 1.0, 0.0], 2)):
+        starts = [cnn_point(task, seed) for seed in range(points)]
+        expected = trainer.train(starts, weights, table, users, at_round=2, queries=queries)
+        found = one_pass.OnePass(task, settings).train(starts, weights, table, users, at_round=2, queries=queries)
+        assert found.users == expected.users
+        assert float((found.update - expected.update).norm()) <= 2e-6 * float(expected.update.norm())
+
+
+def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
+    one_pass, app = load("one_pass"), importlib.import_module("fieldfare_client.app")
+    tasks = importlib.import_module("fieldfare_client.tasks.fashion")
+    flat = clipping.parse({"kind": "flat", "norm": 1.0})
+    plain = Settings(ClientSpec(steps=1, batch_size=1), flat, 0, False)
+    assert one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), plain)
+    assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn"), plain)
+    for client in (ClientSpec(steps=2, batch_size=1), ClientSpec(steps=1, batch_size=1, weight_decay=0.1)):
+        assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), Settings(client, flat, 0, False))
+    automatic = clipping.parse({"kind": "automatic", "norm": 1.0})
+    assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), Settings(plain.client, automatic, 0, False))
+    usual = app._trainer
+    with one_pass.one_pass():
+        assert app._trainer is not usual
+    assert app._trainer is usual
+
+
+def headline_cells(**scores: tuple[float, ...]) -> dict[str, Any]:
+    """Stored cells of nu and amplified DP-SGD at epsilon 1 and 4: keys `nu1`, `poisson4`."""
+    names = {"nu": "nu", "poisson": load("headline").POISSON}
+    run = {"seed": 1000, "cpu_seconds": 1.0, "load": 1.0, "commit": "c", "versions": "v", "prefix_noise_rms": 1.0}
+    cells = {f"{names[k[:-1]]}, epsilon {k[-1]}": {"scores": list(v), "runs": [run]} for k, v in scores.items()}
+    return {**cells, load("headline").NO_PRIVACY: {"scores": [0.9, 0.9], "runs": [run]}}
+
+
+def test_the_crossing_of_scores_is_interpolated_in_log_epsilon() -> None:
+    headline = load("headline")
+    stored = {"setting": {"higher": True, "score": "accuracy"}, "crossing of noise": 2.0, "data": "fashion"}
+    cells = headline_cells(nu1=(0.4, 0.6), poisson1=(0.5, 0.5), nu4=(0.8, 0.8), poisson4=(0.7, 0.7))
+    assert headline.score_crossing({**stored, "cells": cells})[1] == [pytest.approx(2.0), None]
+    cells = headline_cells(nu1=(0.4, 0.4), poisson1=(0.5, 0.5), nu4=(0.8, 0.6), poisson4=(0.7, 0.7))
+    mean, each = headline.score_crossing({**stored, "cells": cells})
+    assert mean == pytest.approx(4.0)
+    assert each == [pytest.approx(2.0), None]
+    assert "not run" not in headline.verdicts_of_scores({**stored, "cells": cells})
+
+
+def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
+    figure = load("figure")
+    rows = {"a & b": {"1": (0.5, 0.1), "4": (0.7, math.inf)}, "c": {"4": (0.6, 0.05)}}
+    drawn = figure.lines(rows, ["1", "4"], ("none", 0.8), axes=("epsilon", "accuracy"), dashed=["c"])
+    assert drawn == figure.lines(rows, ["1", "4"], ("none", 0.8), axes=("epsilon", "accuracy"), dashed=["c"])
+    root = ElementTree.fromstring(drawn)
+    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 3
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
 def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training, harness = load("training"), load("harness")
     study = harness.Study("x", training.scored, "accuracy", data="fashion")
-    cell = training.cell("one", small(training), {"kind": "independent"}, 8.0, {"kind": "sgd"}, 0.1)
+    cell = training.cell("one", small(training), {"kind": "independent"}, 8.0, {"kind": "sgd"})
     cache, made = fashion / "cache", []
     whole = harness.Runs._run
     monkeypatch.setattr(harness.Runs, "_run", lambda *given: made.append(given) or whole(*given))
@@ -99,21 +206,25 @@ def test_every_cell_of_every_claim_is_a_plan_that_costs_its_epsilon(word: str) -
     assert len(set(labels)) == len(labels)
     assert {label for _, *both in pairs for label in both} <= set(labels)
     for cell in cells:
-        assert len(cell.choices) == 3, "equal effort"
+        assert (len(cell.choices), cell.spare) == (3 + 2, ((1, 0), (3, 4))), "equal effort"
         plans = [Plan.parse(training.scored(choice, "tune", 1)) for choice in cell.choices]
         harness.require_charged(cost_of(plans[0]))
-        assert len({plan.digest() for plan in plans}) == 3
+        assert len({plan.digest() for plan in plans}) == 5
 
 
 def test_a_claim_runs_from_tuning_to_its_page(fashion: Path) -> None:
     training = load("training")
     (fashion / "fashion-test.arrow").write_bytes((fashion / "fashion-tune.arrow").read_bytes())
     found, pairs = training.run("nu", small(training), 2, fashion / "cache", quiet=True)
-    text = training.page("nu", small(training), found, pairs, "the command")
+    size = dataclasses.asdict(small(training))
+    text = training.page({"claim": "nu", "size": size, "cells": found, "pairs": pairs, "command": "the command"})
     assert "| nu x 1 |" in text
     assert text.count("nu auto is no worse") == 4
     assert "the command" in text
     assert "seeds 1000, 1001" in text
+    part, pairs = training.run("nu", small(training), 2, fashion / "cache", "x (1|10)$", quiet=True)
+    assert (list(part), len(pairs)) == (["nu x 1", "nu x 10"], 1)
+    assert part["nu x 1"] == found["nu x 1"]
 
 
 def test_verdicts_are_paired_and_none_comes_from_one_seed() -> None:
@@ -145,22 +256,29 @@ def test_a_cell_that_is_charged_something_else_is_an_error() -> None:
 def test_the_headlines_noise_is_the_published_one() -> None:
     """Prefix noise per coordinate, written down independently (spec/evidence.md, 1e-3 relative)."""
     headline = load("headline")
-    reduced = headline.SETTINGS["fashion", False]
+    reduced = headline.SETTINGS["fashion", "reduced"]
     for row, expected in (("nu", 8.00), ("blt", 7.74), ("independent", 38.3), ("DP-SGD, Poisson (add_remove)", 10.70)):
         assert headline.prefix_noise(headline.table_of("fashion", reduced, row, 4.0)) == pytest.approx(
             expected, rel=2e-3
         )
-    assert (reduced.times, headline.SETTINGS["chess", True].times, headline.SETTINGS["poems", False].times) == (5, 6, 2)
+    assert (reduced.times, headline.SETTINGS["chess", "full"].times, headline.SETTINGS["poems", "reduced"].times) == (
+        5,
+        6,
+        2,
+    )
 
 
-def test_every_row_of_the_headline_is_a_plan_with_as_many_choices() -> None:
+def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice() -> None:
     headline = load("headline")
-    s = dataclasses.replace(headline.SETTINGS["fashion", False], rounds=20, cohort=10, users=100, separation=10)
+    s = dataclasses.replace(headline.SETTINGS["fashion", "reduced"], rounds=20, cohort=10, users=100, separation=10)
     cells = headline.cells_of("fashion", s, list(headline.ROWS), [2.0, 8.0], 3)
     assert len(cells) == 2 * len(headline.ROWS) + 1
     for cell in cells:
-        assert len({Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}) == 3
-    sampled = Plan.parse(cells[0].choices[0])
+        independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
+        digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
+        assert len(digests) == 3 + 2 + independent
+        assert cell.spare == ((1, 0), (3, 4))
+    sampled = Plan.parse(cells[0].choices[2])
     assert sampled.server_optimizer.model_dump()["momentum"] == 0
     assert sampled.privacy.adjacency == "add_remove"
 

@@ -210,7 +210,7 @@ def test_cifar10_trains_on_files_of_its_schema(tmp_path: Path) -> None:
     assert 0 <= task.evaluate(task.build_model())["accuracy"] <= 1
 
 
-def test_stackoverflow_trains_on_files_of_its_schema(tmp_path: Path) -> None:
+def test_stackoverflow_trains_on_files_of_its_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = stackoverflow.vocabulary(["the", "a", "bug"])
     examples = stackoverflow.encode(["The bug", "a " * 25, "strange"], numbers)
     assert examples[0, :5].tolist() == [stackoverflow.FIRST, 1, 3, stackoverflow.LAST, 0]
@@ -226,6 +226,9 @@ def test_stackoverflow_trains_on_files_of_its_schema(tmp_path: Path) -> None:
     assert loss.tolist() == pytest.approx([np.log(stackoverflow.SYMBOLS)] * 3, rel=0.05)
     assert 0 <= task.evaluate(model)["accuracy"] <= 1
     assert len(task.users()) == 1
+    monkeypatch.setenv("FIELDFARE_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match=r"stackoverflow-tune\.arrow"):
+        StackOverflowTask.configured(stackoverflow.StackOverflowParameters(scored="tune")).evaluate(model)
 
 
 @pytest.mark.parametrize("kind", [Cifar10Task, StackOverflowTask])

@@ -146,6 +146,8 @@ TEXTS = [
     ("train", "14", b"a " * 30),
     ("train", "8", b"strange the"),
     ("heldout", "10", b"the a"),
+    ("heldout", "30", b"a bug"),
+    ("heldout", "40", b"bug"),
     ("test", "8", b"later"),
 ]
 
@@ -164,7 +166,7 @@ def database(folder: Path, rows: list[tuple[str, str, bytes]]) -> None:
 
 
 @pytest.mark.parametrize("form", ["sqlite", "lzma", "file"])
-def test_held_out_users_are_the_test_table(form: str, tmp_path: Path) -> None:
+def test_held_out_users_are_the_tune_and_the_test_table(form: str, tmp_path: Path) -> None:
     given = tmp_path / "given"
     database(given, TEXTS)
     whole = given / "stackoverflow.sqlite"
@@ -174,7 +176,8 @@ def test_held_out_users_are_the_test_table(form: str, tmp_path: Path) -> None:
     facts = fetch(STACKOVERFLOW, tmp_path / "data", whole if form == "file" else given)
     assert {name: (table["users"], table["rows"]) for name, table in facts["tables"].items()} == {
         "stackoverflow-train.arrow": (2, 3),
-        "stackoverflow-test.arrow": (1, 1),
+        "stackoverflow-tune.arrow": (1, 1),
+        "stackoverflow-test.arrow": (2, 2),
     }
     table = open_table(tmp_path / "data" / "stackoverflow-train.arrow")
     tokens = table.rows(np.arange(2)).columns["tokens"]
@@ -182,6 +185,8 @@ def test_held_out_users_are_the_test_table(form: str, tmp_path: Path) -> None:
     assert tokens[1, :5].tolist() == [FIRST, 1, 3, UNKNOWN, LAST]
     assert tokens[2, :4].tolist() == [FIRST, UNKNOWN, 1, LAST], "a user's sentences keep their order"
     assert len(StackOverflowTask(tmp_path / "data").users()) == 2
+    tuned = open_table(tmp_path / "data" / "stackoverflow-tune.arrow").rows(np.arange(1)).columns["tokens"]
+    assert tuned[0, :4].tolist() == [FIRST, 1, 2, LAST], "client 10, by the hash of its id"
 
 
 def test_sentences_of_a_user_are_capped(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_name_takes_no_parameters_of_its_own() -> None:
 
 def test_a_task_that_declares_nothing_takes_nothing() -> None:
     with pytest.raises(BadInput, match=r"task.users = 3: unknown key"):
-        load_task("stackoverflow?users=3")
+        load_task("changelog-words?users=3")
 
 
 def test_helper_modules_are_no_tasks() -> None:

@@ -150,7 +150,7 @@ def test_secrets_are_named_and_never_values() -> None:
         for name, pod in pods(found).items()
     }
     values = yaml.safe_load((CHART / "values.yaml").read_text())["secrets"]
-    parties = {"supervisor": "coordinator", "migrate-1": "api"}
+    parties = {"supervisor": "coordinator", "migrate-1": "migrate"}
     for name, secrets in mounted.items():
         if name == "register-1":
             assert not secrets
@@ -188,7 +188,7 @@ def test_nodes_reach_the_gate_and_nothing_else_and_only_those_reach_who_must() -
     names = list(pods(found))
     allowed = {(a, b): p for a in names for b in names if a != b and (p := reachable(found, a, b))}
     link = {(name, "superlink"): {8000} for name in ("gate", "coordinator", "supervisor", "register-1")}
-    books = {(name, "ledger"): {5432} for name in ("coordinator", "supervisor", "api", "migrate-1")}
+    books = {(name, "ledger"): {5432} for name in ("coordinator", "supervisor", "api", "admin", "migrate-1")}
     nodes = {(name, "gate"): {8000} for name in ("node-clinic-a", "node-clinic-b")}
     assert allowed == link | books | nodes
 

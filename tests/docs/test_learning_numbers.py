@@ -59,8 +59,9 @@ def made(name: str) -> str:
         (RESULTS / "claims" / f"{'headline-noise' if name == 'headline' else name}.json").read_text()
     )
     if name in ("headline", "theory"):
-        module = importlib.import_module(name)
-        return str(module.noise_page() if name == "headline" else module.page())
+        return str(importlib.import_module(name).page())
+    if name.startswith("training-"):
+        return str(importlib.import_module("training").page(stored))
     module = importlib.import_module(name)
     if name == "clipping":
         return str(module.page(stored["theory"], stored["cells"], stored["command"], stored["size"]))
@@ -72,8 +73,21 @@ def test_every_page_of_evidence_is_made_of_its_stored_results(name: str, on_path
     assert (EVIDENCE / f"{name}.md").read_text() == made(name).rstrip() + "\n"
 
 
+def test_every_figure_is_drawn_from_its_stored_results(on_path: None) -> None:
+    drawn = sorted(path.stem for path in EVIDENCE.glob("*.svg"))
+    assert drawn == sorted(
+        path.stem for path in (RESULTS / "claims").glob("headline-*.json") if path.stem != "headline-noise"
+    )
+    picture = importlib.import_module("headline").picture
+    for name in drawn:
+        stored = json.loads((RESULTS / "claims" / f"{name}.json").read_text())
+        assert (EVIDENCE / f"{name}.svg").read_text() == picture(stored)
+
+
 def test_every_stored_claim_has_its_page_and_every_page_is_in_the_navigation() -> None:
-    stored = {path.stem.replace("headline-noise", "headline") for path in (RESULTS / "claims").glob("*.json")}
+    stored = {
+        "headline" if path.stem.startswith("headline-") else path.stem for path in (RESULTS / "claims").glob("*.json")
+    }
     assert stored == set(PAGES)
     navigation = (ROOT / "mkdocs.yml").read_text()
     for name in (*PAGES, "index", "negative"):

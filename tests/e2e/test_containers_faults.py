@@ -115,9 +115,7 @@ def test_state_budget_and_models_outlive_a_restart_of_everything(federation: Fed
 
 def refusal(federation: Federation, text: str) -> str:
     """What `fieldfare run` says of a plan, followed to its end."""
-    federation.exec("supervisor", "sh", "-c", "cat >/tmp/plan.toml", stdin=text.encode())
-    how = ["--superlink", "superlink:8000", "--root-certificates", "/secrets/ca.crt", "--create-population"]
-    said = federation.say("supervisor", "fieldfare", "run", "/tmp/plan.toml", *how)
+    said = federation.ask_for(text, "--root-certificates", "/secrets/ca.crt", check=False)
     return " ".join(said.split())
 
 
@@ -185,7 +183,7 @@ def test_an_upgrade_keeps_the_data_and_the_older_services_refuse_to_write(
     )
     next_version = [
         *("run", "--rm", "--network", f"{federation.project}_ledger"),
-        *("--volume", f"{federation.project}_api-secrets:/secrets:ro"),
+        *("--volume", f"{federation.project}_migrate-secrets:/secrets:ro"),
         *("--volume", f"{migration}:{inside.strip()}/versions/next.py:ro"),
         *("--env", "FIELDFARE_LEDGER_FILE=/secrets/ledger.url", "fieldfare:local", "fieldfare"),
     ]

@@ -9,6 +9,7 @@ import base64
 import os
 import random
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -70,9 +71,27 @@ def files(federation: Federation, run: str) -> list[str]:
     return found
 
 
+def note_return(federation: Federation, service: str, died: int, back: dict[str, list[float]]) -> None:
+    """Seconds from now until `service` has a process again that is not `died`."""
+    began = time.monotonic()
+    wait_for(lambda: federation.main_process(service) not in (0, died), 120)
+    back[service].append(time.monotonic() - began)
+
+
+def print_recovery(back: dict[str, list[float]], commit: dict[str, list[float]]) -> None:
+    """A table row for each service: seconds, median and most, until it runs again and until a round is committed."""
+    print("| service | kills | process is back: median (most) | next commit: median (most) | each |")
+    print("|---|--:|--:|--:|---|")
+    for service, seconds in sorted(back.items()):
+        cells = [f"{statistics.median(s):.0f} s ({max(s):.0f} s)" if s else "–" for s in (seconds, commit[service])]
+        each = " ".join(f"{s:.0f}" for s in commit[service])
+        print(f"| {service} | {len(seconds)} | {cells[0]} | {cells[1]} | {each} |")
+
+
 def test_runs_outlive_schedules_of_kills_drawn_at_random(federation: Federation, tmp_path: Path) -> None:
     """At the end of each: the model, each round's charge and noise row, the whole journal, and no key left behind."""
     recovery: dict[str, list[float]] = defaultdict(list)
+    back: dict[str, list[float]] = defaultdict(list)
     done = compared = kills_in_all = 0
     for seed in seeds():
         kills, began = draw(seed), time.monotonic()
@@ -83,11 +102,16 @@ def test_runs_outlive_schedules_of_kills_drawn_at_random(federation: Federation,
         run = federation.submit(plan(f"random-{seed}", ROUNDS))
         federation.wait_open(run, 0)
         struck: list[tuple[float, str]] = []
+        watchers: list[threading.Thread] = []
         for kill in kills:
             time.sleep(kill.pause)
-            federation.strike(kill.service)
+            died = federation.strike(kill.service)
             struck.append((time.time(), kill.service))
+            watchers.append(threading.Thread(target=note_return, args=(federation, kill.service, died, back)))
+            watchers[-1].start()
         federation.wait_done(run)
+        for watcher in watchers:
+            watcher.join()
         same = check_run(federation, run, alone)
         released = model(federation, run)
         assert {name: value.shape for name, value in released.items()} == {
@@ -111,10 +135,6 @@ def test_runs_outlive_schedules_of_kills_drawn_at_random(federation: Federation,
                 recovery[service].append(later[0])
         done, kills_in_all = done + 1, kills_in_all + len(kills)
         print(f"  {counted}, {time.monotonic() - began:.0f} s", flush=True)
-    for service, seconds in sorted(recovery.items()):
-        print(
-            f"{service}: {len(seconds)} kills, next commit after {statistics.median(seconds):.0f} s "
-            f"(most {max(seconds):.0f} s)"
-        )
+    print_recovery(back, recovery)
     print(f"{done} schedules, {kills_in_all} kills, {compared} runs with the model of one process")
     assert done == (len(SEEDS) or SCHEDULES) > 0

@@ -89,6 +89,7 @@ def train_in_process(root: Path, plan: str) -> torch.Tensor:
     return model(home, trace.run)
 
 
+@pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(240)
 def test_under_ray_the_same_model_comes_out(narrower: torch.Tensor, tmp_path: Path) -> None:

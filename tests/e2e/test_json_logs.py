@@ -133,6 +133,7 @@ def test_in_one_process_every_line_parses(home: StateDirectory, tmp_path: Path) 
     assert "GET /v1/populations/{name}: 404" in asked
 
 
+@pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(240)
 def test_as_deployed_our_lines_parse_and_flowers_programs_print_what_they_print(

@@ -122,7 +122,7 @@ def tear(place: Place) -> None:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=lives, random_replies=st.booleans(), torn=st.booleans())
 def test_random_crash_schedules(
     uninterrupted: list[list[float]], schedule: list[tuple[str, str, int]], random_replies: bool, torn: bool

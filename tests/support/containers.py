@@ -170,10 +170,14 @@ class Federation:
 
     def submit(self, plan: str, trust: Sequence[str] = ("--root-certificates", "/secrets/ca.crt")) -> str:
         """Hand a plan (TOML text) to the federation; returns the run's id. trust: how the SuperLink is known."""
-        self.exec("supervisor", "sh", "-c", "cat >/tmp/plan.toml", stdin=plan.encode())
-        how = ["--superlink", "superlink:8000", *trust, "--create-population"]
-        said = self.exec("supervisor", "fieldfare", "run", "/tmp/plan.toml", *how, "--detach", "--json")
-        return str(json.loads(said)["run"])
+        return str(json.loads(self.ask_for(plan, *trust, "--detach", "--json"))["run"])
+
+    def ask_for(self, plan: str, *options: str, check: bool = True) -> str:
+        """What `fieldfare run` says of a plan in the service `submit`, the only one that may make its population."""
+        ask = 'cat >/tmp/plan.toml; exec fieldfare run /tmp/plan.toml --create-population "$@"'
+        once = ["--profile", "submit", "run", "--rm", "-T", "submit", "sh", "-c", ask if check else f"{ask} 2>&1"]
+        command = [*self._compose, *once, "-", "--superlink", "superlink:8000", *options]
+        return self._run(command, plan.encode(), check)
 
     def state(self, run: str) -> str:
         return str(self.get(f"/v1/runs/{run}")["state"])

@@ -1,17 +1,19 @@
 """StackOverflow next-word prediction, the benchmark of Reddi et al. 2020 and of the DP-FTRL papers.
 
-Data are read from FIELDFARE_DATA: `stackoverflow-train.arrow` and `stackoverflow-test.arrow`, one row a user, with one
-column `tokens`: int16 (21,), made by `encode` from a sentence and the 10 000 most frequent words of the vocabulary.
+Data are read from FIELDFARE_DATA: `stackoverflow-train.arrow`, `-tune` and `-test`, one row a user, with one column
+`tokens`: int16 (21,), made by `encode` from a sentence and the 10 000 most frequent words of the vocabulary.
 `fieldfare data fetch stackoverflow --from FOLDER` makes them of the files that TensorFlow Federated publishes; or write
 them with `fieldfare_client.storage.write`, from anything that yields a user's sentences.
 
 TensorFlow Federated's split `test` holds later posts of the users of `train`, so it is no held-out data under
-user-level privacy, and is not read: the users of its split `heldout` are the test table here. Its word counts come from
-the training users without noise; the papers take the vocabulary as public, and so does this task.
+user-level privacy, and is not read: the users of its split `heldout` are the tune and the test table here, half each,
+by a hash of their ids. Its word counts come from the training users without noise; the papers take the vocabulary as
+public, and so does this task.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,10 +24,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fieldfare.errors import BadInput
+from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Parts, Source
 from fieldfare_client.tasks import tff
-from fieldfare_client.tasks.files import table
+from fieldfare_client.tasks.files import SCORED, Scored, table
 from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.users import UserTable
 
@@ -55,17 +58,26 @@ def vocabulary(words: Sequence[str]) -> dict[str, int]:
     return {word: place for place, word in enumerate(words[:VOCABULARY], start=1)}
 
 
+def held_out_part(client: str) -> Scored:
+    """Whether a user of `heldout` is for tuning or for the test: the same whatever other users there are."""
+    digest = hashlib.sha256(f"fieldfare-stackoverflow:{client}".encode()).digest()
+    return "tune" if int.from_bytes(digest[:8], "big") % 2 else "test"
+
+
 def build(given: Path, block: int = 2000) -> tuple[Parts, dict[str, Any]]:
-    """Tables of TensorFlow Federated's files (`tasks/tff.py`): its users of `train`, and those of `heldout` as test."""
+    """Tables of TensorFlow Federated's files (`tasks/tff.py`): its users of `train`, and those of `heldout` in two
+    halves, tune and test."""
     codes = vocabulary(tff.word_count(given))
     held_out: set[str] = set()
 
-    def blocks(database: Path, split: str) -> Iterator[UserTable]:
+    def blocks(part: str) -> Iterator[UserTable]:
         named: list[str] = []
         rows: list[NDArray[np.int16]] = []
-        for client, sentences in tff.sentences(database, split, MOST_SENTENCES):
-            if split == "heldout":
+        for client, sentences in tff.sentences(given, "train" if part == "train" else "heldout", MOST_SENTENCES):
+            if part != "train":
                 held_out.add(client)
+                if held_out_part(client) != part:
+                    continue
             elif client in held_out:
                 raise BadInput(f"user {client}", "is in both train and heldout.")
             named.append(client)
@@ -81,7 +93,7 @@ def build(given: Path, block: int = 2000) -> tuple[Parts, dict[str, Any]]:
         return UserTable.owned([f"stackoverflow-{name}" for name in named], owner, {"tokens": np.concatenate(rows)})
 
     # Held-out users are written first, so that a user of both splits is noticed.
-    return {"test": blocks(given, "heldout"), "train": blocks(given, "train")}, {"vocabulary": len(codes)}
+    return {part: blocks(part) for part in ("test", "tune", "train")}, {"vocabulary": len(codes)}
 
 
 class NextWord(nn.Module):
@@ -101,16 +113,23 @@ class NextWord(nn.Module):
         return outputs
 
 
+class StackOverflowParameters(Table):
+    """Questions and answers of StackOverflow."""
+
+    scored: Scored = SCORED
+
+
 class StackOverflowTask(Task):
     """The published run (Kairouz et al. 2021): cohort 100, batch 16, one epoch, at most 256 sentences a user, local
     learning rate 0.5, server SGD with momentum 0.9, clip norm 1. `folder`: for tests."""
 
+    Parameters: ClassVar[type[Table]] = StackOverflowParameters
     name: ClassVar[str] = "stackoverflow"
     score_name: ClassVar[str] = "accuracy"
     held_out: ClassVar[str] = "Sentences of the data set's held-out users, who are never trained on."
 
-    def __init__(self, folder: Path | None = None, test_sentences: int = 10_000) -> None:
-        self.folder, self.test_sentences = folder, test_sentences
+    def __init__(self, folder: Path | None = None, test_sentences: int = 10_000, scored: Scored = "test") -> None:
+        self.folder, self.test_sentences, self.scored = folder, test_sentences, scored
 
     def build_model(self) -> nn.Module:
         with seeded(self.seed):
@@ -127,9 +146,9 @@ class StackOverflowTask(Task):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Accuracy without out-of-vocabulary words, end symbols and padding, as published."""
-        test = table("stackoverflow", "test", ("tokens",), self.folder)
-        chosen = np.flatnonzero(np.cumsum(test.sizes) <= self.test_sentences)
-        inputs, targets = self.prepare(test.rows(chosen).columns)
+        held_out = table("stackoverflow", self.scored, ("tokens",), self.folder)
+        chosen = np.flatnonzero(np.cumsum(held_out.sizes) <= self.test_sentences)
+        inputs, targets = self.prepare(held_out.rows(chosen).columns)
         right = counted = 0
         with torch.no_grad():
             for part, wanted in zip(torch.split(inputs, 64), torch.split(targets, 64), strict=True):
@@ -143,7 +162,7 @@ SOURCES = (
     Source(
         "stackoverflow",
         build,
-        rule=1,
+        rule=2,
         prepare=tff.prepare,
         needs="the folder of stackoverflow.word_count and stackoverflow.sqlite(.lzma) or stackoverflow_*.h5",
     ),

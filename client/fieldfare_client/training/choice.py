@@ -16,7 +16,7 @@ log = logging.getLogger("fieldfare.client")
 
 CLEARLY = 0.9
 TRIALS = 3
-"""Timings of each candidate. The first includes what is done only once and does not count; the best other one does."""
+"""Timings of each candidate. The first includes what is done only once: the best of the others counts."""
 
 
 @dataclass(frozen=True)

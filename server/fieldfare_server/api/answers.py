@@ -168,6 +168,7 @@ class Answers:
             noise_std=result.noise_std,
             prefix_noise=result.prefix_noise,
             fits=result.fits,
+            bound=result.bound,
             why=result.refusal or None,
             nearest=result.nearest or None,
         )
@@ -257,28 +258,34 @@ class Answers:
             _run_view(snapshot, run_id)
             return registry_entry(snapshot, run_id, root=self._root)
 
-    def request(self, run_id: str, request: Request, actor: str) -> str:
-        """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused."""
+    def request(self, run_id: str, request: Request, actor: str, secret: str | None) -> str:
+        """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused.
+
+        secret: the caller's token, here and below: a database that separates roles checks it too.
+        """
         with self._ledger.snapshot() as snapshot:
             _run_view(snapshot, run_id)
         try:
-            return self._ledger.request(run_id, None if request == "resume" else request, actor).state
+            with self._ledger.presenting(secret):
+                return self._ledger.request(run_id, None if request == "resume" else request, actor).state
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
 
-    def charge(self, name: str, asked: NewCharge, actor: str) -> Charge:
+    def charge(self, name: str, asked: NewCharge, actor: str, secret: str | None) -> Charge:
         """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
         with self._ledger.snapshot() as snapshot:
             _population_view(snapshot, name)
         if (asked.action == "reserve") != (asked.loss is not None):
             raise BadInput(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
-        if asked.action == "reserve":
-            assert asked.loss is not None
-            view = self._ledger.reserve_charge(name, asked.key, asked.loss, what=asked.what, why=asked.why, actor=actor)
-        elif asked.action == "commit":
-            view = self._ledger.commit_charge(name, asked.key, actor=actor)
-        else:
-            view = self._ledger.release_charge(name, asked.key, actor=actor)
+        ledger, key = self._ledger, asked.key
+        with ledger.presenting(secret):
+            if asked.action == "reserve":
+                assert asked.loss is not None
+                view = ledger.reserve_charge(name, key, asked.loss, what=asked.what, why=asked.why, actor=actor)
+            elif asked.action == "commit":
+                view = ledger.commit_charge(name, key, actor=actor)
+            else:
+                view = ledger.release_charge(name, key, actor=actor)
         fields = view.model_dump(include={"population", "key", "state", "who", "what", "why", "loss"})
         closed = None if view.closed_at is None else utc(view.closed_at)
         price = {"mu": view.price.mu, "leak": view.price.leak}
@@ -289,12 +296,13 @@ class Answers:
         with self._ledger.snapshot() as snapshot:
             return _run_view(snapshot, run_id).population
 
-    def change(self, name: str, change: Callable[[Ledger], views.PopulationView]) -> Population:
+    def change(self, name: str, secret: str | None, change: Callable[[Ledger], views.PopulationView]) -> Population:
         """Change a population's budget. Raises `ProblemError` 409 where the ledger refuses it."""
         with self._ledger.snapshot() as snapshot:
             _population_view(snapshot, name)
         try:
-            change(self._ledger)
+            with self._ledger.presenting(secret):
+                change(self._ledger)
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
         return self.population(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
@@ -41,6 +41,8 @@ class Caller:
     expires_at: datetime | None = None
     populations: tuple[str, ...] | None = None
     """Those that its token is for; None: all."""
+    secret: str | None = field(default=None, repr=False)
+    """Its token, which the database asks for where the API has a role of its own."""
 
     def require(self, population: str | None) -> None:
         """Raise `ProblemError` 403 unless the caller may see this population; None: all of them."""
@@ -89,7 +91,7 @@ class Authenticator:
             raise _unauthorised("the token is unknown, expired or revoked.")
         self._record_use(token)
         expires_at = None if token.expires_at is None else utc(token.expires_at)
-        return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations)
+        return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations, authorization)
 
     def token_of(self, header: str) -> str | None:
         """The id of the valid token in an Authorization header, for the rate limit alone; None if there is none.

@@ -11,6 +11,7 @@ from fieldfare.accounting.foreign import Loss as ForeignLoss
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.evidence.guarantee import Guarantee
 from fieldfare_server.ledger import states
+from fieldfare_server.planning.what_if import Bound
 
 T = TypeVar("T")
 
@@ -425,6 +426,7 @@ class WhatIfAnswer(_Answer):
         noise_std=0.0076,
         prefix_noise=0.031,
         fits=True,
+        bound="as charged",
         why=None,
         nearest=None,
     )
@@ -440,6 +442,12 @@ class WhatIfAnswer(_Answer):
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
     fits: bool = Field(description="whether the population would admit it now")
+    bound: Bound = Field(
+        default="as charged",
+        description="what the figures are: a run's own, or, for balls in bins, more than a run's: a certificate drawn "
+        "from fewer samples, or the charge without amplification where a certificate takes too long for a request. "
+        "Then a run may fit where `fits` is false",
+    )
     why: str | None = None
     nearest: str | None = None
 

@@ -15,8 +15,8 @@ from fieldfare_server.cli.output import refusals
 
 COMMANDS = {
     "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
-    "demo": "Train on 336 776 real flights under a user-level budget: correlated "
-    "against independent noise against none.",
+    "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, "
+    "sampled, both; and without noise.",
     "plan": "What a plan will cost and how much noise it adds.",
     "simulate": "Run a plan on this machine and charge its population.",
     "compare": "The same budget, several mechanisms: a table, and with --train a plot of held-out scores.",
@@ -37,7 +37,8 @@ COMMANDS = {
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
     "model": "Write the model of a run with all its parameters and buffers.",
-    "migrate": "Create the ledger if it does not exist, otherwise upgrade it to this program's version.",
+    "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
+    "Back it up.",
 }
 """Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {

@@ -10,7 +10,7 @@ import typer
 
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
-from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, make_server, renew_server
+from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, make_server, renew_server, separate_roles
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
 
@@ -22,7 +22,10 @@ GateHosts = Annotated[
 ]
 Days = Annotated[int, typer.Option(min=1, max=3650, help="validity of the certificates")]
 Owner = Annotated[int | None, typer.Option(help="user id that the files are given to; needs root")]
-IfMissing = Annotated[bool, typer.Option("--if-missing", help="do nothing where there are secrets already")]
+IfMissing = Annotated[
+    bool,
+    typer.Option("--if-missing", help="where there are secrets, only add those that an older version did not make"),
+]
 
 
 @certificates.command()
@@ -37,11 +40,14 @@ def server(
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's password."""
+    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's passwords."""
     with refusals(json_):
         keep = if_missing and (directory / "superlink" / "ca.crt").exists()
         hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
-        files = [] if keep else make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
+        if keep:
+            files = separate_roles(directory)
+        else:
+            files = make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
         _change_owner(owner, *(directory / part for part in PARTS), exchange)
         _print_files(directory, files, json_)
 

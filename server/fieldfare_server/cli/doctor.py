@@ -17,7 +17,7 @@ from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table,
 from fieldfare_server.doctor import Finding, guard, machine, skipped
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
-from fieldfare_server.doctor.ledger import check_ledger, has_only_simulated_populations, report_refusal
+from fieldfare_server.doctor.ledger import check_ledger, has_only_simulations, report_refusal
 from fieldfare_server.doctor.secrets import (
     check_ledger_password,
     check_node_identity,
@@ -90,7 +90,7 @@ def _machine(
     yield from guard("volumes", lambda: machine.check_disk(*([state.root] if state else []), *volumes))
     yield from guard("limits", machine.check_limits)
     if not node:
-        simulated = state is not None and superlink is None and has_only_simulated_populations(state)
+        simulated = state is not None and superlink is None and has_only_simulations(state)
         yield machine.check_node_authentication(simulated)
     elif task:
         yield from guard(f"task {task}", lambda: [machine.check_task(task)])

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
+from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import out, refusals
@@ -98,4 +99,4 @@ def _make_population(home: StateDirectory) -> None:
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
         made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=True, actor=actor())
-        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {made.delta:g}, of made-up people")
+        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, of made-up people")

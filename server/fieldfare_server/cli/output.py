@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused
+from fieldfare.text import decimal
 from fieldfare_flower import logs
 
 BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
@@ -107,7 +108,7 @@ def _cell(value: Any) -> tuple[str, bool]:
     if isinstance(value, bool):
         return ("yes" if value else "no"), False
     if isinstance(value, int | float):
-        return (f"{value:.4g}" if isinstance(value, float) else f"{value:,}"), True
+        return (decimal(value, 4) if isinstance(value, float) else f"{value:,}"), True
     return visible(escape(str(value))), False
 
 

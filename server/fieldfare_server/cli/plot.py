@@ -1,4 +1,4 @@
-"""The plot of `demo` and `compare`: held-out score and epsilon against rounds."""
+"""The plots of `demo` (noise of each way, held-out score) and of `compare` (held-out score and epsilon by rounds)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2f4858", "#d1495b")
+STORY_COLOURS = ("#c8553d", "#0b6e4f", "#3a6ea5", "#8e5ea2", "#6b7280")
 
 
 def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
@@ -21,6 +22,48 @@ def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
     matplotlib.use("Agg")
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_traces(traces, title).savefig(path, dpi=150)
+    return path
+
+
+def plot_story(traces: Sequence[Trace], who: Sequence[str], path: Path, title: str) -> Path:
+    """Write what the same epsilon buys as a PNG: the noise of each way and who can use it, then scores by rounds.
+
+    Args:
+        traces: of runs at one epsilon, then any that are not private.
+        who: who can use each private one, in the same order.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4.2), width_ratios=(5, 6), constrained_layout=True)
+    private = [trace for trace in traces if trace.private]
+    places = range(len(private))
+    noise = [trace.prefix_noise for trace in private]
+    left.barh(places, noise, color=STORY_COLOURS[: len(private)], height=0.42)
+    for place, trace, users in zip(places, private, who, strict=True):
+        left.annotate(
+            f"{trace.prefix_noise:.1f}", (trace.prefix_noise, place), (4, 0), textcoords="offset points", va="center"
+        )
+        left.annotate(
+            f"{trace.label}: {users}", (0, place - 0.27), (1, 0), textcoords="offset points", va="bottom", fontsize=9
+        )
+    left.set(yticks=[], xlabel="noise in the sum of all updates so far (RMS, clip norms)", xlim=(0, 1.12 * max(noise)))
+    left.set(ylim=(len(private) - 0.6, -0.75), title=f"What epsilon {private[0].reports[-1].epsilon_limit:g} buys")
+    for trace, colour in zip(traces, STORY_COLOURS, strict=False):
+        rounds = [report.round + 1 for report in trace.reports]
+        label = trace.label if trace.private else f"{trace.label} (NOT PRIVATE)"
+        scores = [report.score for report in trace.reports]
+        right.plot(rounds, scores, "-" if trace.private else "--", color=colour, label=label, linewidth=1.8)
+    right.set(xlabel="round", ylabel=f"held-out {traces[0].reports[-1].score_name}", title=title)
+    right.grid(alpha=0.25)
+    right.legend(frameon=False, loc="lower right")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
     return path
 
 

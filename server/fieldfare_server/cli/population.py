@@ -11,6 +11,7 @@ import typer
 from fieldfare.accounting.filter import PLAIN_SHARE
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
+from fieldfare.text import decimal
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
@@ -72,7 +73,7 @@ def list_(opened: Ledger) -> Answer:
     """List all populations."""
     views = opened.populations()
     rows = [
-        (v.name, v.state, v.epsilon, f"{v.delta:g}", v.spent_epsilon, v.adjacency, v.unit, len(v.proposals))
+        (v.name, v.state, v.epsilon, decimal(v.delta), v.spent_epsilon, v.adjacency, v.unit, len(v.proposals))
         for v in views
     ]
     columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
@@ -91,13 +92,13 @@ def _table(view: PopulationView) -> Callable[[], None]:
     seconds = view.reservation_seconds
     rows = [
         ("state", view.state),
-        ("limit", f"epsilon {view.epsilon:g} at delta {view.delta:g}"),
-        ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {view.bound_delta:g}: the largest limit so far"),
+        ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
+        ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
         ("spent", f"epsilon {view.spent_epsilon:.4g}"),
         ("reserved", f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs_total} runs"),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
         ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
-        ("ceiling of delta", "none" if view.ceiling_delta is None else f"{view.ceiling_delta:g}"),
+        ("ceiling of delta", "none" if view.ceiling_delta is None else decimal(view.ceiling_delta)),
         ("a raise needs", "two persons" if view.two_persons else "one person"),
         (
             "a reservation lasts",
@@ -107,7 +108,7 @@ def _table(view: PopulationView) -> Callable[[], None]:
     rows += [
         (
             f"raise {each.id} waits",
-            f"to epsilon {each.epsilon:g} at delta {each.delta:g}, by {each.proposed_by}: {each.reason}",
+            f"to epsilon {each.epsilon:g} at delta {decimal(each.delta)}, by {each.proposed_by}: {each.reason}",
         )
         for each in view.proposals
     ]
@@ -214,7 +215,7 @@ def summary(view: PopulationView) -> dict[str, Any]:
 
 def _answer(view: PopulationView, what: str) -> Answer:
     text = (
-        f"Population {view.name} {what}: epsilon {view.epsilon:g} at delta {view.delta:g}, {view.adjacency}, "
+        f"Population {view.name} {what}: epsilon {view.epsilon:g} at delta {decimal(view.delta)}, {view.adjacency}, "
         f"{view.spent_epsilon:.4g} spent."
     )
     if view.overdrawn:

@@ -32,6 +32,8 @@ class Trace:
     reports: list[RoundReport] = field(default_factory=list)
     seconds: float = 0.0
     noise_multiplier: float = 0.0
+    prefix_noise: float = 0.0
+    """Root mean square of the noise in a prefix sum, in clip norms; 0 without noise."""
 
     @property
     def score(self) -> float | None:
@@ -52,6 +54,7 @@ class Trace:
             "rounds": len(self.reports),
             "epsilon": self.epsilon,
             "noise_multiplier": self.noise_multiplier,
+            "prefix_noise": self.prefix_noise,
             "score": self.score,
             "score_name": self.reports[-1].score_name if self.reports else None,
             "seconds": round(self.seconds, 3),
@@ -111,6 +114,7 @@ def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:
     """Run `session` to its end on `grid`. Raises what `FieldfareStrategy.start` raises."""
     trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
+    trace.prefix_noise = 0.0 if session.cost is None else session.cost.prefix_noise_rms
     began = time.perf_counter()
     session.account.begin_groups()
     print_warnings(geometry_warnings(session))

@@ -9,6 +9,7 @@ import typer
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
@@ -113,8 +114,8 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
         return
     out.print(
         f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at delta "
-        f"{run.delta:g} (population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} spent, "
-        f"at delta {population.delta:g})."
+        f"{decimal(run.delta)} (population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} "
+        f"spent, at delta {decimal(population.delta)})."
     )
     if score.get("score") is not None:
         out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")

@@ -6,7 +6,9 @@ The server side's directory, of which each part goes to one service only (privat
     gate/         ca.crt server.crt server.key      (nodes reach it instead of the SuperLink; see deploy/gate/)
     coordinator/  ca.crt superexec.secret ledger.url
     api/          ledger.url              (the page's token is added by `fieldfare serve --page-token`)
-    ledger/       password
+    admin/        ca.crt ledger.url       (for people: populations, budgets, tokens)
+    migrate/      ledger.url coordinator.password api.password admin.password     (the ledger's owner makes the roles)
+    ledger/       password                (the owner's)
     monitoring/   grafana.password     (the token to scrape with is added by `fieldfare serve --metrics-token`)
 
 A node's directory, made on the node:
@@ -30,15 +32,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from sqlalchemy.engine import URL, make_url
 
 from fieldfare.errors import BadInput
+from fieldfare_server.ledger.roles import PARTS as ROLES
 
 DAYS = 397
 """Validity in days: the most that public authorities allow for server certificates."""
 
-PARTS = ("superlink", "gate", "coordinator", "api", "ledger", "monitoring")
+PARTS = ("superlink", "gate", "coordinator", "api", "admin", "migrate", "ledger", "monitoring")
 """Directories of the server side, one for each service."""
 
+_OWNER = "fieldfare"
+"""The role that owns the ledger's tables."""
 _GRAFANA = "monitoring/grafana.password"
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()
@@ -66,12 +72,11 @@ def make_server(
     _require_new(directory / "superlink" / "ca.crt")
     # The database reads the password from a file, its clients from a URL.
     password, executor_secret = secrets.token_urlsafe(24), secrets.token_bytes(32)
-    url = f"postgresql+psycopg://fieldfare:{password}@{ledger_host}:5432/fieldfare\n".encode()
+    owner = make_url(f"postgresql+psycopg://{_OWNER}:{password}@{ledger_host}:5432/fieldfare")
     files = {
         "coordinator/superexec.secret": executor_secret,
-        "coordinator/ledger.url": url,
-        "api/ledger.url": url,
         "ledger/password": password.encode(),
+        **_roles(owner),
         _GRAFANA: secrets.token_urlsafe(24).encode(),
         "superlink/superexec.secret": executor_secret,
         **_tls(hosts, gate_hosts, days),
@@ -81,6 +86,40 @@ def make_server(
     (directory / "ledger").chmod(0o755)
     (directory / "ledger" / "password").chmod(0o444)
     return [*written, _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
+
+
+def _roles(owner: URL) -> dict[str, bytes]:
+    """The URL of each role of the ledger, and the passwords to make the roles with; the owner's URL comes last."""
+    files = {}
+    for part in ROLES:
+        password = secrets.token_urlsafe(24)
+        files[f"{part}/ledger.url"] = _line(owner.set(username=f"{owner.username}_{part}", password=password))
+        files[f"migrate/{part}.password"] = password.encode()
+    return {**files, "migrate/ledger.url": _line(owner)}
+
+
+def _line(url: URL) -> bytes:
+    return f"{url.render_as_string(hide_password=False)}\n".encode()
+
+
+def separate_roles(directory: Path) -> list[Path]:
+    """Give the parties of a deployment from before there were roles the files that roles need; return those.
+
+    Where `coordinator/ledger.url` is not what `make_server` wrote, it names someone's own database, whose administrator
+    makes roles: the files of the new parties then name the same role.
+    """
+    if (directory / "migrate" / "ledger.url").exists():
+        return []
+    kept = directory / "ledger" / "password"
+    old = make_url((directory / "coordinator" / "ledger.url").read_text().strip())
+    password = kept.read_text().strip() if kept.exists() else None
+    # A killed attempt may have given the coordinator its new role already.
+    ours = password is not None and (old.password == password or old.username == f"{_OWNER}_coordinator")
+    if ours:
+        files = _roles(old.set(username=_OWNER, password=password))
+    else:
+        files = {"admin/ledger.url": _line(old), "migrate/ledger.url": _line(old)}
+    return _write_all(directory, {"admin/ca.crt": (directory / "superlink" / "ca.crt").read_bytes(), **files})
 
 
 def renew_server(
@@ -96,7 +135,11 @@ def renew_server(
         raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
     files = {} if (directory / _GRAFANA).exists() else {_GRAFANA: secrets.token_urlsafe(24).encode()}
     files |= _tls(hosts, gate_hosts, days)
-    return [*_write_all(directory, files), _publish(exchange / "ca.crt", files["superlink/ca.crt"])]
+    return [
+        *separate_roles(directory),
+        *_write_all(directory, files),
+        _publish(exchange / "ca.crt", files["superlink/ca.crt"]),
+    ]
 
 
 def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str, bytes]:
@@ -106,6 +149,7 @@ def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str
     )
     return {
         "coordinator/ca.crt": ca,
+        "admin/ca.crt": ca,
         "gate/ca.crt": ca,
         "gate/server.crt": gate_certificate,
         "gate/server.key": gate_key,

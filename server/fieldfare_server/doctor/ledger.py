@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, models, rows
+from fieldfare_server.ledger import Ledger, models, roles, rows
 from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.run.ending import left_behind
@@ -35,6 +36,7 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
     try:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
             yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
+            yield _check_role(opened)
             yield _check_clock(opened)
             yield _check_clock_history(opened)
             yield from _check_head_place(home)
@@ -52,14 +54,22 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
         )
 
 
-def has_only_simulated_populations(home: StateDirectory) -> bool:
-    """Whether the ledger of `home` can be read, and has populations, and none of them is of people."""
+def has_only_simulations(home: StateDirectory) -> bool:
+    """Whether the ledger of `home` can be read, has populations, and no node of a federation ever met one of them.
+
+    That holds for a population that is marked as simulated, and for one of people all of whose runs, of which there is
+    one at least, were simulations on one machine. A population of people without runs waits for its nodes.
+    """
+    runs, populations = models.runs.c, models.populations.c
     try:
-        with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
-            populations = opened.populations()
+        with Ledger.open(home.ledger, patience=_PATIENCE) as opened, opened.database.read() as connection:
+            known = connection.execute(select(populations.id, populations.simulated)).all()
+            runs_of = connection.execute(select(runs.population_id, runs.started_by).distinct()).all()
     except FieldfareError:
         return False
-    return bool(populations) and all(population.simulated for population in populations)
+    people = {population for population, simulated in known if not simulated}
+    federated = {population for population, holder in runs_of if not is_simulation(holder)}
+    return bool(known) and people <= {population for population, _ in runs_of} - federated
 
 
 def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
@@ -67,6 +77,34 @@ def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
     if isinstance(error, Refused):
         return fault(check, f"{error.what}: {error.why}", error.nearest or mend)
     return fault(check, str(error), mend)
+
+
+def _check_role(opened: Ledger) -> Finding:
+    """Who may write to the ledger besides its own program: other users of a file, the owner's role of a database."""
+    check = "role of the ledger"
+    path = opened.database.path
+    if path is not None:
+        open_to_others = [
+            f"{each} (mode {mode:o})"
+            for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")))
+            if each.exists() and (mode := stat.S_IMODE(each.stat().st_mode)) & 0o077
+        ]
+        if open_to_others:
+            mend = f"chmod 600 {path}*"
+            return fault(check, f"other users can read or write {', '.join(open_to_others)}.", mend)
+        return fine(check, "the ledger is a file for its owner alone.")
+    with opened.database.read() as connection:
+        name, part = roles.role_of(connection)
+    if part == "owner":
+        return warning(
+            check,
+            f"{name} owns the ledger's tables: whoever takes this service over can change limits and tokens, and what "
+            "the journal says.",
+            "`fieldfare migrate --roles DIRECTORY` makes a role for each service; keep the owner's for migrations",
+        )
+    if part is None:
+        return warning(check, f"{name} is none that `fieldfare migrate` knows.", "the role of this service")
+    return fine(check, f"{name} has the rights of the part {part}, and no other.")
 
 
 def _check_clock(opened: Ledger) -> Finding:

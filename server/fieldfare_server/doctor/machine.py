@@ -151,13 +151,13 @@ def check_faults() -> Iterator[Finding]:
 def check_node_authentication(only_simulated: bool = False) -> Finding:
     """What FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
 
-    only_simulated: this home has simulated populations alone, and no SuperLink was named: there are no nodes to know.
+    only_simulated: this home has seen simulations alone, and no SuperLink was named: there are no nodes to know.
     """
     check, stated = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
     if stated == "required":
         return fine(check, "the operator states that the SuperLink authenticates nodes.")
     if only_simulated and not stated:
-        return fine(check, "every population here is simulated: runs have no nodes but this process.")
+        return fine(check, "every population here has been simulated only: runs have no nodes but this process.")
     mend = "run the SuperLink with --enable-supernode-auth and the coordinator with FIELDFARE_NODE_AUTH=required"
     if stated == "simulated":
         return warning(check, "FIELDFARE_NODE_AUTH=simulated: right only where the operator runs every node.", mend)

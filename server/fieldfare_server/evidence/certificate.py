@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,8 @@ def _detail(own: _Priced) -> dict[str, Any]:
         (curve,), bins = planned.certified, own.cost.plan.participation.bins or 1
         return {"certified": {**curve.to_json(), "bins": bins}}
     (event,) = planned.sampled
-    return {"sampled": {"count": event.count, "multiplier": event.noise_multiplier, "rate": event.rate}}
+    named = asdict(event)
+    return {"sampled": {"multiplier": named.pop("noise_multiplier"), **named}}
 
 
 def _worst(cost: Cost, b: Floats) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import CHARGE_FORMAT
-from fieldfare.participation import Adjacency
+from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import ParticipationSpec, Plan
 from fieldfare.privatise import Rounding
+from fieldfare.text import decimal
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
-from fieldfare_server.evidence.words import decimal, loss_in_words
+from fieldfare_server.evidence.words import loss_in_words
 from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
@@ -189,7 +190,7 @@ def _together(population: PopulationView) -> str:
             f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
             f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
             f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}. "
-            f"D = {population.leak:.3g}."
+            f"D = {decimal(population.leak, 3)}."
         )
     return (
         f"All runs charged to {population.name} together stay "
@@ -211,7 +212,7 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
         Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         Fact(name="Participation", value=f"{scheme}: {count}{apart}; enforced when users are selected"),
         Fact(name="Sampling assumption", value=_sampling(facts.plan.participation, planned)),
-        *_certificate_lines(planned),
+        *_bound_lines(facts.plan, planned),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
@@ -219,14 +220,14 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     ]
 
 
-def _certificate_lines(planned: PrivacyLoss) -> list[Fact]:
-    """What a certified charge rests on besides its sampler."""
-    lines = []
+def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
+    """What a charge that secret draws earn rests on besides its sampler."""
+    lines = [Fact(name="Bound used", value=event.bound) for event in planned.sampled] if plan.secret else []
     for curve in planned.certified:
         value = (
             f"{sum(curve.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
-            f"upper bounds at {len(curve.points)} points, wrong with probability {curve.failure:.2g}, which is part of "
-            "delta"
+            f"upper bounds at {len(curve.points)} points, wrong with probability {decimal(curve.failure, 2)}, which is "
+            "part of delta"
         )
         lines.append(Fact(name="Bound used", value=value))
     return lines
@@ -234,16 +235,19 @@ def _certificate_lines(planned: PrivacyLoss) -> list[Fact]:
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
     if planned.certified:
-        stated = "the plan states it" if participation.callable else "users are simulated"
-        return (
-            f"each user in one of {participation.bins} rounds of every block, drawn once and kept secret; "
-            f"amplification by sampling is claimed. Users are called at will ({stated}); one who does not answer "
-            "counts as present, with an update of zero"
-        )
-    if not planned.sampled:
+        sampler = f"each user in one of {participation.bins} rounds of every block, drawn once and kept secret"
+    elif planned.sampled:
+        sampler = planned.sampled[0].sampler
+    else:
         return "none: no amplification by sampling is claimed"
-    probability = 1.0 if participation.rate is None else participation.rate
-    return f"each user independently with probability {probability:.4g}; amplification by sampling is claimed"
+    claim = f"{sampler}; amplification by sampling is claimed"
+    if participation.scheme not in CALLED:
+        return claim
+    stated = "the plan states it" if participation.callable else "users are simulated"
+    return (
+        f"{claim}. Users are called at will ({stated}); one who does not answer counts as present, with an update of "
+        "zero"
+    )
 
 
 def _noise_source(facts: PlanFacts | None) -> str:
@@ -297,6 +301,6 @@ def _left_out_of_the_round(plan: Plan) -> list[str]:
     """What the way in which this plan's rounds begin and end may tell."""
     if plan.privacy.adjacency != "add_remove":
         return [FIRST_ANSWERS] if plan.run.over_selection > 1 else []
-    secret = [CALLED_WHEN] if plan.participation.scheme == "balls-in-bins" else []
+    secret = [CALLED_WHEN] if plan.secret else []
     threshold = [*secret, *([THRESHOLD] if plan.run.min_available is not None else [])]
     return [*threshold, UNSCHEDULED if plan.run.round_seconds is None else SCHEDULED]

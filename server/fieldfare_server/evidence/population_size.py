@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 
 WIDEST = 2.0
 """Refused: expected users a round above this many cohorts, or below one cohort over this."""
@@ -28,7 +29,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
     Raises:
         BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the cohort.
     """
-    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users)]
+    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
     for each in found:
         if each.refused and not accepted:
             raise BadInput(each.what, each.why, f"{each.near}, or --accept-delta")
@@ -59,8 +60,10 @@ class _Finding:
 def _judge_delta(delta: float, users: int) -> list[_Finding]:
     if delta * users <= 0.1:
         return []
-    why = f"publishing one user at random of {users} has delta {1 / users:.3g}."
-    return [_Finding(f"privacy.delta = {delta:g}", why, f"at most {0.1 / users:.2g}", delta * users >= 1)]
+    why = f"publishing one user at random of {users} has delta {decimal(1 / users, 3)}."
+    return [
+        _Finding(f"privacy.delta = {decimal(delta)}", why, f"at most {decimal(0.1 / users, 2)}", delta * users >= 1)
+    ]
 
 
 def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
@@ -75,3 +78,11 @@ def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
     why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
     key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {rate:g}"
     return [_Finding(key, why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]
+
+
+def _judge_enrolled(plan: Plan, users: int) -> list[_Finding]:
+    enrolled = plan.participation.enrolled
+    if enrolled is None or users <= enrolled:
+        return []
+    why = f"there are {users} users, and the cap on a round's users is charged for no more than the plan states."
+    return [_Finding(f"participation.enrolled = {enrolled}", why, f"{users} or more", True)]

@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldfare.names import OWN_APP
+from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
-from fieldfare_server.evidence.words import decimal
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
 from fieldfare_server.run.ending import SHAREABLE
@@ -73,7 +73,7 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),
         ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
-        ("Set aside of delta for sampled runs", f"{population.leak:.3g}"),
+        ("Set aside of delta for sampled runs", decimal(population.leak, 3)),
     ]
     if population.left is not None:
         shares = (f"{count} up to {10 * tenth} %" for tenth, count in enumerate(population.left, start=1) if count)

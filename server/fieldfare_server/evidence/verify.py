@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, RowMapping, and_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
+from fieldfare.accounting.sampled import Event
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
@@ -496,6 +497,6 @@ def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
     return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
 
 
-def _alike(one: SampledGaussian, other: SampledGaussian) -> bool:
-    same = (one.rate, one.count) == (other.rate, other.count)
+def _alike(one: Event, other: Event) -> bool:
+    same = one == replace(other, noise_multiplier=one.noise_multiplier)
     return same and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=1e-9)

@@ -7,6 +7,7 @@ import math
 from scipy.special import ndtr, ndtri
 
 from fieldfare.accounting.filter import Rectangle
+from fieldfare.text import decimal
 
 FALSE_POSITIVES = 0.01
 """The share of wrong accusations at which an attacker's success is stated."""
@@ -63,10 +64,3 @@ def _up(value: float) -> str:
     scale = 10.0 ** (2 - math.floor(math.log10(value)))
     rounded = math.ceil(value * scale * (1 - 1e-12)) / scale
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"
-
-
-def decimal(value: float) -> str:
-    """A number as page and statement write it: 1e-5, and not 1e-05."""
-    text = f"{value:g}"
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else text

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised
+from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import RUN_SHARE, Price, Rectangle, gauge, price
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.text import decimal
 
 NOTHING = PrivacyLoss()
 
@@ -54,7 +55,7 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
 def _events(loss: PrivacyLoss) -> dict[object, int]:
     counts: dict[object, int] = dict.fromkeys(loss.certified, 1)
     for event in loss.sampled:
-        kind = (event.rate, event.noise_multiplier)
+        kind = replace(event, count=1)
         counts[kind] = counts.get(kind, 0) + event.count
     return counts
 
@@ -261,20 +262,22 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
         return BudgetRefused(
             alone,
             f"what is spent and reserved by the rule that holds for every choice of runs (epsilon "
-            f"{terms.gauge(committed):.6g}) is above the budget, {terms.epsilon:.6g} at delta {terms.delta:.3g}.",
+            f"{terms.gauge(committed):.6g}) is above the budget, {terms.epsilon:.6g} at delta "
+            f"{decimal(terms.delta, 3)}.",
             "wait for a run to end, or have the budget raised",
         )
     if total.leak > terms.leak:
         return BudgetRefused(
             alone,
-            f"it takes {cost.leak:.3g} of the population's leak, of which {terms.leak - committed.leak:.3g} is left.",
+            f"it takes {decimal(cost.leak, 3)} of the population's leak, of which "
+            f"{decimal(terms.leak - committed.leak, 3)} is left.",
             f"a leak of at most {_down(terms.leak - committed.leak)}",
         )
     own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.amplified else ""
     return BudgetRefused(
         alone + own,
         f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
-        f"{terms.gauge(total):.6g}, and the budget is {terms.epsilon:.6g} at delta {terms.delta:.3g}.",
+        f"{terms.gauge(total):.6g}, and the budget is {terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}.",
         _nearest(planned, cost, room(committed, terms), terms.delta),
     )
 
@@ -285,8 +288,8 @@ def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str
     if planned.amplified:
         fitting = _quieter(planned, cost.leak, left.mu * left.mu)
         if fitting is not None:
-            return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {delta:.3g}"
-    return f"a run of epsilon {_down(left.epsilon)} at delta {delta:.3g} (mu {_down(left.mu)})"
+            return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {decimal(delta, 3)}"
+    return f"a run of epsilon {_down(left.epsilon)} at delta {decimal(delta, 3)} (mu {_down(left.mu)})"
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
@@ -296,7 +299,7 @@ def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | No
         return None
 
     def with_noise(factor: float) -> PrivacyLoss:
-        events = (SampledGaussian(e.rate, e.noise_multiplier * factor, e.count) for e in planned.sampled)
+        events = (replace(e, noise_multiplier=e.noise_multiplier * factor) for e in planned.sampled)
         return PrivacyLoss(planned.mu_squared / factor**2, tuple(events))
 
     def fits(factor: float) -> bool:
@@ -325,7 +328,7 @@ def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> t
 def require_leak(leak: float, delta: float) -> float:
     """`leak` as D of a population. Raises `BadInput` unless 0 <= leak < delta."""
     if not 0 <= leak < delta:
-        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {delta:g}.", f"{delta / 10:g}")
+        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10))
     return leak
 
 
@@ -334,4 +337,4 @@ def _down(value: float) -> str:
     if value <= 0:
         return "0"
     scale = 10.0 ** (5 - math.floor(math.log10(value)))
-    return f"{math.floor(value * scale) / scale:.6g}"
+    return decimal(math.floor(value * scale) / scale)

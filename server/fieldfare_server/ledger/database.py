@@ -13,11 +13,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, make_url, select
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
@@ -25,6 +26,9 @@ from fieldfare_server import faults
 from fieldfare_server.ledger import models
 
 T = TypeVar("T")
+
+CALLER = "fieldfare.token"
+"""The setting of a transaction that holds the secret of the token in whose name the API writes (`roles`)."""
 
 
 class Database:
@@ -60,6 +64,7 @@ class Database:
         self.patience = patience
         self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
         self._inode: tuple[int, int] | None = None
+        self._caller: ContextVar[str | None] = ContextVar("caller", default=None)
         if self.path is not None:
             self.engine = create_engine(
                 "sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool, hide_parameters=True
@@ -104,6 +109,15 @@ class Database:
         except (SQLAlchemyError, UnicodeError) as error:
             raise self.error(error) from error
 
+    @contextmanager
+    def presenting(self, secret: str | None) -> Iterator[None]:
+        """What this thread writes inside, it writes in the name of the token of this secret (`roles`)."""
+        before = self._caller.set(secret)
+        try:
+            yield
+        finally:
+            self._caller.reset(before)
+
     def write(self, work: Callable[[Connection, str], T]) -> T:
         """Run `work(connection, event)` in one serialised transaction and commit it durably.
 
@@ -125,6 +139,10 @@ class Database:
                         self._check_file()
                         connection.execute(select(models.head.c.count).with_for_update()).one()
                         faults.point("ledger.transaction.begun")
+                        secret = self._caller.get()
+                        if secret is not None and self.path is None:
+                            # A parameter: PostgreSQL's log and its table of sessions show no secret.
+                            connection.execute(_PRESENT, {"secret": secret})
                         if tried and _happened(connection, event_number):
                             return tried[-1]
                         tried.append(work(connection, event_number))
@@ -177,6 +195,13 @@ class Database:
                 f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
                 "start it and resume the run, or name another with --ledger; what was committed is kept",
             )
+        if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"this role of the database has no right to do that: {cause[0]}.",
+                "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
+                "role's part",
+            )
         return LedgerError(
             f"ledger {self.name}",
             f"the database refused: {cause[0] if cause else type(error).__name__}.",
@@ -197,6 +222,9 @@ class Database:
         elif self._inode != inode:
             raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
 
+
+_NO_RIGHT = "42501"
+_PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
 
 _BUSY = 60.0
 """Seconds to wait for another writer."""

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.text import decimal
 from fieldfare_server.ledger import budget, models, rows
 from fieldfare_server.ledger.chain import canonical
 from fieldfare_server.ledger.journal import Entry, Journal, clean
@@ -136,7 +137,7 @@ def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> 
         left = max(0.0, terms.leak - committed.leak)
         return BudgetRefused(
             f"a charge on population {name!r}",
-            f"it takes {price.leak:.3g} of the population's leak, of which {left:.3g} is left.",
+            f"it takes {decimal(price.leak, 3)} of the population's leak, of which {left:.3g} is left.",
             "a loss without delta, or a population that was created with a leak (--leak)",
         )
     left_mu = budget.room(committed, terms).mu
@@ -144,6 +145,6 @@ def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> 
         f"a charge of mu {price.mu:.6g} on population {name!r}",
         f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
         f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at delta "
-        f"{terms.delta:.3g}.",
+        f"{decimal(terms.delta, 3)}.",
         f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
     )

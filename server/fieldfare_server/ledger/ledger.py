@@ -6,6 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, rows, runs, tokens, views
+from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, roles, rows, runs, tokens, views
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
@@ -106,6 +107,22 @@ class Ledger(Reader):
         finally:
             database.close()
         return schema.latest()
+
+    @staticmethod
+    def separate_roles(url: str, passwords: Mapping[roles.Part, str]) -> Mapping[roles.Part, str]:
+        """Give PostgreSQL's roles their rights on the ledger at `url`, whose owner asks; see `roles.separate`.
+
+        passwords: of the roles to make. Returns the names of those that there are now.
+        """
+        database = Database(url)
+        try:
+            return roles.separate(database, passwords)
+        finally:
+            database.close()
+
+    def presenting(self, secret: str | None) -> AbstractContextManager[None]:
+        """Inside, this thread writes in the name of the token of this secret: the API's role may do nothing else."""
+        return self.database.presenting(secret)
 
     @property
     def url(self) -> str:

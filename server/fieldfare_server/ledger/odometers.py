@@ -37,6 +37,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle
 from fieldfare.accounting.individual import MOST_UNITS, UNIT, Demand, Units, from_units
 from fieldfare.errors import BudgetRefused, LedgerError
+from fieldfare.text import decimal
 from fieldfare_server.ledger import blobs, budget, models
 from fieldfare_server.ledger.states import ACTIVE
 
@@ -221,7 +222,8 @@ def refusal(
         f"{found.able} of {found.users} users have left what one round costs them (epsilon {one}), {found.whole} what "
         f"the run can cost them at most (epsilon {whole}); the run needs {found.needed} participations and "
         f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
-        f"{terms.epsilon:.6g} at delta {terms.delta:.3g}: {nothing} users have nothing left; {', '.join(shares)}.",
+        f"{terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}: {nothing} users have nothing left; "
+        f"{', '.join(shares)}.",
         f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
         if (less := largest(room, demand, newcomer_room))
         else "fewer rounds, a smaller cohort, or other users",

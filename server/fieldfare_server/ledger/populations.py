@@ -19,6 +19,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
+from fieldfare.text import decimal
 from fieldfare_server.ledger import blobs, budget, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
@@ -47,7 +48,7 @@ class Rules:
         if self.ceiling_epsilon is not None and not math.isfinite(self.ceiling_epsilon):
             raise BadInput(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
         if self.ceiling_delta is not None and not 0 < self.ceiling_delta < 1:
-            raise BadInput(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", f"{delta:g}")
+            raise BadInput(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", decimal(delta))
         _require_below(epsilon, delta, self.ceiling_epsilon, self.ceiling_delta)
         seconds = self.reservation_seconds
         if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
@@ -211,7 +212,7 @@ def tighten(
         if new[0] > old[0] or new[1] > old[1] or new == old:
             raise BadInput(what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {old[1]:.3g}), or a raise")
         if row.leak >= new[1]:
-            raise BadInput(what, f"delta must stay above the population's leak, {row.leak:.3g}.")
+            raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
         proven = replay.populations[name]
         terms = budget.Terms(*new, row.leak)
         committed = proven.committed(terms)
@@ -306,7 +307,7 @@ def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, 
     if ceiling_epsilon is not None and epsilon > ceiling_epsilon:
         raise BadInput(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
     if ceiling_delta is not None and delta > ceiling_delta:
-        raise BadInput(f"delta = {delta:g}", "is above the population's ceiling.", f"{ceiling_delta:g}")
+        raise BadInput(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
 
 
 def _require_reason(reason: str, what: str) -> str:
@@ -373,6 +374,6 @@ def _require_budget(epsilon: float, delta: float) -> None:
 def _up(value: float) -> str:
     """`value` in six digits, rounded up, so that a limit that an error names is allowed."""
     if value <= 0:
-        return "1e-06"
+        return "1e-6"
     scale = 10.0 ** (5 - math.floor(math.log10(value)))
-    return f"{(math.floor(value * scale) + 1) / scale:.6g}"
+    return decimal((math.floor(value * scale) + 1) / scale)

@@ -15,6 +15,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
+from fieldfare.participation import CALLED
 from fieldfare_server.ledger import budget, leases, models, odometers
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.journal import Entry, Journal, clean
@@ -299,12 +300,12 @@ def _require_schedule(population: Row[Any], run: NewRun) -> None:
 def _require_callable(population: Row[Any], run: NewRun) -> None:
     """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
     spec = json.loads(run.plan_json).get("participation")
-    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") != "balls-in-bins":
+    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") not in CALLED:
         return
     if spec.get("callable") is not True:
         raise BadInput(
             "participation.callable = false",
-            f"population {population.name!r} is of real people, and scheme 'balls-in-bins' calls each in the rounds "
+            f"population {population.name!r} is of real people, and scheme {spec['scheme']!r} calls each in the rounds "
             "that were drawn for them; people who come when they like decide that themselves, and it may show.",
             "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
             "scheme = 'min-separation' with adjacency = 'zero_out'",

@@ -14,6 +14,7 @@ from fieldfare.accounting.filter import Price, gauge
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
+from fieldfare.text import decimal
 from fieldfare_client.app import forget_users
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
 from fieldfare_server.cli.compare import label_of
@@ -172,9 +173,11 @@ def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Pr
     if isinstance(budget, tuple):
         return budget
     if len(deltas) > 1:
-        shown = ", ".join(f"{delta:g}" for delta in sorted(deltas))
+        shown = ", ".join(decimal(delta) for delta in sorted(deltas))
         raise BadInput(
-            f"budget = {budget:g}", f"the plans have several deltas ({shown}).", f"budget=({budget:g}, {max(deltas):g})"
+            f"budget = {budget:g}",
+            f"the plans have several deltas ({shown}).",
+            f"budget=({budget:g}, {decimal(max(deltas))})",
         )
     return budget, deltas.pop()
 
@@ -184,8 +187,8 @@ def _require_same(epsilon: float, delta: float, budget: Budget, name: str) -> No
     if given != (epsilon, delta):
         raise BadInput(
             f"budget = {budget}",
-            f"population {name!r} is there, with epsilon {epsilon:g} at delta {delta:g}; only an officer raises it, "
-            "for a reason.",
+            f"population {name!r} is there, with epsilon {epsilon:g} at delta {decimal(delta)}; only an officer raises "
+            "it, for a reason.",
             "leave budget out, or `fieldfare population raise`",
         )
 

@@ -135,8 +135,12 @@ def _reach_once(plan: Plan, names: NDArray[np.uint64], generator: np.random.Gene
     needed = max(1, plan.report_goal)
     order = np.random.default_rng(generator.integers(2**63))
     run = plan.run
+
+    def words(count: int, attempt: int, draw: str) -> NDArray[np.uint64]:
+        return order.integers(0, 2**64, count, dtype=np.uint64)
+
     selector = Selector(
-        plan.participation.build(), run.rounds, run.cohort, run.over_selection, order=order, fewest=needed
+        plan.participation.build(), run.rounds, run.cohort, run.over_selection, order=order, words=words, fewest=needed
     )
     taken, everyone = ParticipationRecord(names.size), np.arange(names.size, dtype=np.int64)
     for round in range(run.rounds):

@@ -17,7 +17,15 @@ import numpy as np
 from fieldfare.accounting import balls_in_bins, binned_optimum, calibrate
 from fieldfare.errors import BadInput, Refused
 from fieldfare.mechanisms import Mechanism, build, parse
-from fieldfare.participation import Adjacency, BallsInBins, CyclicPoisson, MinSeparation, Participation, Poisson
+from fieldfare.participation import (
+    Adjacency,
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Participation,
+    Poisson,
+    RandomAllocation,
+)
 from fieldfare.plan import Plan
 
 _BANDS = (2, 4, 8)
@@ -76,6 +84,7 @@ def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, Any], Participati
         yield table, MinSeparation(block)
         yield table, BallsInBins(block)
     yield {"kind": "independent"}, Poisson(1 / block)
+    yield {"kind": "independent"}, RandomAllocation(block)
     for count in bands:
         yield {"kind": "banded", "bands": count}, CyclicPoisson(count, count / block)
 
@@ -108,6 +117,8 @@ def _label(table: dict[str, Any]) -> str:
 def _scheme(participation: Participation) -> str:
     if isinstance(participation, BallsInBins):
         return f"balls-in-bins, {participation.bins} bins"
+    if isinstance(participation, RandomAllocation):
+        return f"random-allocation, {participation.bins} bins"
     if isinstance(participation, Poisson):
         return f"poisson, rate {participation.rate:.4g}"
     if isinstance(participation, CyclicPoisson):

@@ -119,6 +119,10 @@ def stretch_cohort(cost: Cost, assumed: Assumed, factor: float) -> CohortOption 
     table = plan.model_dump(mode="json", exclude_none=True)
     table["run"] |= {"rounds": rounds, "cohort": cohort, "min_reports": None}
     table["participation"] |= {"separation": stretched(scheme.separation), "period": stretched(scheme.period)}
+    if scheme.bins is not None:
+        table["participation"]["bins"] = stretched(scheme.bins)
+    if scheme.cap is not None:
+        table["participation"]["cap"] = math.ceil(scheme.cap * factor)
     if scheme.rate is not None:
         table["participation"]["rate"] = scheme.rate * factor
     # The comparison is at equal epsilon also where the plan fixes the multiplier.

@@ -1,15 +1,25 @@
-"""What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no data."""
+"""What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no data.
+
+| balls in bins | priced by |
+|---|---|
+| up to `CERTIFIED_BINS` and `CERTIFIED_ROUNDS` | a certificate of fewer samples than a run draws: a little more noise |
+| more of them | the charge without amplification, which is an upper bound |
+
+Every other plan is priced as a run is charged. `WhatIf.bound` says which it was. Prices are kept, so that the same
+question is answered at once.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost, cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger import budget
@@ -21,6 +31,21 @@ LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "o
 """Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
 LONGEST_OF_OTHERS = 20_000
 
+CERTIFIED_BINS: Final = 16
+CERTIFIED_ROUNDS: Final = 256
+"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
+SAMPLES: Final = (1 << 21, 1 << 19)
+"""Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise. Fewer would
+not reach the leak that one run of a population may take."""
+
+Bound = Literal["as charged", "certified with fewer samples", "without amplification"]
+
+MOST_BANDS: Final = 16
+"""Of a plan that a request turns into a banded one."""
+
+_KEPT = 64
+_PRICES: dict[tuple[str, float], tuple[Cost, Bound]] = {}
+"""The newest prices by digest of the plan and resolution. Written under `_ONE`."""
 _ONE = threading.Lock()
 """Pricing computes for seconds, so a service does one at a time."""
 
@@ -33,6 +58,8 @@ class WhatIf:
     fits: bool
     refusal: str
     nearest: str
+    bound: Bound = "as charged"
+    """What the cost is. All but the first are more than a run of this plan costs."""
 
     @property
     def noise_std(self) -> float:
@@ -66,9 +93,6 @@ def what_if(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
-    if plan.participation.scheme == "balls-in-bins":
-        why = "certifying its charge takes millions of samples, too long for a request."
-        raise BadInput(f"participation.scheme = {plan.participation.scheme!r}", why, "`fieldfare plan`")
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
         raise BadInput(
@@ -76,32 +100,57 @@ def what_if(
             f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request.",
             f"{longest}, or `fieldfare plan`",
         )
-    if not _ONE.acquire(blocking=False):
-        raise BadInput("this plan", "another one is being priced.", "ask again in a moment")
-    try:
-        cost = cost_of(plan, resolution=float(stored.get(RESOLUTION, 0.0)))
-    finally:
-        _ONE.release()
+    cost, bound = _priced(plan, float(stored.get(RESOLUTION, 0.0)))
     if population.state != "open":
-        return WhatIf(cost, False, "the population is closed", "")
+        return WhatIf(cost, False, "the population is closed", "", bound)
     demand = demand_of(plan, cost) if population.accounting == "individual" else None
     if demand is not None:
         too_much = ledger.refusal(population.name, demand, cost.loss, cost.leak)
-        return WhatIf(cost, too_much is None, too_much.why if too_much else "", too_much.nearest if too_much else "")
+        why, nearest = ("", "") if too_much is None else (too_much.why, too_much.nearest)
+        return WhatIf(cost, too_much is None, why, nearest, bound)
     terms = budget.Terms(population.epsilon, population.delta, population.leak)
     price = budget.quote(cost.loss, population.committed, terms, cost.leak)
     if terms.hold(population.committed + price):
-        return WhatIf(cost, True, "", "")
+        return WhatIf(cost, True, "", "", bound)
     refused: BudgetRefused = budget.refusal(population.name, cost.loss, price, population.committed, terms)
-    return WhatIf(cost, False, refused.why, refused.nearest)
+    return WhatIf(cost, False, refused.why, refused.nearest, bound)
+
+
+def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
+    key = (plan.digest(), resolution)
+    if key in _PRICES:
+        return _PRICES[key]
+    if not _ONE.acquire(blocking=False):
+        raise BadInput("this plan", "another one is being priced.", "ask again in a moment")
+    try:
+        found = _price(plan, resolution)
+        while len(_PRICES) >= _KEPT:
+            del _PRICES[next(iter(_PRICES))]
+        _PRICES[key] = found
+        return found
+    finally:
+        _ONE.release()
+
+
+def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
+    if plan.participation.scheme != "balls-in-bins":
+        return cost_of(plan, resolution=resolution), "as charged"
+    if (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS:
+        return cost_of(plan, resolution=resolution, samples=SAMPLES), "certified with fewer samples"
+    return cost_without_amplification(plan, resolution), "without amplification"
 
 
 def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
     cohort = changes.get("cohort")
     if cohort is not None:
+        factor = cohort / run["cohort"]
         if participation.get("rate") is not None:  # a Poisson cohort is rate x users
-            participation["rate"] *= cohort / run["cohort"]
+            participation["rate"] *= factor
+        if participation.get("cap") is not None:
+            participation["cap"] = math.ceil(participation["cap"] * factor)
+        if participation.get("bins") is not None:  # and users / bins where each user draws one
+            participation["bins"] = max(1, round(participation["bins"] / factor))
         # The fewest reports are a share of the cohort; a plan that names them keeps the share.
         if run.get("min_reports") is not None:
             run["min_reports"] = max(1, run["min_reports"] * cohort // run["cohort"])
@@ -110,9 +159,18 @@ def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         run["rounds"] = changes["rounds"]
     if changes.get("mechanism") is not None and changes["mechanism"] != table["mechanism"].get("kind"):
         table["mechanism"] = {"kind": changes["mechanism"]}
+        if changes["mechanism"] in ("banded", "banded-inverse"):  # their one value without a default
+            table["mechanism"]["bands"] = _bands(table)
     if changes.get("clip") is not None:
         table["clipping"] = {**table.get("clipping", {"kind": "flat"}), "norm": changes["clip"]}
     if changes.get("epsilon") is not None:
         privacy.pop("noise_multiplier", None)
         privacy["epsilon"] = changes["epsilon"]
     return {name: value for name, value in table.items() if value is not None}
+
+
+def _bands(table: Mapping[str, Any]) -> int:
+    """As many bands as rounds between two participations of a user, where that is few: more would cost more."""
+    way = table["participation"]
+    apart = way.get("separation") or way.get("period") or way.get("bins") or way.get("groups") or 1
+    return max(1, min(MOST_BANDS, int(apart), int(table["run"]["rounds"])))

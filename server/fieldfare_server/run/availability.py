@@ -103,7 +103,7 @@ def is_simulated(grid: Grid | None) -> bool:
 
 def require_callable(plan: Plan, grid: Grid | None) -> None:
     """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they do."""
-    if plan.participation.scheme == "balls-in-bins" and not plan.participation.callable and not is_simulated(grid):
+    if plan.secret and not plan.participation.callable and not is_simulated(grid):
         raise not_callable(plan)
 
 

@@ -37,9 +37,10 @@ class Cohorts:
             affords=affords,
         )
 
-    def _secret_words(self, count: int, attempt: int) -> NDArray[np.uint64]:
-        """Cryptographic, because amplification is charged; of no round, because bins hold for the whole run."""
-        return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream="bins"), dtype="<u8")
+    def _secret_words(self, count: int, attempt: int, draw: str) -> NDArray[np.uint64]:
+        """Cryptographic, because amplification is charged; of a draw and of no attempt at a round, because bins hold
+        for the whole run or block."""
+        return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream=draw), dtype="<u8")
 
     def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
         """The cohort of `round` among `available` users, by randomness that only this attempt uses.

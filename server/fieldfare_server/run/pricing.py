@@ -21,7 +21,10 @@ SAMPLED_COHORTS = 4
 
 def most_users(plan: Plan) -> int:
     """The most users that one reply may be the sum of."""
-    return SAMPLED_COHORTS * plan.run.cohort if plan.samples else users_asked(plan.run.cohort, plan.run.over_selection)
+    if not plan.samples:
+        return users_asked(plan.run.cohort, plan.run.over_selection)
+    cap = plan.participation.cap
+    return min(SAMPLED_COHORTS * plan.run.cohort, cap) if cap else SAMPLED_COHORTS * plan.run.cohort
 
 
 def numbers_released(plan: Plan, schema: Schema) -> int:

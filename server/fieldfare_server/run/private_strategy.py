@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import Result
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
@@ -436,7 +437,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         if found is not None or self._budget is not None:
             return found
         epsilon = 2 * (privacy.epsilon or 1.0)
-        command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {privacy.delta:g}"
+        command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
             command += f" --adjacency {privacy.adjacency}"
         raise BadInput(f"population {name!r}", "there is none of that name.", f"`{command}`, or budget=")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fieldfare_flower.bounded import SCHEMA, ReplyLimit, limit_replies, refusal
 from fieldfare_flower.waits import limit_part_waits
 
 log = logging.getLogger("fieldfare.strategy")
@@ -24,6 +26,11 @@ SHORTEST_PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 """Seconds between two looks for replies. Flower's own loop waits three seconds."""
 TOKEN_BYTES = 16
+TIMES_SENT, SPARE_BYTES = 2, 1 << 20
+"""The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a ClientApp may
+answer float32 with float64."""
+LOOK_BYTES = 512 << 20
+"""About how much memory the replies of one look may take: large ones are pulled a few at a time."""
 
 
 def fresh_group(run: str, round: int | str) -> str:
@@ -38,7 +45,9 @@ class Answer:
     slot: int | None
     """Which of the messages it answers, by position; None: none that still waits."""
     reply: Message | None
-    """None: a reply that cannot be decoded at all."""
+    """None: a reply that is too large, or that cannot be decoded at all."""
+    reason: str = SCHEMA
+    """Why there is none."""
 
 
 class Slots:
@@ -76,7 +85,8 @@ class Slots:
         """`reply` under the message that it answers."""
         for key in (reply.metadata.reply_to_message_id, reply.metadata.group_id):
             if isinstance(key, str) and key in self._slots:
-                return Answer(self._slots.pop(key), reply)
+                slot, reason = self._slots.pop(key), refusal(reply)
+                return Answer(slot, None, reason) if reason else Answer(slot, reply)
         return Answer(None, reply)
 
     def fail(self, message_id: str) -> Answer:
@@ -93,14 +103,41 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
     return ids
 
 
+def is_passing(error: Exception) -> bool:
+    """Whether the SuperLink failed at a request, and may answer the next one: its database is locked, its disk full.
+
+    With SQLite, a node that uploads a gigabyte locks the database for longer than the SuperLink waits.
+    """
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    return isinstance(status, int) and status >= 500
+
+
+def limit_for(sent: Message, copies: int = 1) -> ReplyLimit:
+    """What a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
+    records = [record for record in sent.content.values() if isinstance(record, ArrayRecord)]
+    size = sum(len(array.data) for record in records for array in record.values())
+    return ReplyLimit(TIMES_SENT * copies * size + SPARE_BYTES, copies * sum(map(len, records)))
+
+
 class Receiver:
     """Receives the replies of one run. It remembers whether a node sent what Flower itself cannot decode."""
 
     def __init__(self) -> None:
         self._one_by_one = False
+        self._batch = sys.maxsize
+        """How many replies are pulled together."""
+
+    def limit(self, grid: Grid, limit: ReplyLimit) -> None:
+        """From now on no look takes a reply beyond `limit`; see `fieldfare_flower.bounded`."""
+        self._batch = max(1, LOOK_BYTES // limit.most) if limit_replies(grid, limit) else sys.maxsize
 
     def receive(
-        self, grid: Grid, messages: Sequence[Message], timeout: float, tick: Callable[[], None] = lambda: None
+        self,
+        grid: Grid,
+        messages: Sequence[Message],
+        timeout: float,
+        tick: Callable[[], None] = lambda: None,
+        limit: ReplyLimit | None = None,
     ) -> Iterator[Answer]:
         """Send `messages`, then yield their replies until all have arrived or the time is over.
 
@@ -110,13 +147,16 @@ class Receiver:
         Args:
             timeout: seconds after which the round goes on without the missing replies.
             tick: called after every look, so that a slow node does not cost the run its lease.
+            limit: what one reply may hold; None: anything.
         """
-        slots = Slots(send(grid, messages))
         deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
+        slots = Slots(_send_in_time(grid, messages, deadline, tick))
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
             # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
             limit_part_waits(max(left, 0.0))
+            if limit is not None:  # in every look: `tick` may have pulled other messages
+                self.limit(grid, limit)
             yield from self.look(grid, slots)
             tick()
             # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
@@ -126,15 +166,24 @@ class Receiver:
             time.sleep(pause)
 
     def look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
-        """The replies that are there now, without waiting for any.
+        """The replies that are there now, without waiting for any. None where the SuperLink fails for a moment.
 
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
         error the run's replies are pulled one at a time, so that each costs its own message only.
         """
+        try:
+            yield from self._look(grid, slots)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("the SuperLink cannot say which replies it has (%s)", error)
+
+    def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
         if not self._one_by_one:
             try:
-                for reply in _pull(grid, slots.waiting):
-                    yield slots.take(reply)
+                for ids in _split(slots.waiting, self._batch):
+                    for reply in _pull(grid, ids):
+                        yield slots.take(reply)
                 return
             except _Undecodable as error:
                 log.warning("a reply cannot be decoded (%s): replies are pulled one at a time from now on", error)
@@ -145,6 +194,26 @@ class Receiver:
                     yield slots.take(reply)
             except _Undecodable:
                 yield slots.fail(message_id)
+
+
+def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick: Callable[[], None]) -> list[str]:
+    """`send`, again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
+    while True:
+        try:
+            return send(grid, messages)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("the SuperLink cannot take instructions (%s)", error)
+            if time.monotonic() >= deadline:
+                return [""] * len(messages)
+            tick()
+            time.sleep(LONGEST_PAUSE)
+
+
+def _split(ids: list[str], most: int) -> Iterator[list[str]]:
+    """`ids` in order, at most `most` at a time."""
+    return (ids[start : start + most] for start in range(0, len(ids), most))
 
 
 class _Undecodable(Exception):

@@ -33,11 +33,22 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fieldfare.schema import Schema
+from fieldfare_flower.bounded import ReplyLimit
 from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
 from fieldfare_flower.npy import BadReply
 from fieldfare_flower.waits import limit_part_waits
 from fieldfare_server.run.failures import Failures
-from fieldfare_server.run.replies import LONGEST_PAUSE, SHORTEST_PAUSE, Receiver, Slots, fresh_group, send
+from fieldfare_server.run.replies import (
+    LONGEST_PAUSE,
+    SHORTEST_PAUSE,
+    SPARE_BYTES,
+    Answer,
+    Receiver,
+    Slots,
+    fresh_group,
+    is_passing,
+    send,
+)
 from fieldfare_server.run.selection import Users
 
 MOST_USERS_PER_NODE = 20_000_000
@@ -134,16 +145,23 @@ class Roster:
 
         Users of nodes that are offline stay known but are not available. `register` makes users available.
         """
-        self._note_online(grid, set(grid.get_node_ids()))
+        try:
+            online = set(grid.get_node_ids())
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            online = self._online
+        self._note_online(grid, online)
         now = time.monotonic()
         self._ask(grid, now)
         limit_part_waits(PART_WAIT)
+        self._receiver.limit(grid, ReplyLimit(8 * self._most_users() + SPARE_BYTES))
         for answer in self._receiver.look(grid, self._slots) if self._slots.waiting else ():
             node = None if answer.slot is None else self._asked.pop(answer.slot, None)
             if node is None:
                 self.refused["duplicate or stray reply"] += 1
             else:
-                self._read_users(node, answer.reply)
+                self._read_users(node, answer)
         self._next_look = time.monotonic() + LOOK_EVERY
 
     def look_now_and_then(self, grid: Grid) -> None:
@@ -183,7 +201,15 @@ class Roster:
         self._slots.drop(outdated)
         for slot in outdated:
             self._asked.pop(slot, None)
-        slots = self._slots.add(send(grid, queries))
+        try:
+            sent = send(grid, queries)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            for node in due:
+                self._question(node).slot, self._question(node).due = -1, now + FIRST_BACK_OFF
+            return
+        slots = self._slots.add(sent)
         for node, slot in zip(due, slots, strict=True):
             self._question(node).slot = slot
             self._asked[slot] = node
@@ -197,9 +223,9 @@ class Roster:
         questions = {node: self._questions.get(node) for node in self._online - self._answered}
         return {node for node, question in questions.items() if question is None or question.slot >= 0}
 
-    def _read_users(self, node: int, reply: Message | None) -> None:
-        """Take in what `node` answered; None: something that cannot be decoded."""
-        question = self._question(node)
+    def _read_users(self, node: int, answer: Answer) -> None:
+        """Take in what `node` answered."""
+        question, reply = self._question(node), answer.reply
         question.slot = -1
         pause = min(FIRST_BACK_OFF * 2.0 ** min(question.asked - 1, 10), LONGEST_BACK_OFF)
         question.due = time.monotonic() + pause
@@ -208,7 +234,7 @@ class Roster:
                 self.refused[self.failures.note_error(reply, node)] += 1
                 return
             if reply is None:
-                raise BadReply("schema", "cannot be decoded")
+                raise BadReply(answer.reason, "is too large, or cannot be decoded")
             names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
             quota = self._quota(node)
             if quota is not None and names.size > quota:
@@ -221,6 +247,11 @@ class Roster:
             return
         self.failures.note_answer()
         self._take_in(node, names)
+
+    def _most_users(self) -> int:
+        """The most users that a node may have whose answer is waited for."""
+        quotas = [self._quota(node) for node in self._asked.values()]
+        return max((MOST_USERS_PER_NODE if quota is None else quota for quota in quotas), default=0)
 
     def _quota(self, node: int) -> int | None:
         name = self._node_names.get(node)

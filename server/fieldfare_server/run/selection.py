@@ -8,8 +8,11 @@ What the accountant assumes is enforced here, from realised participation. Schem
   up nor cut: that would be another scheme than the one for which amplification is proven;
 - *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
   sampled as above;
+- *truncated Poisson*: as Poisson, and of more than `cap` users who are drawn the `cap` with the smallest coins are
+  kept. A round with users beyond the `enrolled` of the plan, for whom the cap is not charged, is refused;
 - *balls in bins*: every user draws a bin, uniformly, by its own word of secret bits; a round's cohort is every
-  available user of its bin. The bin holds for the whole run: no void round and no crash draws again.
+  available user of its bin. The bin holds for the whole run: no void round and no crash draws again;
+- *random allocation*: the same, with a bin for every block of rounds, which holds in that block.
 
 **To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
 its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
@@ -36,6 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfare.capacity import Capacity, is_plentiful
 from fieldfare.errors import BadInput, Refused
 from fieldfare.participation import (
+    BINNED,
     IN_STEP,
     SAMPLED,
     BallsInBins,
@@ -44,7 +48,9 @@ from fieldfare.participation import (
     MinSeparation,
     Participation,
     Poisson,
+    RandomAllocation,
     Single,
+    TruncatedPoisson,
 )
 
 Users: TypeAlias = NDArray[np.int64]
@@ -57,8 +63,8 @@ Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
 """n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
-Words: TypeAlias = Callable[[int, int], NDArray[np.uint64]]
-"""(n, try) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
+Words: TypeAlias = Callable[[int, int, str], NDArray[np.uint64]]
+"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
 
 _BLOCK = 1 << 16
 
@@ -120,10 +126,10 @@ class Selector:
         """
         Args:
             affords: who has enough left of their own budget.
-            cohort: users wanted in each round; for Poisson schemes only the mean's denominator, not a target.
+            cohort: users wanted in each round; for sampling only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
             order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
-            words: from the run's key alone; balls in bins place users by them.
+            words: from the run's key alone; balls in bins and random allocation place users by them.
             fewest: a cohort of fewer users is refused (0: never).
 
         Raises:
@@ -150,10 +156,10 @@ class Selector:
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
         self._places: _Places | _SecretBins | None = None
-        if isinstance(participation, BallsInBins):
+        if isinstance(participation, BINNED):
             if words is None:
-                raise BadInput("words", "BallsInBins needs secret bits that place users.")
-            self._places = _SecretBins(participation.bins, words)
+                raise BadInput("words", f"{type(participation).__name__} needs secret bits that place users.")
+            self._places = _SecretBins(participation, words)
         elif isinstance(participation, IN_STEP):
             if order is None:
                 raise BadInput("order", f"{type(participation).__name__} needs a generator that places users.")
@@ -188,13 +194,19 @@ class Selector:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
-        if isinstance(self.participation, BallsInBins):
+        if isinstance(self.participation, BINNED):
             return np.sort(pool)
-        if isinstance(self.participation, Poisson | CyclicPoisson):
+        if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
             # never above the rate that is charged.
             tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
-            return np.sort(self._solvent(round, pool[tossed + 2.0**-53 <= self.participation.rate]))
+            included = tossed + 2.0**-53 <= self.participation.rate
+            cohort, lots = pool[included], tossed[included]
+            if isinstance(self.participation, TruncatedPoisson):
+                self._require_enrolled(known, users)
+                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who are drawn.
+                cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
+            return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
         plenty = self._has_plenty(round, everyone.size)
         if plenty and pool.size > 8 * self.asked:
@@ -218,6 +230,17 @@ class Selector:
             shuffled = generator.permutation(fit.size)
             places = shuffled[np.argsort(had[shuffled], kind="stable")[:asked]]
         return np.sort(fit[places])
+
+    def _require_enrolled(self, known: ArrayLike | None, available: Users) -> None:
+        """Refuse to draw from more users than the cap on the cohort is charged for."""
+        assert isinstance(self.participation, TruncatedPoisson)
+        everyone = available if known is None else np.asarray(known, dtype=np.int64)
+        if everyone.size > self.participation.enrolled:
+            raise BadInput(
+                f"participation.enrolled = {self.participation.enrolled}",
+                "more users than the plan states have enrolled, and the cap on a round's users is charged for no more.",
+                "a run that states how many users there ever are",
+            )
 
     def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
         """Whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest` users each. O(n).
@@ -295,7 +318,7 @@ class Selector:
     def _in_place(self, round: int, users: Users) -> Users:
         if self._places is None:
             return users
-        placed: Users = users[self._places.of(users) == round % self._separation]
+        placed: Users = users[self._places.serves(round, users)]
         return placed
 
 
@@ -310,6 +333,10 @@ class _Places:
         self._n, self._seed, self._balanced = places, seed, balanced
         self._block = places * max(1, _BLOCK // places) if balanced else _BLOCK
         self._of = np.empty(0, dtype=np.int32)
+
+    def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
+        """Which of `users` have the place of `round`, shape (n,)."""
+        return np.asarray(self.of(users) == round % self._n)
 
     def of(self, users: Users) -> NDArray[np.int32]:
         needed = int(users.max(initial=-1)) + 1
@@ -327,27 +354,31 @@ class _Places:
 
 
 class _SecretBins:
-    """The bin of every user index, independent and uniform in 0 .. n - 1: the same whatever the number of users.
+    """The bin of every user index in one draw, independent and uniform in 0 .. n - 1, whatever the number of users.
 
     A word w of 64 bits gives bin w mod n, unless w is beyond the last whole multiple of n: then the user's next word
-    decides. Without that rejection some bins would be more probable than the 1 / n that is charged.
+    decides. Without that rejection some bins would be more probable than the 1 / n that is charged. The participation
+    names the draw that a round belongs to; only the draw that was asked for last is kept.
     """
 
-    def __init__(self, bins: int, words: Words) -> None:
-        self._n, self._words = bins, words
-        self._of = np.empty(0, dtype=np.int64)
+    def __init__(self, participation: BallsInBins | RandomAllocation, words: Words) -> None:
+        self._participation, self._n, self._words = participation, participation.bins, words
+        self._name, self._of = "", np.empty(0, dtype=np.int64)
 
-    def of(self, users: Users) -> NDArray[np.int64]:
-        needed = int(users.max(initial=-1)) + 1
+    def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
+        """Which of `users` have the bin of `round`, shape (n,)."""
+        name, needed = self._participation.draw_of(round), int(users.max(initial=-1)) + 1
+        if name != self._name:
+            self._name, self._of = name, np.empty(0, dtype=np.int64)
         if needed > self._of.size:
             self._of = self._draw(max(needed, self._of.size + self._of.size // 2))
-        return self._of[users]
+        return np.asarray(self._of[users] == round % self._n)
 
     def _draw(self, count: int) -> NDArray[np.int64]:
         bins, open_users, attempt = np.empty(count, dtype=np.int64), np.arange(count), 0
         last = (1 << 64) // self._n * self._n - 1
         while open_users.size:
-            words = self._words(int(open_users[-1]) + 1, attempt)[open_users]
+            words = self._words(int(open_users[-1]) + 1, attempt, self._name)[open_users]
             fair = words <= np.uint64(last)
             bins[open_users[fair]] = (words[fair] % np.uint64(self._n)).astype(np.int64)
             open_users, attempt = open_users[~fair], attempt + 1

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.ledger.views import RoundView
 from fieldfare_server.run.identity import Kind
 from fieldfare_server.run.own_model import OwnModel
@@ -81,7 +82,7 @@ def describe(plan: Plan) -> list[str]:
     target = f"epsilon {privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise_multiplier:g}"
     turns = f"each at most once in {spec.separation} rounds" if spec.scheme == "min-separation" else spec.scheme
     return [
-        f"Privacy: {target} at delta {privacy.delta:g}, {privacy.adjacency}, population {privacy.population}",
+        f"Privacy: {target} at delta {decimal(privacy.delta)}, {privacy.adjacency}, population {privacy.population}",
         f"Noise: {plan.mechanism.kind}, clipping: {plan.clipping.kind} at {plan.clipping.norm:g}",
         f"Cohort: {plan.run.cohort} users a round, {turns}",
     ]

@@ -24,7 +24,6 @@ from flwr.serverapp.strategy import Result
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_flower import logs
 from fieldfare_flower.messages import Occasion
-from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.aggregation import Aggregate
@@ -34,7 +33,7 @@ from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.pace import Pace
 from fieldfare_server.run.patience import Patience
-from fieldfare_server.run.replies import Answer, Receiver, Slots
+from fieldfare_server.run.replies import Answer, Receiver, Slots, limit_for
 from fieldfare_server.run.round import Released
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 from fieldfare_server.run.session import Session
@@ -246,7 +245,9 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             self.session.heartbeat()
             self.session.cohorts.roster.look_now_and_then(grid)
 
-        answers = self._receiver.receive(grid, attempt.messages, timeout, tick)
+        copies = len(attempt.sum.shares)
+        limit = limit_for(attempt.messages[0], copies) if attempt.messages else None
+        answers = self._receiver.receive(grid, attempt.messages, timeout, tick, limit)
         reported = self._sum_replies(attempt, answers)
         faults.point("strategy.aggregated")
         self._on_received(len(reported), len(attempt.messages) - len(reported))
@@ -435,7 +436,7 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             users, node = attempt.asked[answer.slot], nodes[answer.slot]
             silent.discard(node)
             before = total.users
-            if self._add_reply(total, answer.reply, int(users.size), node):
+            if self._add_reply(total, answer, int(users.size), node):
                 reported.append(users)
                 # A user whose training fails counts with zero, so a node that is well leaves out no one.
                 if total.users - before == users.size:
@@ -463,12 +464,14 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         self._counted = refused.copy()
         return new
 
-    def _add_reply(self, total: Aggregate, reply: Message | None, sent: int, node: int) -> bool:
+    def _add_reply(self, total: Aggregate, answer: Answer, sent: int, node: int) -> bool:
         """Add one reply to the sum; False, and counted by its reason, where it cannot be used."""
-        failures = self._failures
+        failures, reply = self._failures, answer.reply
+        if reply is None:
+            total.reject(answer.reason)
+            failures.note_rejected(answer.reason, node)
+            return False
         try:
-            if reply is None:
-                raise BadReply("schema", "cannot be decoded")
             if reply.has_error():
                 total.reject(failures.note_error(reply, node))
                 return False

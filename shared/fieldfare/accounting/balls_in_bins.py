@@ -59,8 +59,14 @@ from scipy.special import ndtri
 from fieldfare.accounting.certified import LARGEST_EPSILON, CertifiedCurve
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.factorization.dyadic import nodes
 from fieldfare.mechanisms.base import Mechanism
+from fieldfare.mechanisms.decaying import Decaying
+from fieldfare.mechanisms.independent import Independent
+from fieldfare.mechanisms.stamped import Stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
+from fieldfare.mechanisms.tree import OnlineTree, PlainTree, read_rows
+from fieldfare.text import decimal
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -70,9 +76,9 @@ SAMPLES: Final = (1 << 22, 1 << 19)
 """Samples of a certification: for removing a user, which has the larger spread, and for adding one."""
 MOST_BINS: Final = 256
 _LARGEST_MATRIX: Final = 2048
-"""Rounds up to which the whole strategy matrix is looked at."""
+"""Rounds (of a block) up to which the whole strategy matrix is looked at."""
 _MOST_ENTRIES: Final = 1 << 25
-"""Most numbers of all bins' summed columns together, for longer Toeplitz strategies."""
+"""Most numbers of all bins' summed columns together, for longer strategies."""
 _LEVELS: Final = 48
 """Points of a curve, besides that of the plan's own epsilon."""
 _DEEPEST: Final = 1e-3
@@ -108,31 +114,71 @@ def gram(mechanism: Mechanism, bins: int) -> Vector:
         raise BadInput(
             f"participation.bins = {bins}", f"must be in [1, {most}] with {mechanism.rounds} rounds.", str(most)
         )
-    if mechanism.rounds <= _LARGEST_MATRIX:
-        modes = mode_products(mechanism, bins)
-        return modes.T @ modes
-    if not isinstance(mechanism, ToeplitzMechanism) or bins * mechanism.rounds > _MOST_ENTRIES:
+    return _products(mechanism, mechanism.rounds, bins)
+
+
+def _products(mechanism: Mechanism, rounds: int, bins: int) -> Vector:
+    """`gram` of the first `rounds` rounds; a bin to which none of them belongs has zeros."""
+    if isinstance(mechanism, Stamped):
+        return _products_of_blocks(mechanism, bins)
+    if rounds <= _LARGEST_MATRIX:
+        modes = mode_products(mechanism, bins, rounds)
+    elif isinstance(mechanism, Independent | Decaying):
+        # Columns are orthogonal: so are bins.
+        norms = mechanism.row_norms(rounds) ** -2.0
+        return np.diag([float(norms[j::bins].sum()) for j in range(bins)])
+    elif isinstance(mechanism, OnlineTree | PlainTree) and 2 * rounds * bins <= _MOST_ENTRIES:
+        modes = _modes_of_tree(mechanism, rounds, bins)
+    elif isinstance(mechanism, ToeplitzMechanism) and rounds * bins <= _MOST_ENTRIES:
+        modes = _modes_of_filter(mechanism.strategy_coefs[:rounds], bins)
+    else:
         raise BadInput(
-            f"scheme 'balls-in-bins' with {mechanism.rounds} rounds of kind {mechanism.kind!r}",
-            "its whole strategy matrix is too large to be summed over every bin.",
-            f"{_LARGEST_MATRIX} rounds, or a Toeplitz kind without restarts",
+            f"scheme 'balls-in-bins' with {rounds} rounds of kind {mechanism.kind!r} and {bins} bins",
+            "its strategy matrix is too large to be summed over every bin.",
+            f"{_LARGEST_MATRIX} rounds, fewer bins, or restart_every = {_LARGEST_MATRIX}",
         )
-    # The bin's columns of |C| sum to a period-b filter of |c|, shifted by the bin and cut at the horizon.
-    summed = np.abs(mechanism.strategy_coefs[: mechanism.rounds]).astype(np.float64)
-    for start in range(bins, summed.size, bins):
-        summed[start : start + bins] += summed[start - bins : start][: summed.size - start]
-    modes = np.zeros((summed.size, bins))
-    for j in range(bins):
-        modes[j:, j] = summed[: summed.size - j]
     return modes.T @ modes
 
 
-def mode_products(mechanism: Mechanism, bins: int) -> Vector:
-    """m_j of equation (1) at sigma 1, one column for each bin: shape (rows of C, bins).
+def _products_of_blocks(mechanism: Stamped, bins: int) -> Vector:
+    """Blocks share no row of C, so their products add up. A block need not begin in the first bin."""
+    total, start, seen = np.zeros((bins, bins)), 0, dict[int, Vector]()
+    for length in mechanism.lengths():
+        if length not in seen:
+            seen[length] = _products(mechanism.block, length, bins)
+        inside = (np.arange(bins) - start) % bins  # the block's bin of each bin of the run
+        total += seen[length][np.ix_(inside, inside)]
+        start += length
+    return total
+
+
+def _modes_of_filter(coefs: Vector, bins: int) -> Vector:
+    """A bin's columns of |C| sum to a filter of |c| whose period is b, moved by the bin and cut at the horizon."""
+    summed = np.abs(coefs).astype(np.float64)
+    for start in range(bins, summed.size, bins):
+        summed[start : start + bins] += summed[start - bins : start][: summed.size - start]
+    modes = np.zeros((summed.size, bins))
+    for j in range(min(bins, summed.size)):
+        modes[j:, j] = summed[: summed.size - j]
+    return modes
+
+
+def _modes_of_tree(tree: OnlineTree | PlainTree, rounds: int, bins: int) -> Vector:
+    """How many rounds of each bin lie in each charged node. A node is drawn when it closes (`birth`)."""
+    spans = np.array(list(nodes(rounds)), dtype=np.int64)
+    if tree.read_only:
+        spans = spans[read_rows(rounds)]
+    first, last = spans[:, :1] - 1, spans[:, 1:] - 1
+    bin_of = np.arange(bins)
+    return ((last - bin_of) // bins - (first - 1 - bin_of) // bins).astype(np.float64)
+
+
+def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) -> Vector:
+    """m_j of equation (1) at sigma 1, one column for each bin, for the first `rounds` rounds: shape (rows of C, bins).
 
     Raises `BadInput` where a row of C is drawn before a round that it contains: the proof goes row by row.
     """
-    c = np.abs(mechanism.strategy_matrix(mechanism.rounds))
+    c = np.abs(mechanism.strategy_matrix(mechanism.rounds if rounds is None else rounds))
     births = np.array([mechanism.birth(row) for row in range(len(c))])
     rows, columns = np.nonzero(c)
     if (columns > births[rows]).any():
@@ -468,8 +514,8 @@ def least_noise(
     failure = FAILURE / 2**attempt
     if delta <= 2 * failure:
         raise BudgetRefused(
-            f"delta = {delta:g} with scheme 'balls-in-bins'",
-            f"the certificate's own failure probability, {failure:.2g}, is part of delta.",
+            f"delta = {decimal(delta)} with scheme 'balls-in-bins'",
+            f"the certificate's own failure probability, {decimal(failure, 2)}, is part of delta.",
             f"{100 * FAILURE:g}",
         )
     goal = delta - failure

@@ -6,13 +6,14 @@ import math
 
 from scipy.optimize import brentq
 
-from fieldfare.accounting.charge import amplification, charge_for, require_valid
+from fieldfare.accounting.charge import amplification, charge_for, require_charged, require_valid
 from fieldfare.accounting.gaussian import gaussian_mu, zcdp_rho
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
+from fieldfare.text import decimal
 
 SMALLEST_SAMPLED_EPSILON = 1e-3
 """Below this the grid of a privacy loss distribution, not the mechanism, would decide the noise."""
@@ -49,11 +50,12 @@ def calibrate(
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
+    require_charged(mechanism, participation)
     most = 2 * zcdp_rho(epsilon, delta) if concentrated else gaussian_mu(epsilon, delta) ** 2
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:
         raise BudgetRefused(
-            f"epsilon = {epsilon:g} at delta = {delta:g}", f"{before.epsilon(delta):.6g} of it is spent already."
+            f"epsilon = {epsilon:g} at delta = {decimal(delta)}", f"{before.epsilon(delta):.6g} of it is spent already."
         )
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
     far = 1e3 * epsilon
@@ -74,7 +76,7 @@ def calibrate(
         return sigma
     if epsilon < SMALLEST_SAMPLED_EPSILON or delta < SMALLEST_DELTA:
         raise BadInput(
-            f"epsilon = {epsilon:g}, delta = {delta:g} with sampling",
+            f"epsilon = {epsilon:g}, delta = {decimal(delta)} with sampling",
             "the privacy loss distribution would need too fine a grid.",
             f"epsilon {SMALLEST_SAMPLED_EPSILON:g}, delta {SMALLEST_DELTA:g}",
         )
@@ -84,7 +86,9 @@ def calibrate(
     while cost(high) > epsilon:
         high *= 2
         if high > 1e9 * sensitivity:
-            raise BudgetRefused(f"epsilon = {epsilon:g} at delta = {delta:g}", "what is spent leaves too little of it.")
+            raise BudgetRefused(
+                f"epsilon = {epsilon:g} at delta = {decimal(delta)}", "what is spent leaves too little of it."
+            )
     low = high
     while cost(low) <= epsilon:
         high, low = low, low / 2

@@ -5,6 +5,7 @@
 | `zero_out` | any | Gaussian, mu = sensitivity / sigma. Cohorts and counts are public, so sampling amplifies nothing |
 | `replace_one` | any | the same with twice the sensitivity |
 | `add_remove` | Poisson, cyclic Poisson | amplified where the reduction below holds, else Gaussian |
+| `add_remove` | random allocation, truncated Poisson | amplified for independent noise, else refused |
 | `add_remove` | balls in bins | by a certificate (`balls_in_bins`), which `cost` makes; here Gaussian |
 
 Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other user's
@@ -27,10 +28,11 @@ Gaussian events of noise multiplier sigma / max_t ||C_t||. Independent noise is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.accounting.sampled import SampledGaussian, refusal
+from fieldfare.accounting.sampled import AllocatedGaussian, Event, SampledGaussian, TruncatedGaussian, refusal
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
@@ -40,38 +42,51 @@ from fieldfare.participation import (
     CyclicPoisson,
     Participation,
     Poisson,
+    RandomAllocation,
     Single,
+    TruncatedPoisson,
     adjacency_factor,
 )
+
+INDEPENDENT_ONLY: Final = (RandomAllocation, TruncatedPoisson)
+"""Samplers that are charged for independent noise, and refused for any other."""
 
 
 @dataclass(frozen=True)
 class Amplification:
-    """Whether sampling lowers the charge, why, and if so the events: `rate` every `groups` rounds."""
+    """Whether sampling lowers the charge, why, and if so the events: one every `groups` rounds."""
 
     holds: bool
     why: str
-    rate: float = 1.0
     groups: int = 1
+    event: Event | None = None
+    """One of the events, at noise multiplier 1."""
 
 
 def amplification(mechanism: Mechanism, participation: Participation, adjacency: Adjacency) -> Amplification:
     """Judge the conditions of the module's reduction; `why` names the first that fails."""
+    event: Event
     if isinstance(participation, Poisson):
-        rate, groups = participation.rate, 1
+        event, groups = SampledGaussian(participation.rate, 1.0, 1), 1
     elif isinstance(participation, CyclicPoisson):
-        rate, groups = participation.rate, participation.groups
+        event, groups = SampledGaussian(participation.rate, 1.0, 1), participation.groups
+    elif isinstance(participation, TruncatedPoisson):
+        rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
+        event, groups = TruncatedGaussian(rate, 1.0, 1, cap, enrolled), 1
+    elif isinstance(participation, RandomAllocation):
+        event, groups = AllocatedGaussian(participation.bins, 1.0, 1), participation.bins
     elif isinstance(participation, BallsInBins):
         return Amplification(False, "balls in bins are charged by a certificate, not by sampled events")
     else:
         return Amplification(False, "users are not sampled independently of each other")
     if adjacency != "add_remove":
         return Amplification(False, f"sampling earns nothing under adjacency {adjacency!r}; it does under 'add_remove'")
+    most = 1 if isinstance(participation, INDEPENDENT_ONLY) else groups
     bands = mechanism.bandwidth()
-    if bands is None or bands > groups:
+    if bands is None or bands > most:
         width = "a strategy that is not banded" if bands is None else f"a strategy of {bands} bands"
-        return Amplification(False, f"{width} with {groups} group(s); it needs at most as many bands as groups")
-    return Amplification(True, f"{bands} band(s), {groups} group(s), rate {rate}", rate, groups)
+        return Amplification(False, f"{width} with {most} group(s); it needs at most as many bands as groups")
+    return Amplification(True, f"{bands} band(s), {groups} group(s)", groups, event)
 
 
 def charge_for(
@@ -101,13 +116,14 @@ def charge_for(
             f"rounds = {rounds}", f"must be in [0, {mechanism.rounds}], the mechanism's horizon.", str(mechanism.rounds)
         )
     require_valid(adjacency, participation)
+    require_charged(mechanism, participation)
     if rounds == 0:
         return PrivacyLoss()
     amplified = amplification(mechanism, participation, adjacency)
-    if amplified.holds:
+    if amplified.event is not None:
         column = float(mechanism.sensitivity(Single()))
         count = -(-rounds // amplified.groups)
-        events = (SampledGaussian(amplified.rate, noise_multiplier / column, count),)
+        events = (replace(amplified.event, noise_multiplier=noise_multiplier / column, count=count),)
         reason = refusal(0.0, events)
         if reason is not None:
             raise BadInput(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")
@@ -123,6 +139,30 @@ def require_valid(adjacency: Adjacency, participation: Participation) -> None:
         raise BadInput(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "
-            "updates; only schemes 'poisson', 'cyclic-poisson' and 'balls-in-bins' include users independently.",
+            "updates; only schemes 'poisson', 'truncated-poisson', 'cyclic-poisson', 'random-allocation' and "
+            "'balls-in-bins' include users independently.",
             "zero_out",
         )
+    if isinstance(participation, INDEPENDENT_ONLY) and adjacency != "add_remove":
+        raise BadInput(
+            f"adjacency = {adjacency!r} with {type(participation).__name__}",
+            "this sampler earns its charge by keeping who takes part secret, and under this adjacency that is public.",
+            "add_remove",
+        )
+
+
+def require_charged(mechanism: Mechanism, participation: Participation) -> None:
+    """Raise `BadInput` where no charge of this sampler with this mechanism's noise is proven."""
+    if not isinstance(participation, INDEPENDENT_ONLY) or mechanism.bandwidth() == 1:
+        return
+    if isinstance(participation, RandomAllocation):
+        scheme = "random-allocation"
+        why = "two blocks of fresh draws then share noise, and their joint charge is not computed here."
+    else:
+        scheme = "truncated-poisson"
+        why = "a user's rounds then share noise, and only rounds with noise of their own are charged with sampling."
+    raise BadInput(
+        f"participation.scheme = {scheme!r} with mechanism.kind = {mechanism.kind!r}",
+        f"this sampler is charged for independent noise only: {why}",
+        "mechanism.kind = 'independent'; or scheme 'balls-in-bins', which any kind with a square strategy may have",
+    )

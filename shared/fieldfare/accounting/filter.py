@@ -41,6 +41,7 @@ from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaus
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
+from fieldfare.text import decimal
 
 SAMPLED_SHARE = 0.1
 """Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %."""
@@ -195,4 +196,4 @@ def _require_leak(leak: float, delta: float) -> None:
     if not 0 < delta < 1:
         raise BadInput(f"delta = {delta}", "must be above 0 and below 1.", "1e-5")
     if not 0 <= leak < delta:
-        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {delta:g}.", f"{delta / 10:g}")
+        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10))

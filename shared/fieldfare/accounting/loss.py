@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from fieldfare.accounting import sampled as _sampled
 from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
-from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.accounting.sampled import Event, event_from_json
 from fieldfare.errors import BadInput
 
 
@@ -32,7 +32,7 @@ class PrivacyLoss:
     """
 
     mu_squared: float = 0.0
-    sampled: tuple[SampledGaussian, ...] = ()
+    sampled: tuple[Event, ...] = ()
     concentrated: float = 0.0
     certified: tuple[CertifiedCurve, ...] = ()
 
@@ -42,11 +42,12 @@ class PrivacyLoss:
             if not value >= 0:
                 raise BadInput(f"{name} = {value}", "must be at least 0.", "0")
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
-        counts: dict[tuple[float, float], int] = {}
+        counts: dict[Event, int] = {}
         for event in self.sampled:
-            key = (event.rate, event.noise_multiplier)
-            counts[key] = counts.get(key, 0) + event.count
-        merged = tuple(SampledGaussian(*key, count) for key, count in sorted(counts.items()) if count)
+            kind = replace(event, count=1)
+            counts[kind] = counts.get(kind, 0) + event.count
+        in_order = sorted(counts, key=lambda kind: (type(kind).__name__, astuple(kind)))
+        merged = tuple(replace(kind, count=counts[kind]) for kind in in_order if counts[kind])
         object.__setattr__(self, "sampled", merged)
         object.__setattr__(self, "certified", tuple(sorted(self.certified, key=lambda curve: curve.seed)))
 
@@ -85,8 +86,7 @@ class PrivacyLoss:
 
     def without_amplification(self) -> PrivacyLoss:
         """The same with every user in every round of theirs: a loss without sampling that this one never exceeds."""
-        inverses = ((event.count, 1 / event.noise_multiplier) for event in self.sampled)
-        extra = math.fsum(count * inverse * inverse for count, inverse in inverses)
+        extra = math.fsum(event.mu_squared for event in self.sampled)
         extra += math.fsum(curve.mu**2 for curve in self.certified)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
 
@@ -125,7 +125,7 @@ class PrivacyLoss:
 
     def to_json(self) -> str:
         """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
-        events = [[event.rate, event.noise_multiplier, event.count] for event in self.sampled]
+        events = [event.to_json() for event in self.sampled]
         table: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
         if self.concentrated:  # absent where there is none, so that what older versions wrote stays canonical
             table["concentrated"] = self.concentrated
@@ -140,10 +140,10 @@ class PrivacyLoss:
             data: Any = json.loads(text)
             if set(data) - {"certified", "concentrated"} != {"mu_squared", "sampled"}:
                 raise ValueError("other keys than mu_squared, sampled, certified and concentrated")
-            events = tuple(SampledGaussian(_number(q), _number(s), _count(n)) for q, s, n in data["sampled"])
+            events = tuple(event_from_json(each) for each in data["sampled"])
             curves = tuple(CertifiedCurve.from_json(each) for each in data.get("certified", ()))
             return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)), curves)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
 
 
@@ -151,9 +151,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a count")
-    return value

@@ -1,4 +1,4 @@
-"""Gaussian mechanisms amplified by Poisson sampling, composed by privacy loss distributions.
+"""Gaussian mechanisms amplified by sampling, composed by privacy loss distributions.
 
 One event: every user is included independently with probability q and N(0, sigma^2) noise is added to a sum of which
 one user changes at most 1. For adding or removing a user, the dominating pairs are
@@ -8,7 +8,18 @@ one user changes at most 1. For adding or removing a user, the dominating pairs 
 (Zhu, Dong and Wang 2022, Theorem 11), and dominating pairs compose, also adaptively. Each order's privacy loss
 distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022) and composed by FFT (`composition`,
 which says why dp_accounting is not used). The worse order counts. This module computes the points to connect, all at
-once and to full relative precision.
+once and to full relative precision. Blocks in which a user takes part once, in a secret round, have a pair of theirs
+(`allocation`).
+
+**A cap on the cohort.** Where more than m users are drawn, the round keeps m of them by lot. Let A be the event that
+in some round m or more of the *other* users are drawn, out of at most n - 1. Their coins decide it, and never the coins
+of the user in question. So both worlds are the same mixture of what happens outside of A, which is Poisson sampling
+without a cap, and of something else, with probability tau of A. Hockey-stick divergences are jointly convex, hence
+
+    delta(epsilon) <= (1 - tau) delta_uncapped(epsilon) + tau,      1 - tau >= (1 - P(Bin(n - 1, q) >= m))^T         (1)
+
+in both orders. So a capped round is an uncapped one that shows everything with probability P(Bin(n - 1, q) >= m). Coins
+of users who cannot be asked, or who enrol later, count as tossed. n is public: it must hold in both worlds.
 
 The grid is chosen before anything is computed on it, so that no request (tiny epsilon, tiny sigma, huge counts) can
 exhaust memory or time: beyond `MOST_POINTS` points there is no grid, and callers fall back on the bound without
@@ -18,15 +29,17 @@ amplification, or refuse.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import erfcx, ndtr
+from scipy.special import betainc, erfcx, ndtr
 
+from fieldfare.accounting.allocation import LARGEST_LOSS, MOST_BINS, allocated_losses, spread
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
 from fieldfare.errors import BadInput
+from fieldfare.text import decimal
 
 MOST_POINTS = 1 << 22
 """Largest grid of a composed distribution: 32 MB, about a second."""
@@ -54,13 +67,190 @@ class SampledGaussian:
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
-        if not 0 < self.noise_multiplier < math.inf:
-            raise BadInput(f"noise_multiplier = {self.noise_multiplier}", "must be a finite number above 0.", "1.0")
-        if self.count < 0:
-            raise BadInput(f"count = {self.count}", "must be at least 0.", "0")
+        _require_event(self.noise_multiplier, self.count)
+
+    @property
+    def sampler(self) -> str:
+        """Who takes part, in words."""
+        return f"each user independently with probability {self.rate:.4g}"
+
+    @property
+    def bound(self) -> str:
+        """How it is charged, in words."""
+        return f"privacy loss distributions of {self.count} rounds, discretised upwards"
+
+    @property
+    def mu_squared(self) -> float:
+        """mu^2 of all of it for an observer who knows the cohorts."""
+        return _mu_squared(self.count, self.noise_multiplier)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
+        inverse = 1 / self.noise_multiplier
+        return min(self.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
+
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        """One round's loss with the user against without, and without against with, on multiples of `step`."""
+        return _poisson_losses(self.rate, self.noise_multiplier, step)
+
+    def to_json(self) -> Any:
+        """Of numbers and text, for `event_from_json`."""
+        return [self.rate, self.noise_multiplier, self.count]
 
 
-Events: TypeAlias = tuple[SampledGaussian, ...]
+@dataclass(frozen=True)
+class TruncatedGaussian(SampledGaussian):
+    """The same where a round keeps at most `cap` of the users that it includes, by lot.
+
+    enrolled: a public number; there are never more users in either world. See equation (1) of the module.
+    """
+
+    cap: int
+    enrolled: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("cap", self.cap), ("enrolled", self.enrolled)):
+            if value < 1:
+                raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
+
+    @property
+    def sampler(self) -> str:
+        return (
+            f"{super().sampler}, of whom a secret lot keeps {self.cap} where there are more; there are never more than "
+            f"{self.enrolled} users, which is public"
+        )
+
+    @property
+    def bound(self) -> str:
+        filled = decimal(self.count * self.excess, 2)
+        return (
+            f"{super().bound}; that others alone fill a round has probability {filled} at most, which is part of delta"
+        )
+
+    @property
+    def mu_squared(self) -> float:
+        """As of `SampledGaussian`, but a user may displace another one, which changes two updates."""
+        return 4 * super().mu_squared
+
+    @property
+    def excess(self) -> float:
+        """The probability that `cap` or more of all users but one are drawn in one round."""
+        return excess(self.rate, self.cap, self.enrolled)
+
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        first, second = (_with_infinite(loss, self.excess) for loss in super().losses(step))
+        return first, second
+
+    def to_json(self) -> Any:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class AllocatedGaussian:
+    """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn uniformly.
+
+    No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user changes.
+    """
+
+    bins: int
+    noise_multiplier: float
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= MOST_BINS:
+            raise BadInput(f"bins = {self.bins}", f"must be in [1, {MOST_BINS}].", str(MOST_BINS))
+        _require_event(self.noise_multiplier, self.count)
+
+    @property
+    def sampler(self) -> str:
+        """As of `SampledGaussian`, like the others below."""
+        return f"each user in one of {self.bins} rounds of every block, drawn afresh for each block and kept secret"
+
+    @property
+    def bound(self) -> str:
+        return f"privacy loss distributions of {self.count} blocks of {self.bins} rounds, discretised upwards"
+
+    @property
+    def mu_squared(self) -> float:
+        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a block."""
+        return _mu_squared(self.count, self.noise_multiplier)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of one block's loss."""
+        return spread(self.bins, self.noise_multiplier)
+
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        """One block's."""
+        return allocated_losses(self.bins, self.noise_multiplier, step)
+
+    def to_json(self) -> Any:
+        return asdict(self)
+
+
+Event: TypeAlias = SampledGaussian | AllocatedGaussian
+Events: TypeAlias = tuple[Event, ...]
+
+
+def event_from_json(table: Any) -> Event:
+    """The inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
+    if isinstance(table, list):
+        rate, noise_multiplier, count = table
+        return SampledGaussian(_number(rate), _number(noise_multiplier), _count(count))
+    named = dict(table)
+    noise_multiplier, count = _number(named.pop("noise_multiplier")), _count(named.pop("count"))
+    if named.keys() == {"bins"}:
+        return AllocatedGaussian(_count(named["bins"]), noise_multiplier, count)
+    if named.keys() == {"rate", "cap", "enrolled"}:
+        capped = _count(named["cap"]), _count(named["enrolled"])
+        return TruncatedGaussian(_number(named["rate"]), noise_multiplier, count, *capped)
+    raise ValueError("not a sampled event")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a count")
+    return value
+
+
+def excess(rate: float, cap: int, enrolled: int) -> float:
+    """P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places."""
+    return float(betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
+
+
+def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
+    """The smallest cap that any of `rounds` rounds exceeds with probability at most `most`."""
+    low, high = 0, enrolled
+    while high - low > 1:
+        cap = (low + high) // 2
+        low, high = (low, cap) if rounds * excess(rate, cap, enrolled) <= most else (cap, high)
+    return high
+
+
+def _mu_squared(count: int, noise_multiplier: float) -> float:
+    inverse = 1 / noise_multiplier
+    return count * inverse * inverse
+
+
+def _require_event(noise_multiplier: float, count: int) -> None:
+    if not 0 < noise_multiplier < math.inf:
+        raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
+    if count < 0:
+        raise BadInput(f"count = {count}", "must be at least 0.", "0")
+
+
+def _with_infinite(loss: DiscreteLoss, probability: float) -> DiscreteLoss:
+    """`loss`, but an infinite one with this probability, whatever it would have been."""
+    infinite = loss.infinite + probability - loss.infinite * probability
+    return DiscreteLoss(loss.step, loss.lowest, loss.probs * (1 - probability), infinite)
 
 
 def grid_for(mu_squared: float, events: Events) -> float | None:
@@ -73,12 +263,14 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
         reach = _reach(event.noise_multiplier)
-        spread = _spread(event)
+        if isinstance(event, AllocatedGaussian) and reach > LARGEST_LOSS:
+            return None
+        deviation = event.spread
         widest = max(widest, reach)
         rounds = 1 << max(0, event.count - 1).bit_length()
         # Mean loss ~ variance / 2 per round; the composition's tails are cut at Chernoff bounds, 2 reach at most.
-        total += min(rounds * min(spread * spread, reach), rounds * reach) + _TAIL * math.sqrt(rounds) * spread + reach
-        narrowest = min(narrowest, spread)
+        total += min(rounds * min(deviation**2, reach), rounds * reach) + _TAIL * math.sqrt(rounds) * deviation + reach
+        narrowest = min(narrowest, deviation)
     enough = min(COARSEST, max(_RELATIVE * narrowest, min(1e-4, 4 * _RELATIVE * narrowest)))
     step = FINEST
     while step * 2 <= enough or max(widest, total) * 4 > step * MOST_POINTS:
@@ -86,12 +278,6 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
         if step > COARSEST:
             return None
     return step
-
-
-def _spread(event: SampledGaussian) -> float:
-    """About the standard deviation of one event's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
-    inverse = 1 / event.noise_multiplier
-    return min(event.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
 
 
 def _reach(noise_multiplier: float) -> float:
@@ -106,8 +292,8 @@ def refusal(mu_squared: float, events: Events) -> str | None:
         return None
     worst = min(events, key=lambda event: event.noise_multiplier / math.sqrt(max(event.count, 1)))
     return (
-        f"{worst.count} sampled rounds at noise multiplier {worst.noise_multiplier:.3g} would need a privacy loss "
-        f"distribution of more than {MOST_POINTS} points; its epsilon would be far beyond any meaningful budget."
+        f"{worst.count} sampled rounds at noise multiplier {worst.noise_multiplier:.3g} would need a privacy "
+        f"loss distribution of more than {MOST_POINTS} points; its epsilon would be far beyond any meaningful budget."
     )
 
 
@@ -142,16 +328,19 @@ def compositions(mu_squared: float, events: Events) -> tuple[Composition, Compos
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
     """Everything together, in both orders of the two worlds."""
-    parts = [(_orders(event.rate, event.noise_multiplier, step), event.count) for event in events]
+    parts = [(_orders(replace(event, count=1), step), event.count) for event in events]
     if mu_squared > 0:
-        parts.append((_orders(1.0, 1 / math.sqrt(mu_squared), step), 1))
+        parts.append((_orders(SampledGaussian(1.0, 1 / math.sqrt(mu_squared), 1), step), 1))
     first, second = ([(orders[i], count) for orders, count in parts] for i in (0, 1))
     return Composition(first), Composition(second)
 
 
 @lru_cache(maxsize=32)
-def _orders(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-    """One event's loss with the user against without, and without against with, on multiples of `step`."""
+def _orders(event: Event, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+    return event.losses(step)
+
+
+def _poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
     reach = _reach(noise_multiplier)
     # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
     high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)

@@ -14,7 +14,7 @@ from fieldfare.factorization.toeplitz import ColumnProducts
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
+from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation, Single
 from fieldfare.streams.independent import IndependentStream
 
 
@@ -47,7 +47,7 @@ class Independent(Mechanism):
         separation, count = participation.separation_and_count(self.rounds)
         most = min(count, -(-n // separation))
         # Each of these allows some pattern of `most` rounds, so the value is attained.
-        known = isinstance(participation, (Single, MinSeparation, Poisson, *IN_STEP))
+        known = isinstance(participation, (Single, MinSeparation, FixedOrder, *SAMPLED))
         how = "orthonormal columns: sqrt of the most participations"
         return Sensitivity(float(np.sqrt(most)), "exact" if known else "upper bound", how)
 

@@ -64,7 +64,7 @@ class Stamped(Mechanism):
 
     @property
     def noise_rows(self) -> int:
-        return self.block.noise_rows * len(self._lengths(None))
+        return self.block.noise_rows * len(self.lengths())
 
     def birth(self, row: int) -> int:
         """As in the row's block, whose first round is counted from the run's."""
@@ -72,24 +72,24 @@ class Stamped(Mechanism):
         return block * self.block.rounds + self.block.birth(inside)
 
     def strategy_matrix(self, n: int) -> Floats:
-        return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
+        return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self.lengths(n)]), dtype=np.float64)
 
     def noising_matrix(self, n: int) -> Floats:
-        return np.asarray(block_diag(*[self.block.noising_matrix(m) for m in self._lengths(n)]), dtype=np.float64)
+        return np.asarray(block_diag(*[self.block.noising_matrix(m) for m in self.lengths(n)]), dtype=np.float64)
 
     def row_norms(self, n: int | None = None) -> Floats:
-        return np.concatenate([self.block.row_norms(m) for m in self._lengths(n)])
+        return np.concatenate([self.block.row_norms(m) for m in self.lengths(n)])
 
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         done, parts = 0.0, []
-        for m in self._lengths(n):
+        for m in self.lengths(n):
             squared = done + np.square(self.block.prefix_row_norms(m))
             parts.append(squared)
             done = float(squared[-1])
         return np.asarray(np.sqrt(np.concatenate(parts)))
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
-        lengths, r = self._lengths(rounds), self.block.rounds
+        lengths, r = self.lengths(rounds), self.block.rounds
         split: list[dict[int, list[int]]] = [{} for _ in lengths]
         for index, pattern in enumerate(patterns):
             require_increasing(pattern)
@@ -103,7 +103,7 @@ class Stamped(Mechanism):
         return np.asarray(np.sqrt(squared))
 
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
-        lengths = self._lengths(rounds)
+        lengths = self.lengths(rounds)
         n = sum(lengths)
         b, k = participation.separation_and_count(n)
         k = min(k, -(-n // b))
@@ -129,7 +129,7 @@ class Stamped(Mechanism):
     def first_charge(self) -> Mechanism:
         return Stamped(self.block.first_charge(), self.rounds)
 
-    def _lengths(self, n: int | None) -> list[int]:
+    def lengths(self, n: int | None = None) -> list[int]:
         """Rounds of each block among the first n."""
         return block_lengths(self.block.rounds, self._released(n))
 

@@ -226,7 +226,7 @@ def test_no_adaptive_choice_among_random_runs_exceeds_delta(seed: int) -> None:
     """The best adversary is computed exactly, by dynamic programming over what it saw: no sampling, no false alarm."""
     generator = np.random.default_rng(seed)
     rate, sigma = float(generator.uniform(0.01, 0.1)), float(generator.uniform(0.8, 2.0))
-    family = [random_pair(generator), random_pair(generator), sampled._orders(rate, sigma, STEP)]
+    family = [random_pair(generator), random_pair(generator), sampled.SampledGaussian(rate, sigma, 1).losses(STEP)]
     delta, leak = 0.05, 0.02
     rectangle = Rectangle.of(1.0, delta, leak)
     prices = []

@@ -219,7 +219,8 @@ def test_an_impossible_what_if_is_refused(local: TestClient, changes: dict[str, 
     assert words in answer.text
 
 
-def test_one_what_if_is_priced_at_a_time(local: TestClient) -> None:
+def test_one_what_if_is_priced_at_a_time(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if, "_PRICES", {})
     with what_if._ONE:
         answer = local.get("/v1/populations/aircraft/what-if", params={})
     assert (answer.status_code, "in a moment" in answer.json()["nearest"]) == (422, True)

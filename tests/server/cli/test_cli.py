@@ -283,11 +283,11 @@ def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan
     warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
     assert warned.exit_code == 0
     assert said(warned)["warnings"] == [
-        "privacy.delta = 1e-05: publishing one user at random of 20000 has delta 5e-05. Better: at most 5e-06."
+        "privacy.delta = 1e-5: publishing one user at random of 20000 has delta 5e-5. Better: at most 5e-6."
     ]
     refused = fieldfare("plan", plan_file(), "--users", "100000")
     assert refused.exit_code == 2
-    assert "1e-06, or --accept-delta" in refused.stderr
+    assert "1e-6, or --accept-delta" in refused.stderr
     accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta")
     assert accepted.exit_code == 0
     assert "warning: privacy.delta" in accepted.stderr

@@ -49,7 +49,7 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "29 of 29 rounds" in ended.stdout
     # The run's delta and the population's, which may differ.
-    assert ended.stdout.count("at delta 1e-05") == 2
+    assert ended.stdout.count("at delta 1e-5") == 2
     auc = float(ended.stdout.partition("Held-out auc: ")[2].split()[0])
     assert auc > 0.75  # 0.5 is chance
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -17,11 +18,13 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+from sqlalchemy import make_url
 
 from fieldfare.errors import BadInput, FieldfareError
-from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server
+from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
+from fieldfare_server.ledger.roles import read_passwords
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,7 +40,14 @@ def test_each_service_gets_its_own_secrets_and_no_other(tmp_path: Path) -> None:
     assert {name for name in found if name.startswith("api/")} == {"api/ledger.url"}
     private = {name: mode for name, mode in found.items() if not name.endswith(".crt")}
     assert all(mode == 0o600 for name, mode in private.items() if not name.startswith("ledger/"))
-    assert (tmp_path / "s/ledger/password").read_text() in (tmp_path / "s/coordinator/ledger.url").read_text()
+    owner = (tmp_path / "s/ledger/password").read_text()
+    holders = {path.parent.name for path in (tmp_path / "s").rglob("ledger.url") if owner in path.read_text()}
+    assert holders == {"migrate"}, "the owner's password is for migrations only"
+    passwords = read_passwords(tmp_path / "s/migrate")
+    for part in ("coordinator", "api", "admin"):
+        url = make_url((tmp_path / "s" / part / "ledger.url").read_text().strip())
+        assert (url.username, url.password) == (f"fieldfare_{part}", passwords[part])
+    assert len({owner, *passwords.values()}) == 4
     assert not any(b"PRIVATE" in p.read_bytes() for p in (tmp_path / "x").iterdir())
 
 
@@ -131,6 +141,41 @@ def test_renewal_replaces_certificates_and_nothing_else(tmp_path: Path) -> None:
         server.verify_directly_issued_by(ca)
 
 
+def without_roles(directory: Path, url: str) -> None:
+    """What an older version left."""
+    for part in ("admin", "migrate"):
+        shutil.rmtree(directory / part)
+    for part in ("coordinator", "api"):
+        (directory / part / "ledger.url").write_text(url)
+
+
+def test_an_older_deployment_gets_roles(tmp_path: Path) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"], ledger_host="db")
+    modes = files(tmp_path / "s")
+    assert separate_roles(tmp_path / "s") == []
+    old = (tmp_path / "s/migrate/ledger.url").read_text()
+    for killed in (False, True):
+        without_roles(tmp_path / "s", old)
+        if killed:  # an attempt that ended before the owner's URL was written
+            separate_roles(tmp_path / "s")
+            (tmp_path / "s/migrate/ledger.url").unlink()
+        assert separate_roles(tmp_path / "s")
+        assert files(tmp_path / "s") == modes
+        assert (tmp_path / "s/migrate/ledger.url").read_text() == old
+        url = make_url((tmp_path / "s/coordinator/ledger.url").read_text().strip())
+        assert (url.username, url.host) == ("fieldfare_coordinator", "db")
+        assert url.password == read_passwords(tmp_path / "s/migrate")["coordinator"]
+
+
+def test_a_database_of_ones_own_keeps_the_role_that_it_has(tmp_path: Path) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    own = "postgresql://hospital:a-long-random-one@db.example.org/books\n"
+    without_roles(tmp_path / "s", own)
+    renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
+    assert {path.read_text() for path in (tmp_path / "s").rglob("ledger.url")} == {own}
+    assert read_passwords(tmp_path / "s/migrate") == {}
+
+
 @pytest.mark.parametrize("name", ["", "../node", ".hidden", "a/b"])
 def test_a_node_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput):
@@ -220,3 +265,21 @@ def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:
             program.wait(1.5)
         (tmp_path / "f").touch()
         assert program.communicate(timeout=30)[0] == "started\n"
+
+
+def test_only_the_migration_has_the_password_of_the_ledgers_owner() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    volumes = {name: {str(each).split(":")[0] for each in one.get("volumes", [])} for name, one in services.items()}
+    holders = {secret: {name for name in volumes if secret in volumes[name]} - {"server-secrets"} for secret in SECRETS}
+    assert holders == SECRETS
+    assert "--roles" in services["migrate"]["command"]
+
+
+SECRETS = {
+    "migrate-secrets": {"migrate"},
+    "ledger-secrets": {"ledger"},
+    "api-secrets": {"api"},
+    "coordinator-secrets": {"coordinator", "supervisor"},
+    "admin-secrets": {"submit"},
+}
+"""Volume of secrets -> the services that read it."""

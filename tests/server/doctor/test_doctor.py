@@ -44,6 +44,7 @@ from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger, RunHandle, models
+from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.populations import Rules
 from support.ledgers import commit, digest, start
 
@@ -529,10 +530,23 @@ def test_unstable_identities(value: str, state: str | None, side: Side, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("people", "more", "state"), [(0, (), None), (1, (), "fault"), (0, ("--superlink", "127.0.0.1:9"), "fault")]
+    ("people", "holders", "more", "state"),
+    [
+        (False, (), (), None),
+        (False, (), ("--superlink", "127.0.0.1:9"), "fault"),
+        (True, (), (), "fault"),
+        (True, (f"{SIMULATION}@machine",), (), None),
+        (True, (f"{SIMULATION}@machine",), ("--superlink", "127.0.0.1:9"), "fault"),
+        (True, (f"{SIMULATION}@machine", "coordinator@machine"), (), "fault"),
+    ],
 )
-def test_a_home_of_simulated_populations_has_no_nodes_to_authenticate(
-    people: int, more: tuple[str, ...], state: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_home_of_simulations_has_no_nodes_to_authenticate(
+    people: bool,
+    holders: tuple[str, ...],
+    more: tuple[str, ...],
+    state: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("FIELDFARE_NODE_AUTH", raising=False)
     made = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home/ledger.sqlite3'}")
@@ -541,9 +555,11 @@ def test_a_home_of_simulated_populations_has_no_nodes_to_authenticate(
         ledger.create_population("made-up", 4.0, 1e-6, actor="test", simulated=True)
         if people:
             ledger.create_population("people", 4.0, 1e-6, actor="test")
+        for holder in holders:
+            start(ledger, 0.1, holder=holder)
     code, said = ask("--home", made.root, *more, *(("--insecure",) if more else ()))
     assert bad(said).get("node authentication", (None,))[0] == state
-    if state is None:
+    if state is None and not holders:  # a run that nothing holds is a finding of its own
         assert code == 0, said
 
 

@@ -50,6 +50,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "participation": {"scheme": "balls-in-bins", "bins": 3},
         "mechanism": {"kind": "nu", "nu": 0.1},
     },
+    "random allocation": {
+        **POISSON,
+        "participation": {"scheme": "random-allocation", "bins": 3},
+        "mechanism": {"kind": "independent"},
+    },
+    "truncated poisson": {
+        **POISSON,
+        "participation": {"scheme": "truncated-poisson", "rate": 0.25, "cap": 20, "enrolled": 24},
+        "mechanism": {"kind": "independent"},
+    },
     "discrete": {**PLAIN, "privacy__rounding": "discrete", "mechanism": {"kind": "tree", "estimator": "plain"}},
 }
 
@@ -105,7 +115,7 @@ def test_a_stranger_accepts_it_without_fieldfare(
     command = [sys.executable, "-I", "-c", alone, str(CHECKER), str(file)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout.startswith("yes: (50.0, 1e-05) for every user of people; this run epsilon ")
+    assert checked.stdout.startswith("yes: (50.0, 1e-5) for every user of people; this run epsilon ")
 
 
 def test_it_names_no_user_and_is_canonical(certificates: dict[str, Certificate]) -> None:
@@ -138,6 +148,11 @@ def coefficient(made: Certificate) -> None:
     values[1 if form == "toeplitz" else made["run"]["rounds"]] *= 1.1
     raw = values.tobytes()
     stored |= {"base64": base64.b64encode(raw).decode(), "sha256": hashlib.sha256(raw).hexdigest()}
+
+
+def correlation(made: Certificate) -> None:
+    """Each row of noise holds a tenth of the one before."""
+    made["noising"] = {"toeplitz": array([1.0, 0.1, *[0.0] * (made["run"]["rounds"] - 2)])}
 
 
 def stale_digest(made: Certificate) -> None:
@@ -193,6 +208,18 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("balls in bins", "sigma", change("noise.multiplier", times(0.9))),
     ("balls in bins", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
     ("balls in bins", "leak omitted", change("price.leak", lambda _: 0.0)),
+    ("random allocation", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
+    ("random allocation", "bins", change("price.sampled.bins", lambda b: b - 1)),
+    ("random allocation", "multiplier", change("price.sampled.multiplier", times(0.99))),
+    ("random allocation", "blocks", change("price.sampled.count", lambda n: n + 1)),
+    ("random allocation", "correlated noise", correlation),
+    ("random allocation", "less noise than is charged", change("noise.multiplier", times(0.99))),
+    ("poisson", "less noise than is charged", change("noise.multiplier", times(0.99))),
+    ("truncated poisson", "fewer rounds", change("price.sampled.count", lambda n: n - 1)),
+    ("truncated poisson", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
+    ("truncated poisson", "cap", change("price.sampled.cap", lambda cap: cap - 8)),
+    ("truncated poisson", "enrolled", change("price.sampled.enrolled", lambda n: 3 * n)),
+    ("truncated poisson", "rate", change("price.sampled.rate", times(1.01))),
     ("discrete", "leak omitted", change("price.leak", lambda _: 0.0)),
     ("discrete", "scale", change("price.discrete.scale", lambda _: 6)),
     ("discrete", "values", change("price.discrete.values", times(1e3))),
@@ -294,6 +321,7 @@ def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_round
     np.testing.assert_allclose(half, g6, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_online_tree_of_the_specification() -> None:
     made = gboard_of_the_specification()
     assert "epsilon 7.9906" in checker().check(made)

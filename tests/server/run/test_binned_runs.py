@@ -22,6 +22,7 @@ from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.planning import what_if as what_ifs
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.cohorts import Cohorts
 from fieldfare_server.run.selection import Selector
@@ -45,8 +46,8 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words_of(key: int) -> Any:
-    return lambda count, attempt: np.frombuffer(
-        SecureNoise(bytes([key] * 32)).bytes(8 * count, row=attempt, stream="bins"), "<u8"
+    return lambda count, attempt, draw: np.frombuffer(
+        SecureNoise(bytes([key] * 32)).bytes(8 * count, row=attempt, stream=draw), "<u8"
     )
 
 
@@ -88,7 +89,7 @@ def test_a_word_beyond_the_last_whole_multiple_is_not_folded_back() -> None:
     """With 3 bins the word 2^64 - 1 would make bin 0 more probable than a third."""
     largest = np.uint64((1 << 64) - 1)
 
-    def words(count: int, attempt: int) -> np.ndarray:
+    def words(count: int, attempt: int, draw: str) -> np.ndarray:
         first = np.array([largest, 4, largest, 5], np.uint64)
         return (first if attempt == 0 else np.array([7, 0, 8, 0], np.uint64))[:count]
 
@@ -325,8 +326,6 @@ def test_the_card_names_sampler_assumption_bound_and_failure(done: tuple[StateDi
     with Ledger.open(state.ledger) as ledger:
         run = ledger.run(run_id)
         card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
-        with pytest.raises(BadInput, match="too long for a request"):
-            what_if(run.plan, {}, ledger.population("people"), ledger)
     facts = {fact.name: fact.value for fact in card.facts}
     assert "balls-in-bins" in facts["Participation"]
     assert "one of 3 rounds of every block" in facts["Sampling assumption"]
@@ -345,3 +344,35 @@ def test_a_changed_charge_in_the_table_is_found(done: tuple[StateDirectory, str]
         with ledger.database.engine.begin() as connection:
             connection.execute(update(models.runs).values(planned=smaller))
         assert verify(ledger, state.root, recompute=recharge).fault is not None
+
+
+def test_a_what_if_certifies_with_fewer_samples_and_keeps_the_price(
+    done: tuple[StateDirectory, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, run_id = done
+    monkeypatch.setattr(what_ifs, "_PRICES", {})
+    monkeypatch.setattr(what_ifs, "SAMPLES", (1 << 14, 1 << 14))
+    with Ledger.open(state.ledger) as ledger:
+        run, people = ledger.run(run_id), ledger.population("people")
+        asked = what_if(run.plan, {"epsilon": 1.0}, people, ledger)
+        assert asked.bound == "certified with fewer samples"
+        assert asked.cost.certificate is not None
+        assert asked.cost.certificate.curve.samples == (1 << 14, 1 << 14)
+        assert asked.cost.epsilon <= 1.0
+        monkeypatch.setattr(balls_in_bins, "certify", lambda *args, **more: pytest.fail("certified again"))
+        assert what_if(run.plan, {"epsilon": 1.0}, people, ledger).cost is asked.cost
+
+
+def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification(
+    done: tuple[StateDirectory, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, run_id = done
+    monkeypatch.setattr(balls_in_bins, "certify", lambda *args, **more: pytest.fail("certified"))
+    with Ledger.open(state.ledger) as ledger:
+        run = ledger.run(run_id)
+        asked = what_if(run.plan, {"epsilon": 1.0, "rounds": 300}, ledger.population("people"), ledger)
+    assert asked.bound == "without amplification"
+    cost = asked.cost
+    assert cost.loss.mu == pytest.approx(cost.sensitivity / cost.noise_multiplier)
+    assert cost.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert not asked.cost.amplified

@@ -103,7 +103,7 @@ def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: New
     A reservation that is never released stays charged. Which users took part is unknown, so all of them are charged.
     """
     caller.require(name)
-    return answers.charge(name, asked, _actor(caller))
+    return answers.charge(name, asked, _actor(caller), caller.secret)
 
 
 @router.post("/{name}/raise", responses=_CHANGE)
@@ -112,6 +112,7 @@ def raise_(caller: Admin, answers: AnswersOf, name: PopulationName, change: Chan
     caller.require(name)
     return answers.change(
         name,
+        caller.secret,
         lambda ledger: ledger.raise_population(
             name,
             epsilon=change.epsilon,
@@ -129,6 +130,7 @@ def tighten(caller: Admin, answers: AnswersOf, name: PopulationName, change: Cha
     caller.require(name)
     return answers.change(
         name,
+        caller.secret,
         lambda ledger: ledger.tighten_population(
             name, epsilon=change.epsilon, delta=change.delta, reason=change.reason, actor=_actor(caller)
         ),
@@ -139,14 +141,18 @@ def tighten(caller: Admin, answers: AnswersOf, name: PopulationName, change: Cha
 def close(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
     """Accept no new run; runs under way go on."""
     caller.require(name)
-    return answers.change(name, lambda ledger: ledger.close_population(name, reason=why.reason, actor=_actor(caller)))
+    return answers.change(
+        name, caller.secret, lambda ledger: ledger.close_population(name, reason=why.reason, actor=_actor(caller))
+    )
 
 
 @router.post("/{name}/reopen", responses=_CHANGE)
 def reopen(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
     """Accept new runs again, on the budget as it stands."""
     caller.require(name)
-    return answers.change(name, lambda ledger: ledger.reopen_population(name, reason=why.reason, actor=_actor(caller)))
+    return answers.change(
+        name, caller.secret, lambda ledger: ledger.reopen_population(name, reason=why.reason, actor=_actor(caller))
+    )
 
 
 @proposals.post("/{proposal}/approve", responses=_CHANGE)
@@ -154,14 +160,18 @@ def approve(caller: Admin, answers: AnswersOf, proposal: ProposalId) -> Populati
     """Approve a raise that another person proposed, and apply it."""
     name = _of(caller, answers, proposal)
     person = str(caller.token_id)
-    return answers.change(name, lambda ledger: ledger.approve_raise(proposal, actor=_actor(caller), person=person))
+    return answers.change(
+        name, caller.secret, lambda ledger: ledger.approve_raise(proposal, actor=_actor(caller), person=person)
+    )
 
 
 @proposals.post("/{proposal}/withdraw", responses=_CHANGE)
 def withdraw(caller: Admin, answers: AnswersOf, proposal: ProposalId, why: Reason) -> Population:
     """Take back, or refuse, a raise that waits."""
     name = _of(caller, answers, proposal)
-    return answers.change(name, lambda ledger: ledger.withdraw_raise(proposal, reason=why.reason, actor=_actor(caller)))
+    return answers.change(
+        name, caller.secret, lambda ledger: ledger.withdraw_raise(proposal, reason=why.reason, actor=_actor(caller))
+    )
 
 
 def _of(caller: Caller, answers: Answers, proposal: str) -> str:

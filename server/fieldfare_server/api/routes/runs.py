@@ -130,7 +130,8 @@ def registry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
 
 
 def _accept(answers: Answers, run_id: str, request: RunRequest, caller: Caller) -> Accepted:
-    return Accepted(run=run_id, request=request, state=answers.request(run_id, request, f"token {caller.name}"))
+    state = answers.request(run_id, request, f"token {caller.name}", caller.secret)
+    return Accepted(run=run_id, request=request, state=state)
 
 
 _REQUEST = responses(401, 403, 404, 409, 422, 429, 503)

@@ -61,7 +61,8 @@ function drawLeft(population) {
 }
 
 const FIELDS = [["rounds", "Rounds", "number", 1], ["cohort", "Users a round", "number", 1], ["clip", "Clip norm", "number", "any"], ["epsilon", "ε", "number", "any"]];
-const KINDS = ["independent", "tree", "nu", "optimal-cc", "anti-pgd", "banded", "banded-inverse", "blt", "dense", "fft", "momentum-tree"];
+// Every kind but `spectral`, which needs the eigenvalues of a task. A test compares the list with the registry.
+const KINDS = ["independent", "tree", "nu", "optimal-cc", "anti-pgd", "banded", "banded-inverse", "blt", "dense", "fft", "momentum-tree", "decaying"];
 
 // Prices the plan of `run` with other values. The form is drawn once a run, so that typing is never disturbed.
 export function drawWhatIf(parent, population, run) {
@@ -86,10 +87,16 @@ export function drawWhatIf(parent, population, run) {
   show(parent, form, result, h("p", { class: "hint" }, `Starts from the plan of run ${run.id}. Nothing is run, read or reserved.`));
 }
 
+const BOUNDS = {
+  "certified with fewer samples": "Certified with fewer samples than a run draws: a run of this plan adds some percent less noise.",
+  "without amplification": "Without amplification: a certificate of so many bins or rounds takes too long for this page. A run of this plan adds less noise; `fieldfare plan` says how much.",
+};
+
 function drawPrice(parent, price) {
-  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? "It fits." : "It does not fit."),
+  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? "It fits." : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
     facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)]]),
+    BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,
     price.why ? h("p", { class: "hint" }, `${price.why}${price.nearest ? ` Nearest: ${price.nearest}.` : ""}`) : null);
 }
 
