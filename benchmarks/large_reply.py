@@ -98,6 +98,8 @@ def measure(asked: argparse.Namespace, work: Path) -> list[tuple[str, dict[str, 
         (f"{asked.one_part} MB more, in one part", "megabytes in one part", asked.one_part),
     ]
     for index, (sort, lie, size) in enumerate(lies):
+        if asked.reply and index not in asked.reply:
+            continue
         own = work / f"{index}"
         os.environ["WIRE_MEGABYTES"] = str(size)
         own.mkdir()
@@ -128,11 +130,15 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--one-part", type=int, default=256, help="megabytes of the reply in one part")
     parser.add_argument("--width", type=int, default=2000)
+    parser.add_argument("--reply", type=int, action="append", choices=(0, 1, 2), help="only this one of the three")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of a round")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and state, else removed")
     parser.add_argument("--out", type=Path, help="write large_reply.md here")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        rows = measure(asked, Path(directory))
+    with contextlib.ExitStack() as left:
+        work = asked.keep or Path(left.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(parents=True, exist_ok=True)
+        rows = measure(asked, work.resolve())
     lines = ["| reply | " + " | ".join(PROGRAMS.values()) + " | counted | run |", "|---|" + "--:|" * 3 + "---|--:|"]
     for sort, peaks, counted, seconds in rows:
         cells = " | ".join(f"{peaks.get(name, 0.0):.0f} MB" for name in PROGRAMS)

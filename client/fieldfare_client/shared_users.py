@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fieldfare.task import Task
+from fieldfare.task import Task, Users
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
 
@@ -24,7 +24,7 @@ _held: list[int] = []
 """File descriptors of the copies that this process made; open for its whole life."""
 
 
-def users_of(name: str, task: Task) -> UserTable:
+def users_of(name: str, task: Task) -> Users:
     """`task.users()`, read once a machine where this process is an actor of a Ray job.
 
     Args:
