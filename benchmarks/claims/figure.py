@@ -23,7 +23,7 @@ def lines(
     """Draw a chart.
 
     Args:
-        rows: a line each: {column: point}; columns that it lacks are left out of it.
+        rows: a line each: {column: point}; it is broken where it lacks a column.
         columns: places of the x axis, from left to right, equally far apart.
         level: (name, value) of a horizontal line.
         axes: what stands on the x axis and on the y axis.
@@ -69,10 +69,11 @@ def lines(
     for index, (name, row) in enumerate(rows.items()):
         colour, dash = COLOURS[index % len(COLOURS)], ' stroke-dasharray="7 4"' if name in dashed else ""
         shift = (index - (len(rows) - 1) / 2) * 4  # apart, so that intervals can be told apart
-        drawn = [(x(place) + shift, *row[column]) for place, column in enumerate(columns) if column in row]
-        path = " ".join(f"{'L' if at else 'M'}{px:.1f} {y(mean):.1f}" for at, (px, mean, _) in enumerate(drawn))
+        drawn = [(place, x(place) + shift, *row[column]) for place, column in enumerate(columns) if column in row]
+        places = {place for place, *_ in drawn}
+        path = " ".join(f"{'L' if at - 1 in places else 'M'}{px:.1f} {y(mean):.1f}" for at, px, mean, _ in drawn)
         out.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        for px, mean, half in drawn:
+        for _, px, mean, half in drawn:
             out.append(
                 f'<path d="M{px:.1f} {y(mean - half):.1f}V{y(mean + half):.1f}" stroke="{colour}"/>'
                 f'<circle cx="{px:.1f}" cy="{y(mean):.1f}" r="3" fill="{colour}"/>'
