@@ -103,7 +103,7 @@ $(VENV)-pfl/.installed:
 	touch $@
 
 bench-simulation: install $(VENV)-pfl/.installed
-	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results $(ARGS)
+	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page docs/python.md $(ARGS)
 
 # 1 000 000 users, 1 000 rounds of cohort 1 000; needs about 0.6 GB of disk.
 bench-scale: install

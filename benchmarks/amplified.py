@@ -32,6 +32,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA, SMALLER_DELTA = 1e-5, 1e-6
 BINS = {"adjacency": "add_remove", "participation": {"scheme": "balls-in-bins", "bins": 16}}
 POISSON = {"adjacency": "add_remove", "participation": {"scheme": "poisson", "rate": 1 / 16}}
+FRESH = {"adjacency": "add_remove", "participation": {"scheme": "random-allocation", "bins": 16}}
 APART = {
     "adjacency": "zero_out",
     "participation": {"scheme": "min-separation", "separation": 16, "max_participations": 4},
@@ -45,13 +46,15 @@ def cyclic(bands: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 NU, BLT, BANDS = "`nu`, balls in bins", "`blt`, balls in bins", "`banded`, 16 bands, balls in bins"
-DP_SGD, CYCLIC = "`independent`, Poisson (DP-SGD)", "`banded`, cyclic Poisson, best of 2, 4 and 8 bands"
+DP_SGD, ALLOCATED = "`independent`, Poisson (DP-SGD)", "`independent`, random allocation"
+CYCLIC = "`banded`, cyclic Poisson, best of 2, 4 and 8 bands"
 BLT_ALONE, NU_ALONE, INDEPENDENT = "`blt`, no sampling", "`nu`, no sampling", "`independent`, no sampling"
 ROWS: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
     NU: (({"kind": "nu"}, BINS),),
     BLT: (({"kind": "blt"}, BINS),),
     BANDS: (({"kind": "banded", "bands": 16}, BINS),),
     DP_SGD: (({"kind": "independent"}, POISSON),),
+    ALLOCATED: (({"kind": "independent"}, FRESH),),
     CYCLIC: (cyclic(2), cyclic(4), cyclic(8)),
     BLT_ALONE: (({"kind": "blt"}, APART),),
     NU_ALONE: (({"kind": "nu"}, APART),),

@@ -98,6 +98,8 @@ def measure(asked: argparse.Namespace, work: Path) -> list[tuple[str, dict[str, 
         (f"{asked.one_part} MB more, in one part", "megabytes in one part", asked.one_part),
     ]
     for index, (sort, lie, size) in enumerate(lies):
+        if asked.reply and index not in asked.reply:
+            continue
         own = work / f"{index}"
         os.environ["WIRE_MEGABYTES"] = str(size)
         own.mkdir()
@@ -111,7 +113,10 @@ def measure(asked: argparse.Namespace, work: Path) -> list[tuple[str, dict[str, 
             peaks, began = Peaks(own), time.monotonic()
             plan = PLAN.format(name="wide", timeout=asked.timeout)
             options = {"plan": plan, "task": "wide:Wide", "run_id": "large", "root_certificates": ca}
-            output = submit(own / "run", address, timeout=10 * asked.timeout, **options)
+            # Not followed: the stream of its log ends where the SuperLink's database is locked for a moment.
+            output = submit(own / "run", address, timeout=10 * asked.timeout, stream=False, **options)
+            while time.monotonic() - began < 10 * asked.timeout and not has_ended(home):
+                time.sleep(0.5)
             seconds = time.monotonic() - began
             peaks.close()
         require_ended(home, "large", output)
@@ -123,16 +128,26 @@ def measure(asked: argparse.Namespace, work: Path) -> list[tuple[str, dict[str, 
     return rows
 
 
+def has_ended(home: StateDirectory) -> bool:
+    """Whether the one run of `home` has begun and is over."""
+    with Ledger.open(home.ledger) as ledger:
+        return any(run.ended_at is not None for run in ledger.runs().items)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--one-part", type=int, default=256, help="megabytes of the reply in one part")
     parser.add_argument("--width", type=int, default=2000)
+    parser.add_argument("--reply", type=int, action="append", choices=(0, 1, 2), help="only this one of the three")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of a round")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and state, else removed")
     parser.add_argument("--out", type=Path, help="write large_reply.md here")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        rows = measure(asked, Path(directory))
+    with contextlib.ExitStack() as left:
+        work = asked.keep or Path(left.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(parents=True, exist_ok=True)
+        rows = measure(asked, work.resolve())
     lines = ["| reply | " + " | ".join(PROGRAMS.values()) + " | counted | run |", "|---|" + "--:|" * 3 + "---|--:|"]
     for sort, peaks, counted, seconds in rows:
         cells = " | ".join(f"{peaks.get(name, 0.0):.0f} MB" for name in PROGRAMS)

@@ -10,7 +10,8 @@ are medians over turns. A client-task is one user's local training; it is counte
 - `pfl`: pfl-research's own round with its Gaussian noise, in the environment of `--pfl` (simulation_pfl.py);
 - `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round.
 
-`--as before` keeps the phases of a round under that name, to compare with later ones.
+`--as before` keeps the phases of a round under that name, to compare with later ones. `--page docs/python.md` writes
+the results into that page's table; with an empty `--models`, it only writes what `--out` has there.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--cohort", type=int, default=COHORT)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--pfl", metavar="PYTHON", default="", help="the interpreter of an environment with pfl")
@@ -177,6 +178,7 @@ def main() -> None:
     parser.add_argument("--phases", action="store_true", help="measure only the phases of a round of ours")
     parser.add_argument("--as", dest="state", default="after", help="the name of these phases")
     parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
+    parser.add_argument("--page", type=Path, help="fill the table of this page, such as docs/python.md")
     chosen = parser.parse_args()
     kept = chosen.out / "simulation.json" if chosen.out else None
     report: dict[str, Any] = {"results": {}, "phases": {}}
@@ -197,6 +199,32 @@ def main() -> None:
             report["results"] = dict(sorted(report["results"].items(), key=lambda item: _place(item[0])))
             kept.write_text(json.dumps({"about": ABOUT, **report}, indent=2) + "\n")
             kept.with_suffix(".md").write_text(markdown(report))
+    if chosen.page:
+        chosen.page.write_text(fill(chosen.page.read_text(), report["results"]))
+
+
+def fill(page: str, results: dict[str, Any]) -> str:
+    """`page` with the table "model, cohort" of the public documentation made of `results`.
+
+    Raises `ValueError` where the page has no such table, or results lack a peer.
+    """
+    lines = page.splitlines(keepends=True)
+    heads = [place for place, line in enumerate(lines) if line.startswith("| model, cohort | ff.simulate |")]
+    if len(heads) != 1:
+        raise ValueError(f"the page has {len(heads)} tables of whole rounds")
+    first = last = heads[0] + 2
+    while last < len(lines) and lines[last].startswith("|"):
+        last += 1
+    rows = []
+    for name, result in results.items():
+        lacking = {"fieldfare", "lean", "pfl"} - set(result["tasks_per_cpu_second"])
+        if lacking:
+            raise ValueError(f"{name}: {', '.join(sorted(lacking))} was not measured")
+        speeds = [f"{result['tasks_per_cpu_second'][system]:,.0f}" for system in ("fieldfare", "lean", "pfl")]
+        ratios = [f"{result['ratio'][system]:.1f}" for system in ("lean", "pfl")]
+        load = "{:.0f} to {:.0f}".format(*result["load"])
+        rows.append(f"| {' | '.join([name, *speeds, *ratios, load])} |\n")
+    return "".join([*lines[:first], *rows, *lines[last:]])
 
 
 def _place(name: str) -> tuple[int, int]:

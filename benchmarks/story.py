@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(1, str(Path(__file__).parent / "claims"))
+sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
 from harness import commit
 
@@ -44,6 +44,7 @@ BY_EPSILON = {
     amplified.NU_ALONE: ("`nu`", "anyone"),
     amplified.BLT_ALONE: ("`blt`", "anyone"),
     amplified.DP_SGD: ("`independent`, Poisson (DP-SGD)", CALLED),
+    amplified.ALLOCATED: ("`independent`, random allocation", CALLED),
     amplified.CYCLIC: ("`banded`, cyclic Poisson, best of 2, 4, 8 bands", CALLED),
     amplified.NU: ("`nu`, balls in bins", CALLED),
     amplified.BLT: ("`blt`, balls in bins", CALLED),

@@ -54,6 +54,7 @@ SLOW = {
     "choosing.md",
     "errors.md",
     "flower-app.md",
+    "index.md",
     "mechanisms.md",
     "plan-reference.md",
     "privacy-officer.md",

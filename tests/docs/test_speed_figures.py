@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -44,6 +45,25 @@ def test_whole_rounds_are_those_measured() -> None:
         ratios = [measured["ratio"][system] for system in ("lean", "pfl")]
         load = f"{measured['load'][0]:.0f} to {measured['load'][1]:.0f}"
         assert figures == [*(f"{speed:,.0f}" for speed in speeds), *(f"{ratio:.1f}" for ratio in ratios), load]
+
+
+def test_the_benchmark_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    simulation = importlib.import_module("simulation")
+    results = json.loads((RESULTS / "simulation.json").read_text())["results"]
+    filled = simulation.fill(PYTHON, results)
+    assert filled == PYTHON
+    name, result = next(iter(results.items()))
+    other = {**result, "load": [0.2, 1.7], "ratio": {**result["ratio"], "pfl": 10.04}}
+    more = simulation.fill(PYTHON, {name: other, "mlp-2k, 500": result})
+    assert [row[0] for row in table(more, "model, cohort")] == [name, "mlp-2k, 500"]
+    assert table(more, "model, cohort")[0][-2:] == ["10.0", "0 to 2"]
+    assert simulation.fill(more, results) == PYTHON, "rows go as they came"
+    with pytest.raises(ValueError, match="has 0 tables"):
+        simulation.fill("# A page\n", results)
+    alone = {**result, "tasks_per_cpu_second": {"fieldfare": 1.0, "lean": 1.0}}
+    with pytest.raises(ValueError, match="pfl was not measured"):
+        simulation.fill(PYTHON, {name: alone})
 
 
 def test_ratios_follow_from_what_was_measured() -> None:

@@ -68,11 +68,12 @@ def test_a_liar_between_the_processes_costs_rounds_and_no_privacy(
             proxies[party] = LyingProxy(address, work / "server" / "superlink", lies=60, share=0.2, seed=18)
         return proxies[party].address
 
-    with round_time().federation(work, home, 3, TASK, ours=True, reach=reach, restart=True) as (_, address, ca):
-        try:
+    try:
+        with round_time().federation(work, home, 3, TASK, ours=True, reach=reach, restart=True) as (_, address, ca):
             follow(home, work / "run", address, ca)
-        finally:
-            proxies[place].close()
+    finally:  # after the processes, which go on asking
+        for proxy in proxies.values():
+            proxy.close()
     told = proxies[place].told
     assert set(told) == set(LIES), told
     with Ledger.open(home.ledger) as ledger:

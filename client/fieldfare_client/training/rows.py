@@ -12,8 +12,13 @@ def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tens
 
     numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels and masks.
     """
-    inputs, targets = (values.to(_WIDER.get(values.dtype, values.dtype)) for values in rows)
-    return inputs, targets
+    inputs, targets = rows
+    return _standard(inputs), _standard(targets)
+
+
+def _standard(values: torch.Tensor) -> torch.Tensor:
+    wider = _WIDER.get(values.dtype)
+    return values if wider is None else values.to(wider)
 
 
 def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> str:

@@ -315,10 +315,10 @@ class Trainer:
             inputs, targets = standard_dtypes(
                 self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
             )
-            if len(inputs) != size or len(targets) != size:
+            if inputs.shape[0] != size or targets.shape[0] != size:
                 # Else every later user would train on the rows of the one before.
                 raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
-            if self._dtype is not None and inputs.is_floating_point():
+            if self._dtype not in (None, inputs.dtype) and inputs.is_floating_point():
                 inputs = inputs.to(self._dtype)
             parts[place] = inputs, targets
         for place in failing:

@@ -37,7 +37,8 @@ COMMANDS = {
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
     "model": "Write the model of a run with all its parameters and buffers.",
-    "migrate": "Create the ledger if it does not exist, otherwise upgrade it to this program's version.",
+    "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
+    "Back it up.",
 }
 """Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {

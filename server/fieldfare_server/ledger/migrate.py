@@ -75,24 +75,25 @@ def damage(connection: Connection) -> list[str]:
     """Names of tables, indices and guards that differ from what the migrations make: rules may go unenforced."""
     if connection.dialect.name == "sqlite":
         return sorted({name for _, name, _ in _sqlite_schema(connection) ^ _fresh_schema()})
-    present = set(connection.execute(text(_POSTGRES_GUARDS)).scalars())
+    present = set(connection.execute(_POSTGRES_GUARDS).scalars())
     wanted = {name for kind, name, _ in _fresh_schema() if kind == "trigger"}
     return sorted((wanted | set(() if _OWNER in present else roles.GUARDS)) - present)
 
 
 _OWNER = "(owner)"
-_POSTGRES_GUARDS = """
+_POSTGRES_GUARDS = text("""
 SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
 UNION ALL SELECT '(owner)' FROM pg_class c JOIN pg_roles r ON r.rolname = current_user
 WHERE c.oid = to_regclass('audit') AND (r.rolsuper OR r.oid = c.relowner)
-"""
+""")
 """The guards; and a word, if the role that asks is the tables' owner, for whom those of `roles` are not needed."""
 
 
+_SQLITE_SCHEMA = text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+
+
 def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
-    rows = connection.execute(
-        text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
-    ).all()
+    rows = connection.execute(_SQLITE_SCHEMA).all()
     return {(kind, name, sql or "") for kind, name, sql in rows}
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import Connection, RowMapping, and_, func, select, text
+from sqlalchemy import Connection, RowMapping, and_, bindparam, func, select, text
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
@@ -39,6 +39,46 @@ _SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects
 """Columns whose values no message shows: under `add_remove` a count of users is secret."""
 _SLICE = 16
 """Ended runs that each check compares again."""
+
+
+# Made once: to build eighteen statements takes longer than to run them.
+_j, _r, _t, _p = models.journal.c, models.runs.c, models.rounds.c, models.participations.c
+_HEAD = select(models.head)
+_JOURNAL = select(models.journal).where(_j.id > bindparam("rows")).order_by(_j.id).limit(bindparam("most"))
+_POPULATIONS = select(models.populations).order_by(models.populations.c.id)
+_PROPOSALS = select(models.proposals).order_by(models.proposals.c.id)
+_TOKENS = select(models.tokens).order_by(models.tokens.c.id)
+_CHARGES = select(models.charges).order_by(models.charges.c.population_id, models.charges.c.key)
+_NAMED = _r.id.in_(bindparam("names", expanding=True))
+_NUMBERS = select(_r.id, _r.seq).where(_NAMED)
+_RUNS = select(models.runs).order_by(_r.seq)
+_RUNS_CHANGING = _RUNS.where(
+    _r.ended_at.is_(None) | _NAMED | ((_r.seq > bindparam("compared")) & (_r.seq <= bindparam("end")))
+)
+_RUNS_NUMBER = select(func.max(_r.seq), func.count()).select_from(models.runs)
+_RUNS_INDIVIDUAL = select(_r.id, _r.seq).where(_r.ended_at.is_(None), _r.accounting == odometers.INDIVIDUAL)
+_KEPT = select(models.odometers.c.population_id).distinct()
+_PLEDGED = select(models.pledges.c.run_seq).distinct()
+# The state is a literal because SQLite uses the small index of open rounds only for one.
+_OPEN = (
+    select(models.rounds, _r.id.label("run"))
+    .outerjoin(models.runs, _r.seq == _t.run_seq)
+    .where(text("rounds.state = 'open'"))
+)
+_ROUNDS = (
+    select(
+        models.rounds,
+        _p.run_seq.label("of_run"),
+        _p.index.label("of_round"),
+        _p.count.label("number"),
+        _p.users.label("blob"),
+        _p.charges.label("charged"),
+    )
+    .outerjoin(models.participations, _p.round_id == _t.id)
+    .where(_t.run_seq == bindparam("seq"), _t.index.between(bindparam("first"), bindparam("last")))
+)
+_NEWEST = select(func.max(_t.id))
+_NEW = select(func.count()).where(_t.id > bindparam("newest"))
 
 
 class Disproved(LedgerError):
@@ -180,14 +220,13 @@ class Proof:
         return Checked(self._rows, self._hash, str(fault or ""), self._end, table, row)
 
     def _follow(self, connection: Connection, most: int) -> None:
-        head = connection.execute(select(models.head)).mappings().one()
+        head = connection.execute(_HEAD).mappings().one()
         self._end, self._newest_signed = head["count"], head["signed"]
         if self._rows == 0:
             self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
-        c = models.journal.c
         if self._rows < self._end:
-            query = select(models.journal).where(c.id > self._rows).order_by(c.id).limit(most)
-            for row in map(dict, connection.execute(query).mappings().all()):
+            since = {"rows": self._rows, "most": most}
+            for row in map(dict, connection.execute(_JOURNAL, since).mappings().all()):
                 if row["id"] > self._end:
                     break
                 self._apply(row)
@@ -200,8 +239,7 @@ class Proof:
             raise Unfit("audit", str(self._end), why)
 
     def _short(self, connection: Connection) -> bool:
-        c = models.journal.c
-        return connection.execute(select(c.id).where(c.id > self._rows).limit(1)).first() is None
+        return connection.execute(_JOURNAL, {"rows": self._rows, "most": 1}).first() is None
 
     def _apply(self, row: dict[str, Any]) -> None:
         if row["id"] != self._rows + 1:
@@ -221,10 +259,8 @@ class Proof:
 
     def _compare_closed(self, connection: Connection) -> None:
         """Compare rounds that were closed, and users that were registered, in the rows just read; then drop them."""
-        r = models.runs.c
         closing = [name for name in self._touched if name in self._replay.runs and _closed(self._replay.runs[name])]
-        rows = connection.execute(select(r.id, r.seq).where(r.id.in_(closing)))
-        numbers = {row.id: row.seq for row in rows}
+        numbers = {row.id: row.seq for row in connection.execute(_NUMBERS, {"names": closing})}
         for name in closing:
             if name not in numbers:
                 raise Unfit("runs", name, "it is missing")
@@ -241,12 +277,9 @@ class Proof:
 
     def _compare_rounds(self, connection: Connection, seq: int, name: str, run: Run) -> None:
         closed = _closed(run)
-        c, p = models.rounds.c, models.participations.c
-        taken = [p.run_seq.label("of_run"), p.index.label("of_round"), p.count.label("number"), p.users.label("blob")]
-        taken.append(p.charges.label("charged"))
-        query = select(models.rounds, *taken).outerjoin(models.participations, p.round_id == c.id)
-        first, last = min(index for index, _ in closed), max(index for index, _ in closed)
-        for row in connection.execute(query.where(c.run_seq == seq, c.index.between(first, last))).mappings():
+        indices = [index for index, _ in closed]
+        between = {"seq": seq, "first": min(indices), "last": max(indices)}
+        for row in connection.execute(_ROUNDS, between).mappings():
             attempt = closed.pop((row["index"], row["attempt"]), None)
             if attempt is None:
                 continue
@@ -293,31 +326,25 @@ class Proof:
 
     def _compare_runs(self, connection: Connection, names: Mapping[int, str]) -> int:
         """Compare runs under way, changed runs, and a slice of the others; returns where the next slice begins."""
-        c = models.runs.c
         everything = self._newest_round is None
-        if everything:
-            rows = connection.execute(select(models.runs).order_by(c.seq)).mappings().all()
-        else:
-            end = self._compared + _SLICE
-            changing = c.ended_at.is_(None) | c.id.in_(sorted(self._touched | self._active()))
-            wanted = changing | ((c.seq > self._compared) & (c.seq <= end))
-            rows = connection.execute(select(models.runs).where(wanted).order_by(c.seq)).mappings().all()
+        end = self._compared + _SLICE
+        changing = {"names": sorted(self._touched | self._active()), "compared": self._compared, "end": end}
+        query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
+        rows = query.mappings().all()
         for row in rows:
             compare_run(row, names, self._replay)
         known = self._replay.runs if everything else self._touched | self._active()
         require_all("runs", known, [row["id"] for row in rows])
         if everything:
             return 0
-        last, number = connection.execute(select(func.max(c.seq), func.count()).select_from(models.runs)).one()
+        last, number = connection.execute(_RUNS_NUMBER).one()
         if number != len(self._replay.runs):
             raise Unfit("runs", str(last), "there are more or fewer than the journal names")
         return end if end < (last or 0) else 0
 
     def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
         """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
-        c = models.runs.c
-        query = select(c.id, c.seq).where(c.ended_at.is_(None), c.accounting == odometers.INDIVIDUAL)
-        numbers = {row.id: row.seq for row in connection.execute(query)}
+        numbers = {row.id: row.seq for row in connection.execute(_RUNS_INDIVIDUAL)}
         kept = {number for number, name in names.items() if self._replay.populations[name].individual}
         for number in sorted(kept):
             name = names[number]
@@ -332,9 +359,8 @@ class Proof:
                 population.standing = None
                 population.standing = _standing(name, population, runs, stored)
                 self._accounts[name] = now
-        o, q = models.odometers.c.population_id, models.pledges.c.run_seq
-        for table, column, known in (("odometers", o, kept), ("pledges", q, set(numbers.values()))):
-            for other in sorted(set(connection.execute(select(column).distinct()).scalars()) - known):
+        for table, owners, known in (("odometers", _KEPT, kept), ("pledges", _PLEDGED, set(numbers.values()))):
+            for other in sorted(set(connection.execute(owners).scalars()) - known):
                 raise Unfit(table, str(other), "the journal does not name it")
 
     def _active(self) -> set[str]:
@@ -343,11 +369,8 @@ class Proof:
         return {run.values["id"] for population in populations for run in population.runs if run.active}
 
     def _compare_open(self, connection: Connection) -> None:
-        # The state is a literal because SQLite uses the small index of open rounds only for one.
-        r = models.runs.c
-        query = select(models.rounds, r.id.label("run")).outerjoin(models.runs, r.seq == models.rounds.c.run_seq)
         left = {name: self._replay.runs[name] for name in self._active() if self._replay.runs[name].open is not None}
-        for row in connection.execute(query.where(text("rounds.state = 'open'"))).mappings():
+        for row in connection.execute(_OPEN).mappings():
             label = f"{row['run']} {row['index']}.{row['attempt']}"
             run = left.pop(row["run"], None)
             if run is None or run.open != (row["index"], row["attempt"]):
@@ -359,8 +382,7 @@ class Proof:
     def _count(self, connection: Connection) -> None:
         """Compare how many rows there are with what the journal says: all at first, then those of new rounds."""
         wanted = self._replay.counts
-        c = models.rounds.c
-        newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
+        newest = connection.execute(_NEWEST).scalar_one() or 0
         if self._newest_round is None:
             for name, number in wanted.items():
                 count = select(func.count()).select_from(models.metadata.tables[name])
@@ -372,7 +394,7 @@ class Proof:
             for run in connection.execute(charged).scalars():
                 raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
         elif newest != self._newest_round or wanted["rounds"] != self._rounds:
-            new = connection.execute(select(func.count()).where(c.id > self._newest_round)).scalar_one()
+            new = connection.execute(_NEW, {"newest": self._newest_round}).scalar_one()
             if new != wanted["rounds"] - self._rounds:
                 raise Unfit("rounds", str(newest), "the journal does not name it")
         self._newest_round, self._rounds = newest, wanted["rounds"]
@@ -424,7 +446,7 @@ def _standing(
 
 def compare_populations(connection: Connection, replay: Replay) -> dict[int, str]:
     """Compare all populations; returns their names by id. Raises `Unfit`."""
-    rows = connection.execute(select(models.populations).order_by(models.populations.c.id)).mappings().all()
+    rows = connection.execute(_POPULATIONS).mappings().all()
     for row in rows:
         population = expected("populations", row["name"], replay.populations)
         compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.values)
@@ -453,7 +475,7 @@ def compare_chunks(name: str, chunks: Iterable[Mapping[str, Any]], stored: dict[
 
 def compare_signed(connection: Connection) -> None:
     """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
-    head = connection.execute(select(models.head)).mappings().one()
+    head = connection.execute(_HEAD).mappings().one()
     if head["signed"] is None:
         return
     try:
@@ -468,7 +490,7 @@ def compare_signed(connection: Connection) -> None:
 
 def compare_proposals(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
     """Compare all proposed raises; names: populations by id. Raises `Unfit`."""
-    rows = connection.execute(select(models.proposals).order_by(models.proposals.c.id)).mappings().all()
+    rows = connection.execute(_PROPOSALS).mappings().all()
     for row in rows:
         wanted = expected("proposals", row["id"], replay.proposals)
         compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
@@ -479,8 +501,7 @@ def compare_charges(connection: Connection, names: Mapping[int, str], replay: Re
     """Compare all charges of other trainers; names: populations by id. Raises `Unfit`."""
     wanted = {f"{name} {key}": c for name, each in replay.populations.items() for key, c in each.charges.items()}
     stored = []
-    c = models.charges.c
-    for row in connection.execute(select(models.charges).order_by(c.population_id, c.key)).mappings():
+    for row in connection.execute(_CHARGES).mappings():
         stored.append(f"{names.get(row['population_id'])} {row['key']}")
         compare("charges", stored[-1], dict(row), expected("charges", stored[-1], wanted))
     require_all("charges", wanted, stored)
@@ -488,7 +509,7 @@ def compare_charges(connection: Connection, names: Mapping[int, str], replay: Re
 
 def compare_tokens(connection: Connection, replay: Replay) -> None:
     """Compare all tokens. Raises `Unfit`."""
-    rows = connection.execute(select(models.tokens).order_by(models.tokens.c.id)).mappings().all()
+    rows = connection.execute(_TOKENS).mappings().all()
     for row in rows:
         compare("tokens", row["id"], dict(row), expected("tokens", row["id"], replay.tokens))
     require_all("tokens", replay.tokens, [row["id"] for row in rows])

@@ -103,6 +103,15 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
     return ids
 
 
+def is_passing(error: Exception) -> bool:
+    """Whether the SuperLink failed at a request, and may answer the next one: its database is locked, its disk full.
+
+    With SQLite, a node that uploads a gigabyte locks the database for longer than the SuperLink waits.
+    """
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    return isinstance(status, int) and status >= 500
+
+
 def limit_for(sent: Message, copies: int = 1) -> ReplyLimit:
     """What a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
     records = [record for record in sent.content.values() if isinstance(record, ArrayRecord)]
@@ -140,8 +149,8 @@ class Receiver:
             tick: called after every look, so that a slow node does not cost the run its lease.
             limit: what one reply may hold; None: anything.
         """
-        slots = Slots(send(grid, messages))
         deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
+        slots = Slots(_send_in_time(grid, messages, deadline, tick))
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
             # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
@@ -157,11 +166,19 @@ class Receiver:
             time.sleep(pause)
 
     def look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
-        """The replies that are there now, without waiting for any.
+        """The replies that are there now, without waiting for any. None where the SuperLink fails for a moment.
 
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
         error the run's replies are pulled one at a time, so that each costs its own message only.
         """
+        try:
+            yield from self._look(grid, slots)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("the SuperLink cannot say which replies it has (%s)", error)
+
+    def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
         if not self._one_by_one:
             try:
                 for ids in _split(slots.waiting, self._batch):
@@ -177,6 +194,21 @@ class Receiver:
                     yield slots.take(reply)
             except _Undecodable:
                 yield slots.fail(message_id)
+
+
+def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick: Callable[[], None]) -> list[str]:
+    """`send`, again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
+    while True:
+        try:
+            return send(grid, messages)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("the SuperLink cannot take instructions (%s)", error)
+            if time.monotonic() >= deadline:
+                return [""] * len(messages)
+            tick()
+            time.sleep(LONGEST_PAUSE)
 
 
 def _split(ids: list[str], most: int) -> Iterator[list[str]]:

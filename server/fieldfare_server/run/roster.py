@@ -46,6 +46,7 @@ from fieldfare_server.run.replies import (
     Receiver,
     Slots,
     fresh_group,
+    is_passing,
     send,
 )
 from fieldfare_server.run.selection import Users
@@ -144,7 +145,13 @@ class Roster:
 
         Users of nodes that are offline stay known but are not available. `register` makes users available.
         """
-        self._note_online(grid, set(grid.get_node_ids()))
+        try:
+            online = set(grid.get_node_ids())
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            online = self._online
+        self._note_online(grid, online)
         now = time.monotonic()
         self._ask(grid, now)
         limit_part_waits(PART_WAIT)
@@ -194,7 +201,15 @@ class Roster:
         self._slots.drop(outdated)
         for slot in outdated:
             self._asked.pop(slot, None)
-        slots = self._slots.add(send(grid, queries))
+        try:
+            sent = send(grid, queries)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            for node in due:
+                self._question(node).slot, self._question(node).due = -1, now + FIRST_BACK_OFF
+            return
+        slots = self._slots.add(sent)
         for node, slot in zip(due, slots, strict=True):
             self._question(node).slot = slot
             self._asked[slot] = node

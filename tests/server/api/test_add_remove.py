@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -179,6 +180,11 @@ def clients(worlds: tuple[World, World]) -> Iterator[list[TestClient]]:
     for one in worlds:
         service = create_app(one.home.ledger, Settings(metrics_seconds=0, verify_seconds=0))
         opened.append(TestClient(service, base_url="http://localhost", client=("127.0.0.1", 1)).__enter__())
+    # A first check makes a fresh schema to compare with; on a busy machine that takes longer than a probe waits.
+    for client in opened:
+        deadline = time.monotonic() + 60
+        while client.get("/readyz").status_code != 200 and time.monotonic() < deadline:
+            time.sleep(0.05)
     yield opened
     for client in opened:
         client.__exit__(None, None, None)

@@ -265,3 +265,21 @@ def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:
             program.wait(1.5)
         (tmp_path / "f").touch()
         assert program.communicate(timeout=30)[0] == "started\n"
+
+
+def test_only_the_migration_has_the_password_of_the_ledgers_owner() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    volumes = {name: {str(each).split(":")[0] for each in one.get("volumes", [])} for name, one in services.items()}
+    holders = {secret: {name for name in volumes if secret in volumes[name]} - {"server-secrets"} for secret in SECRETS}
+    assert holders == SECRETS
+    assert "--roles" in services["migrate"]["command"]
+
+
+SECRETS = {
+    "migrate-secrets": {"migrate"},
+    "ledger-secrets": {"ledger"},
+    "api-secrets": {"api"},
+    "coordinator-secrets": {"coordinator", "supervisor"},
+    "admin-secrets": {"submit"},
+}
+"""Volume of secrets -> the services that read it."""

@@ -134,7 +134,7 @@ def test_the_leak_is_a_budget_too(ledger: Ledger) -> None:
     begin(ledger, AIRCRAFT, leak=1.5e-6)
     with pytest.raises(BudgetRefused, match="leak") as refused:
         begin(ledger, AIRCRAFT, leak=0.6e-6)
-    assert refused.value.nearest == "a leak of at most 4.99999e-07"
+    assert refused.value.nearest == "a leak of at most 4.99999e-7"
     begin(ledger, AIRCRAFT, leak=4.99999e-7)
 
 

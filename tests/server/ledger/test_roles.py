@@ -380,6 +380,23 @@ def test_a_role_that_could_get_round_its_rights_is_refused(postgres: Cluster) ->
         database.close()
 
 
+def test_the_owner_need_not_be_a_superuser(postgres: Cluster) -> None:
+    url = make_url(postgres.new_database())
+    database = Database(url.render_as_string())
+    with database.engine.begin() as connection:
+        connection.execute(text("CREATE ROLE books LOGIN CREATEROLE"))
+        connection.execute(text(f"ALTER DATABASE {url.database} OWNER TO books"))
+    database.close()
+    owner = url.set(username="books").render_as_string()
+    Ledger.open(owner, create=True).close()
+    assert Ledger.separate_roles(owner, PASSWORDS) == {part: f"books_{part}" for part in roles.PARTS}
+    with Ledger.open(url.set(username="books_admin").render_as_string()) as admin:
+        admin.create_population("people", 4.0, 1e-6, actor="officer")
+    with Ledger.open(url.set(username="books_coordinator").render_as_string()) as coordinator:
+        commit(start(coordinator, 0.1), [], 0.1)
+        refused(coordinator, append("population.raise"))
+
+
 def test_passwords_are_checked_and_never_sent(apart: Apart, tmp_path: Path) -> None:
     assert roles.read_passwords(tmp_path) == {}
     (tmp_path / "api.password").write_text("short\n")

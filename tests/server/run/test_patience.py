@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from flwr.app import Error, Message
 
@@ -176,6 +177,36 @@ def test_a_wrong_node_that_answers_first_does_not_end_the_run(tmp_path: Path, cl
     takes = {True: 0.1, False: 8.0}
     grid = TimedGrid(3, clock, query_lies={liar: fail}, takes=lambda node, kind: takes[node == liar])
     assert Run(tmp_path, grid, run__round_timeout=60.0).session.next_round == 6
+
+
+class LockedNowAndThen(TimedGrid):
+    """A SuperLink whose database is locked at two of five requests, of whatever kind."""
+
+    def _ask(self) -> None:
+        self.requests = getattr(self, "requests", 0) + 1
+        if self.requests % 5 < 2:
+            request = httpx.Request("POST", "https://superlink/v1/runtime")
+            httpx.Response(500, request=request).raise_for_status()
+
+    def get_node_ids(self) -> Iterable[int]:
+        self._ask()
+        return super().get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self._ask()
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+        self._ask()
+        return super().pull_messages(message_ids)
+
+
+def test_a_superlink_that_is_locked_now_and_then_ends_no_run(tmp_path: Path, clock: FakeClock) -> None:
+    """One node that uploads a gigabyte locks it; the first 500 ended the run."""
+    run = Run(tmp_path, LockedNowAndThen(3, clock), run__round_timeout=60.0)
+    assert run.error is None
+    assert run.session.next_round == 6
+    assert {row.state for row in run.rounds()} == {"committed"}
 
 
 def test_a_stop_is_obeyed_in_a_pause(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

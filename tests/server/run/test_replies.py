@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
@@ -75,3 +76,47 @@ def test_a_reply_that_came_during_a_long_look_is_not_lost() -> None:
     answers = list(Receiver().receive(SlowLook(), ["broken", "good", "never"], timeout=0.01))  # type: ignore[arg-type,list-item]
     assert [answer.reply.metadata.reply_to_message_id for answer in answers] == ["broken", "good"]
     assert [answer.slot for answer in answers] == [0, 1]
+
+
+class FailingLink(SlowLook):
+    """A SuperLink that answers every other request with an HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status, self.requests = status, 0
+
+    def _fail(self) -> None:
+        self.requests += 1
+        if self.requests % 2:
+            request = httpx.Request("POST", "https://superlink/v1/runtime")
+            httpx.Response(self.status, request=request).raise_for_status()
+
+    def push_messages(self, messages: list[str]) -> list[str]:
+        self._fail()
+        return messages
+
+    def pull_messages(self, ids: list[str]) -> list[Any]:
+        self._fail()
+        return super().pull_messages(ids)
+
+
+def test_a_superlink_that_fails_for_a_moment_is_asked_again() -> None:
+    """Its database is locked while a node uploads a gigabyte: that ended the run."""
+    link = FailingLink(500)
+    answers = list(Receiver().receive(link, ["broken", "good"], timeout=60.0))  # type: ignore[arg-type,list-item]
+    assert [answer.slot for answer in answers] == [0, 1]
+    assert link.requests == 6
+
+
+def test_instructions_that_cannot_be_sent_cost_the_round_and_not_the_run() -> None:
+    class Full(FailingLink):
+        def push_messages(self, messages: list[str]) -> list[str]:
+            self.requests = 0
+            return super().push_messages(messages)
+
+    assert list(Receiver().receive(Full(507), ["good"], timeout=0.1)) == []  # type: ignore[arg-type,list-item]
+
+
+def test_a_superlink_that_refuses_is_not_asked_again() -> None:
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        list(Receiver().receive(FailingLink(403), ["good"], timeout=60.0))  # type: ignore[arg-type,list-item]

@@ -1,0 +1,59 @@
+"""`fieldfare demo` on a dozen made-up users: four ways to spend one epsilon, charged to two populations."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare.accounting import balls_in_bins
+from fieldfare_server.cli.application import application
+
+# `from fieldfare_server.cli import demo` would be the command, once the application is assembled.
+DEMO = importlib.import_module("fieldfare_server.cli.demo")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balls_in_bins, "SAMPLES", (1 << 15, 1 << 15))
+    monkeypatch.setattr(balls_in_bins, "_PILOT", 1 << 13)
+    monkeypatch.setattr(DEMO, "BUDGET", {"epsilon": 60.0, "delta": 1e-3})
+    monkeypatch.setattr(
+        DEMO,
+        "PLAN",
+        {
+            "privacy": {"population": "aircraft", "epsilon": 10.0, "delta": 1e-3},
+            "run": {"task": "right", "rounds": 4, "cohort": 3, "min_reports": 1},
+            "participation": {"scheme": "min-separation", "separation": 4},
+            "mechanism": {"kind": "nu", "nu": "auto"},
+            "client": {"batch_size": 3},
+        },
+    )
+    sampling = (None, None, {"scheme": "poisson", "rate": 0.25}, {"scheme": "balls-in-bins", "bins": 4})
+    ways = [(label, kind, way, who) for (label, kind, _, who), way in zip(DEMO.WAYS, sampling, strict=True)]
+    monkeypatch.setattr(DEMO, "WAYS", tuple(ways))
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_four_ways_are_charged_and_shown(as_json: bool, small: None, tmp_path: Path) -> None:
+    words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path)]
+    result = CliRunner().invoke(application, [*words, *(["--json"] if as_json else [])])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    if not as_json:
+        for shown in ("sampled and correlated", DEMO.WHO_CALLS, "phones do not", "NOT PRIVATE", "aircraft-at-will"):
+            assert shown in " ".join(result.output.split())
+        return
+    told = json.loads(result.stdout)
+    assert [run["label"] for run in told["runs"]] == [*(label for label, *_ in DEMO.WAYS), "no privacy"]
+    assert [run["private"] for run in told["runs"]] == [True] * 4 + [False]
+    assert all(0 < run["epsilon"] <= 10.0 and run["prefix_noise"] > 0 for run in told["runs"][:4])
+    assert told["runs"][4]["prefix_noise"] == 0
+    assert {each["name"]: each["adjacency"] for each in told["populations"]} == {
+        "aircraft": "zero_out",
+        "aircraft-at-will": "add_remove",
+    }
+    assert all(0 < each["epsilon_spent"] <= 60.0 for each in told["populations"])
