@@ -168,8 +168,7 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
     """Choose for each cell on tune users, and freeze what was chosen in the file `chosen`.
 
     The best tune score wins, ties go to the earlier choice; a run that is not finite never wins. Where the best has a
-    spare neighbour, that is tried too. The file says which cells ended at an edge: on a spare, or without spares on the
-    first or last choice.
+    spare neighbour, that is tried too. The file says which cells ended at an edge, on the first or last that was tried.
     """
     runs = Runs(study, cache, sum(len(cell.choices) for cell in cells), quiet)
     frozen: Table = {}
@@ -190,10 +189,11 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
                 scores[place] = record["scores"].get(study.score, math.nan)
             best = max(range(len(scores)), key=rank)  # the first of several
             waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
+        tried = [place for place, value in enumerate(scores) if value is not None]
         frozen[cell.label] = {
             "choice": best,
             "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
-            "edge": best in spare if spare else len(scores) > 1 and best in (0, len(scores) - 1),
+            "edge": len(scores) > 1 and best in (tried[0], tried[-1]),
         }
     chosen.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(chosen.read_text()) if chosen.is_file() else {}

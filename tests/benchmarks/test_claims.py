@@ -66,7 +66,7 @@ def test_tuning_never_touches_the_test_table(fashion: Path) -> None:
     with pytest.raises(FileNotFoundError):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     frozen = harness.tune(study, cells, chosen, cache, quiet=True)
-    assert len(frozen["one"]["tune_scores"]) == 4
+    assert len(frozen["one"]["tune_scores"]) == 2 + 4
     with pytest.raises(Exception, match=r"fashion-test\.arrow"):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     (fashion / "fashion-test.arrow").write_bytes((fashion / "fashion-tune.arrow").read_bytes())
@@ -207,9 +207,9 @@ def test_every_cell_of_every_claim_is_a_plan_that_costs_its_epsilon(word: str) -
     assert {label for _, *both in pairs for label in both} <= set(labels)
     priced = {}
     for cell in cells:
-        assert (len(cell.choices), cell.spare) == (3 + 2, ((1, 0), (3, 4))), "equal effort"
+        assert (len(cell.choices), cell.spare) == (3 + 4, ((2, 1), (1, 0), (4, 5), (5, 6))), "equal effort"
         plans = [Plan.parse(training.scored(choice, "tune", 1)) for choice in cell.choices]
-        assert len({plan.digest() for plan in plans}) == 5
+        assert len({plan.digest() for plan in plans}) == 3 + 4
         priced[json.dumps([cell.choices[0][k] for k in ("privacy", "mechanism", "participation", "run")])] = plans[0]
     for plan in priced.values():
         harness.require_charged(cost_of(plan))
