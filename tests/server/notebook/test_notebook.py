@@ -171,7 +171,7 @@ def test_a_named_ledger_keeps_the_charge_and_its_budget(tmp_path: Path) -> None:
     (second,) = ff.simulate(plan_of(rounds=2, epsilon=2), ledger=str(home), progress=False)
     with ff.Ledger.open(second.home.ledger) as ledger:
         assert ledger.population("simulation").spent_epsilon > first.epsilon
-    with pytest.raises(BadInput, match="with epsilon 10 at delta 1e-05; only an officer raises it"):
+    with pytest.raises(BadInput, match="with epsilon 10 at delta 1e-5; only an officer raises it"):
         ff.simulate(plan_of(rounds=2), budget=11, ledger=home)
     with pytest.raises(BadInput, match="is a file"):
         ff.simulate(plan_of(), ledger=home / "ledger.sqlite3")
@@ -179,7 +179,7 @@ def test_a_named_ledger_keeps_the_charge_and_its_budget(tmp_path: Path) -> None:
 
 def test_several_deltas_need_one_of_the_population() -> None:
     plans = (plan_of(rounds=2), plan_of(rounds=2, delta=1e-6))
-    with pytest.raises(BadInput, match=r"Nearest allowed: budget=\(20, 1e-05\)"):
+    with pytest.raises(BadInput, match=r"Nearest allowed: budget=\(20, 1e-5\)"):
         ff.simulate(*plans, budget=20, population="both")
     assert len(ff.simulate(*plans, budget=(20.0, 1e-5), population="both", progress=False)) == 2
 

@@ -228,7 +228,7 @@ def test_an_exhausted_budget_is_flowers_own_error_with_the_result(tmp_path: Path
 
 def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) -> None:
     grid = LocalGrid(vector_app, 3, {})
-    with pytest.raises(BadInput, match=r"`fieldfare population create clinics --epsilon 16 --delta 1e-05`, or budget="):
+    with pytest.raises(BadInput, match=r"`fieldfare population create clinics --epsilon 16 --delta 1e-5`, or budget="):
         strategy(tmp_path, budget=None).start(grid, vector_arrays(), num_rounds=2)
     assert not list(tmp_path.iterdir())
     with pytest.raises(BadInput, match="evaluate_config"):
