@@ -1,6 +1,6 @@
 """Who took part when, in one run: arrays over users plus one linked entry a participation.
 
-For 1 000 000 users and 2 000 rounds of 1 000: 8 MB of arrays and 16 to 32 MB of entries; a round costs O(cohort).
+For 1 000 000 users and 2 000 rounds of 1 000: 12 MB of arrays and 16 to 32 MB of entries; a round costs O(cohort).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ class ParticipationRecord:
     """Realised participation of the users of one run. Rounds are added in increasing order.
 
     Entry e says "in round _round[e]", and _previous[e] is the same user's entry before it. A user's newest entry is
-    _head[user]. Entry 0 says "never, in round -1": every user's chain ends there.
+    _head[user]. Entry 0 says "never, in round -1": every user's chain ends there. _last[user] is that entry's round:
+    selection asks for it of every user in every round, and a second gather takes half as long again.
     """
 
     def __init__(self, users: int = 0) -> None:
         """users: how many indices to make room for now."""
         self._head = np.zeros(users, dtype=np.int32)
+        self._last = np.full(users, -1, dtype=np.int32)
         self._count = np.zeros(users, dtype=np.int32)
         self._round = np.full(1024, -1, dtype=np.int32)
         self._previous = np.zeros(1024, dtype=np.int32)
@@ -37,6 +39,7 @@ class ParticipationRecord:
             # In steps of an eighth, so that users who come one at a time do not copy the arrays each time.
             more = max(users - self.room, self.room // 8)
             self._head = np.concatenate([self._head, np.zeros(more, dtype=np.int32)])
+            self._last = np.concatenate([self._last, np.full(more, -1, dtype=np.int32)])
             self._count = np.concatenate([self._count, np.zeros(more, dtype=np.int32)])
 
     def add(self, index: int, users: NDArray[np.int64]) -> None:
@@ -51,13 +54,14 @@ class ParticipationRecord:
         self._round[self._entries : end] = index
         self._previous[self._entries : end] = self._head[users]
         self._head[users] = np.arange(self._entries, end, dtype=np.int32)
+        self._last[users] = index
         self._count[users] += 1
         self._entries = end
 
     def last_and_count(self, users: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(last round or -1 for never, number of rounds) of each user, both int32 of `users`' shape."""
         index = self._indices(users)
-        return self._round[self._head[index]], self._count[index]
+        return self._last[index], self._count[index]
 
     def entries(self, users: ArrayLike) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int32]]]:
         """Every participation of `users`, newest first: first the last of each user, then the one before it, ...

@@ -159,7 +159,8 @@ def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     export = ["--export", str(tmp_path / "rounds.csv")]
     command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", *arguments, *export]
     python_path = os.pathsep.join(path for path in sys.path if path)
-    env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "SLOW_TASK": "0.1"}
+    env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "SLOW_TASK": "0.5"}
+    # The file of rounds is written once a second: thirty half seconds leave room on a busy machine.
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True)
     try:
         deadline = time.monotonic() + 120
