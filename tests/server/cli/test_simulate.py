@@ -157,7 +157,10 @@ def test_an_export_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     where, arguments = prepare(tmp_path, "SlowTask", rounds=30)
     export = ["--export", str(tmp_path / "rounds.csv")]
-    command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", *arguments, *export]
+    # Where a script runs the tests in the background, its shell ignores Ctrl-C, and all below it inherit that.
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    script += "from fieldfare_server.cli import main; main()"
+    command = [sys.executable, "-c", script, *arguments, *export]
     python_path = os.pathsep.join(path for path in sys.path if path)
     env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1", "SLOW_TASK": "0.5"}
     # The file of rounds is written once a second: thirty half seconds leave room on a busy machine.
