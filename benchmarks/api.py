@@ -36,12 +36,13 @@ from support.postgres import Cluster, find_programs
 SERVER = """
 import sys
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import config, serve
+from fieldfare_server.api.server import config, listen, serve
 app = create_app(sys.argv[1], Settings(requests_per_minute=10**9, burst=10**9, event_clients=2000))
 @app.get("/bare")
 def bare() -> dict[str, int]:
     return {"answer": 42}
-serve(config(app, port=int(sys.argv[2])))
+settings = config(app, port=int(sys.argv[2]))
+serve(settings, listen(settings))
 """
 READER = """
 import httpx, sys
