@@ -37,7 +37,8 @@ SERVER = """
 import sys
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, listen, serve
-app = create_app(sys.argv[1], Settings(requests_per_minute=10**9, burst=10**9, event_clients=2000))
+limits = Settings(requests_per_minute=10**9, burst=10**9, event_clients=2000, event_clients_each=2000)
+app = create_app(sys.argv[1], limits)
 @app.get("/bare")
 def bare() -> dict[str, int]:
     return {"answer": 42}
