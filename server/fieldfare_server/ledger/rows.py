@@ -150,21 +150,22 @@ def terms_of(population: Row[Any]) -> budget.Terms:
 
 def sums(
     connection: Connection, population: Row[Any], watched: bool = False
-) -> tuple[budget.Sums, odometers.Standing | None]:
-    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept).
+) -> tuple[budget.Sums, odometers.Standing | None, budget.Sums]:
+    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept;
+    what all users are charged alike, which is `base`).
 
     watched: whether the odometers come from `odometers.WATCH`, which reads each round once: for views, not for charges.
     """
     common = base(connection, population)
     if not odometers.is_individual(population):
-        return common, None
+        return common, None, common
     read = odometers.WATCH.standing if watched else odometers.standing
     standing = read(connection, population)
     limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
     spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
     committed = standing.most_committed(limit, alike)
     largest = Price(from_units(committed)) if committed else Price()
-    return budget.Sums(common.spent + spent, common.committed + largest), standing
+    return budget.Sums(common.spent + spent, common.committed + largest), standing, common
 
 
 # -- what add_remove hides ------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
     ).all()
     total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
     terms = terms_of(row)
-    totals, standing = sums(connection, row, watched=True)
+    totals, standing, common = sums(connection, row, watched=True)
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     p = models.proposals.c
     waiting = connection.execute(
@@ -222,12 +223,11 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
     odometer: dict[str, Any] = {"left": None, "exhausted": None}
     if standing is not None:
         limit = odometers.limit_units(terms)
-        common = base(connection, row).committed
-        room = standing.room(limit, odometers.units_of(common))
+        room = standing.room(limit, odometers.units_of(common.committed))
         odometer = {"left": odometers.histogram(room, limit), "exhausted": int(np.count_nonzero(room == 0))}
         if room.size and row.state == "open":
             # A run can still be started for those who have most left.
-            used = Price(from_units(limit - int(room.max())), common.leak)
+            used = Price(from_units(limit - int(room.max())), common.committed.leak)
             left = budget.room(used, terms)
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
