@@ -19,6 +19,7 @@ from typing import Any
 
 from fieldfare_flower import logs, private
 from fieldfare_flower.private import log
+from fieldfare_flower.server_errors import server_error
 
 ASK_AGAIN = 2.0
 """Seconds until a SuperLink that failed is asked for work again."""
@@ -43,7 +44,7 @@ def survive_http_500(client: type | None) -> bool:
             try:
                 return acquire(self, request)
             except Exception as error:
-                if getattr(getattr(error, "response", None), "status_code", 0) < 500:
+                if not server_error(error):
                     raise
                 log.warning("the SuperLink does not say what is to be done (%s)", error)
                 time.sleep(ASK_AGAIN)

@@ -27,6 +27,7 @@ from typing import Any
 
 from fieldfare_flower import logs, private
 from fieldfare_flower.private import log
+from fieldfare_flower.server_errors import server_error
 from fieldfare_flower.waits import shorten_part_waits
 
 FIRST_POLL, LAST_POLL, GROWTH = 0.2, 3.0, 1.25
@@ -95,8 +96,8 @@ def survive_http_500(connection: ModuleType | None) -> bool:
 
     A node that ends is started again by what supervises it; a node without heartbeats would be offline for ever.
     """
-    sender, httpx = getattr(connection, "HeartbeatSender", None), getattr(connection, "httpx", None)
-    if connection is None or sender is None or httpx is None:
+    sender = getattr(connection, "HeartbeatSender", None)
+    if connection is None or sender is None:
         return False
 
     def make_sender(beat: Callable[[], bool]) -> Any:
@@ -104,8 +105,8 @@ def survive_http_500(connection: ModuleType | None) -> bool:
             try:
                 return beat()
             except Exception as error:
-                if isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500:
-                    log.warning("the SuperLink answered a heartbeat with %d", error.response.status_code)
+                if status := server_error(error):
+                    log.warning("the SuperLink answered a heartbeat with %d", status)
                     return False  # Flower's sender tries again
                 log.error("no more heartbeats, so this node ends: %s", error)
                 signal.raise_signal(signal.SIGINT)

@@ -18,6 +18,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower.bounded import SCHEMA, ReplyLimit, limit_replies, refusal
+from fieldfare_flower.server_errors import server_error
 from fieldfare_flower.waits import limit_part_waits
 
 log = logging.getLogger("fieldfare.strategy")
@@ -103,15 +104,6 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
     return ids
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether the SuperLink failed at a request, and may answer the next one: its database is locked, its disk full.
-
-    With SQLite, a node that uploads a gigabyte locks the database for longer than the SuperLink waits.
-    """
-    status = getattr(getattr(error, "response", None), "status_code", 0)
-    return isinstance(status, int) and status >= 500
-
-
 def limit_for(sent: Message, copies: int = 1) -> ReplyLimit:
     """What a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
     records = [record for record in sent.content.values() if isinstance(record, ArrayRecord)]
@@ -174,7 +166,7 @@ class Receiver:
         try:
             yield from self._look(grid, slots)
         except Exception as error:
-            if not is_passing(error):
+            if not server_error(error):
                 raise
             log.warning("the SuperLink cannot say which replies it has (%s)", error)
 
@@ -202,7 +194,7 @@ def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick
         try:
             return send(grid, messages)
         except Exception as error:
-            if not is_passing(error):
+            if not server_error(error):
                 raise
             log.warning("the SuperLink cannot take instructions (%s)", error)
             if time.monotonic() >= deadline:

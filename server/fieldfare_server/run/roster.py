@@ -36,6 +36,7 @@ from fieldfare.schema import Schema
 from fieldfare_flower.bounded import ReplyLimit
 from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
 from fieldfare_flower.npy import BadReply
+from fieldfare_flower.server_errors import server_error
 from fieldfare_flower.waits import limit_part_waits
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.replies import (
@@ -46,7 +47,6 @@ from fieldfare_server.run.replies import (
     Receiver,
     Slots,
     fresh_group,
-    is_passing,
     send,
 )
 from fieldfare_server.run.selection import Users
@@ -148,7 +148,7 @@ class Roster:
         try:
             online = set(grid.get_node_ids())
         except Exception as error:
-            if not is_passing(error):
+            if not server_error(error):
                 raise
             online = self._online
         self._note_online(grid, online)
@@ -204,7 +204,7 @@ class Roster:
         try:
             sent = send(grid, queries)
         except Exception as error:
-            if not is_passing(error):
+            if not server_error(error):
                 raise
             for node in due:
                 self._question(node).slot, self._question(node).due = -1, now + FIRST_BACK_OFF
