@@ -98,7 +98,7 @@ def _check_role(opened: Ledger) -> Finding:
     if part == "owner":
         return warning(
             check,
-            f"{name} owns the ledger's tables: whoever takes this service over can change limits and tokens, and what "
+            f"{name} owns the ledger's tables: a program that takes this service over can change limits and tokens, and what "
             "the journal says.",
             "`fieldfare migrate --roles DIRECTORY` makes a role for each service; keep the owner's for migrations",
         )

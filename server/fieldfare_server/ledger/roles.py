@@ -112,7 +112,7 @@ BEGIN
     ELSIF current_user = <api> THEN
         IF NEW.action = 'token.use' THEN may := true;
         ELSIF NEW.action = 'token.create' THEN
-            -- The page's and the scraper's: whoever has this role reads everything anyway.
+            -- The page's and the scraper's: this role reads everything anyway.
             may := CAST(NEW.body AS jsonb) -> 'scopes' = CAST('["read"]' AS jsonb);
         ELSIF NEW.action = 'token.revoke' THEN
             may := EXISTS (SELECT FROM tokens t WHERE t.id = CAST(NEW.body AS jsonb) ->> 'id'
