@@ -611,7 +611,7 @@ class Plan(Table, metaclass=PlanType):
 
     @property
     def secret(self) -> bool:
-        """Whether the charge rests on its being secret when a user was called, and on users who can be called at will."""
+        """Whether the charge rests on secret calls, and on users who can be called at will."""
         return self.participation.scheme in CALLED
 
     @property

@@ -98,8 +98,8 @@ def _check_role(opened: Ledger) -> Finding:
     if part == "owner":
         return warning(
             check,
-            f"{name} owns the ledger's tables: a program that takes this service over can change limits and tokens, and what "
-            "the journal says.",
+            f"{name} owns the ledger's tables: a program that takes this service over can change limits and tokens, "
+            "and what the journal says.",
             "`fieldfare migrate --roles DIRECTORY` makes a role for each service; keep the owner's for migrations",
         )
     if part is None:
