@@ -38,7 +38,7 @@ NAMES = {
     "sampled and correlated": "sampled and correlated: `nu`, balls in bins",
     "no privacy": "none: NOT PRIVATE",
 }
-CALLED = "who calls any user at any time, in secret"
+CALLED = WHO_CALLS
 BY_EPSILON = {
     amplified.INDEPENDENT: ("`independent`", "anyone"),
     amplified.NU_ALONE: ("`nu`", "anyone"),

@@ -31,6 +31,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower import private
+from fieldfare_flower.server_errors import outlasted
 
 HEADS = 4 << 20
 """Bytes of everything in a reply that is not the data of an array: names, metrics, the message itself."""
@@ -205,7 +206,8 @@ def _confirm(grid: Any, message_id: str) -> None:
     if request is None or send is None or run is None or node is None:
         private.warn("a reply that was refused stays in the SuperLink's database until the run ends")
         return
-    send(request(node=node, run_id=run.run_id, message_object_id=message_id))
+    with outlasted("a reply that was refused stays in its database until the run ends"):
+        send(request(node=node, run_id=run.run_id, message_object_id=message_id))
 
 
 def _watch_responses(grid: Any, module: str) -> None:
