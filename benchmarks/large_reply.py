@@ -87,7 +87,7 @@ class Peaks:
 
 
 def measure(asked: argparse.Namespace, work: Path) -> list[tuple[str, dict[str, float], int, str, float]]:
-    """For each sort of reply, on its own processes: peaks, answers of status 500, what was counted, seconds of the run."""
+    """For each sort of reply, on its own processes: peaks, answers of status 500, what was counted, seconds."""
     rows = []
     (work / "wide.py").write_text(TASK.format(width=asked.width))
     paths = [work, TESTS / "e2e/wire", TESTS, os.environ.get("PYTHONPATH", "")]
