@@ -148,7 +148,7 @@ class Bins:
     """The law of balls in bins for `importance`: a bin is uniform, and K = (<m_i, m_j>) says all of C and sigma."""
 
     chunk: Final = 1 << 14
-    steepest: Final = 40.0
+    orders: Final = np.geomspace(0.05, 40.0, 200)
     least_noise: Final = 0.0
 
     def __init__(self, kernel: Vector) -> None:

@@ -62,7 +62,7 @@ _CERTAIN: Final = 690.0
 class Chain(ABC):
     """A `Law` of `importance` for banded strategies."""
 
-    steepest: Final = 8.0
+    orders: Final = np.geomspace(0.3, 8.0, 32)
 
     def __init__(self, c: Vector, bands: int, turns: int, padded: int) -> None:
         """
@@ -176,7 +176,8 @@ class MinSep(Chain):
         """log F_i of (2) with tilted weights instead of a sample's."""
         gains, out = (math.log(self._p) + self._gains(a, s)).tolist(), [0.0] * (self._rounds + self._b)
         for i in reversed(range(self._rounds)):
-            out[i] = float(np.logaddexp(self._log_off + out[i + 1], gains[i] + out[i + self._b]))
+            one, other = self._log_off + out[i + 1], gains[i] + out[i + self._b]
+            out[i] = max(one, other) + math.log1p(math.exp(-abs(one - other)))
         return out
 
     def _starts(self, messages: list[float]) -> Vector:
@@ -259,7 +260,9 @@ class Allocation(Chain):
         """For each block the log weight of all that follows, by the block's round: shape (b,)."""
         gains, out = self._gains(a, s).reshape(self._k, self._b), [np.zeros(self._b)]
         for j in reversed(range(self._k - 1)):
-            out.insert(0, logsumexp(a * (a - 1) * self._near[j] + gains[j + 1] + out[0], axis=1))
+            weights = a * (a - 1) * self._near[j] + gains[j + 1] + out[0]
+            top = weights.max(axis=1)
+            out.insert(0, top + np.log(np.exp(weights - top[:, None]).sum(axis=1)))
         return out
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:

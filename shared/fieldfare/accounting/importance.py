@@ -87,8 +87,8 @@ class Law(Protocol):
         """Samples that are drawn together. It belongs to the law: a sample's Philox counters follow from it."""
 
     @property
-    def steepest(self) -> float:
-        """(a - 1) sqrt(largest) of the steepest R_a that is tried."""
+    def orders(self) -> Vector:
+        """(a - 1) sqrt(largest) of the R_a among which the best one is sought."""
 
     def at(self, noise_multiplier: float) -> Law:
         """The same with so many times the noise."""
@@ -139,7 +139,7 @@ class Pair:
         self._law = law
         self._v, self._gbar = law.along_mean, law.mean
         wide, step = math.sqrt(law.largest), math.sqrt(self._v)
-        orders = 1 + np.geomspace(0.05, law.steepest, 200) / wide
+        orders = 1 + law.orders / wide
         logs = np.array([law.log_z(float(a), 0.0) for a in orders])
         # log of the bound of R_a: a Renyi bound on delta itself.
         plain = logs + (orders - 1) * np.log(orders - 1) - orders * np.log(orders)
