@@ -225,7 +225,6 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("b-min-sep", "more bands", correlation),
     ("banded random allocation", "bins", change("price.certified.bins", lambda b: b - 1)),
     ("banded random allocation", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
-    ("banded random allocation", "more bands", correlation),
     ("random allocation", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
     ("random allocation", "bins", change("price.sampled.bins", lambda b: b - 1)),
     ("random allocation", "multiplier", change("price.sampled.multiplier", times(0.99))),
