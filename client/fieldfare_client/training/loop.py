@@ -62,7 +62,8 @@ class LoopEngine(Engine):
                 last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
                 gathered = rows[user, first:last].reshape(-1)
-                inputs, targets = chunk.inputs[gathered], chunk.targets[gathered]
+                # `index_select` copies whole rows, where brackets copy number by number.
+                inputs, targets = chunk.inputs.index_select(0, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
