@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Row, and_, bindparam, case, or_, select
+from sqlalchemy import Connection, Row, bindparam, case, func, or_, select
 
 from fieldfare.accounting.filter import Price
 from fieldfare_server.ledger import budget, models, odometers
@@ -31,16 +31,10 @@ _NAMED = 500
 
 _j, _r, _c = models.journal.c, models.runs.c, models.charges.c
 _CHARGES = ("charge.reserve", "charge.commit", "charge.release")
+# A request names a run alone, without its population. coalesce keeps the database from the index of populations.
+_OURS = func.coalesce(_j.population, bindparam("name")) == bindparam("name")
 _NEW = select(_j.id, _j.hash, _j.action, _j.run, case((_j.action.in_(_CHARGES), _j.body)).label("charge")).where(
-    or_(
-        _j.id == bindparam("known"),
-        # A request names a run alone.
-        and_(
-            _j.id > bindparam("known"),
-            _j.id <= bindparam("end"),
-            or_(_j.population == bindparam("name"), _j.population.is_(None)),
-        ),
-    )
+    _j.id.between(bindparam("known"), bindparam("end")), or_(_j.id == bindparam("known"), _OURS)
 )
 _columns = ("seq", "planned", "spent", "price", "next_round", "state", "accounting", "rounds")
 _RUNS = select(*(_r[name] for name in _columns)).where(_r.population_id == bindparam("number")).order_by(_r.seq)
@@ -123,7 +117,7 @@ class _Account:
         between = {"known": self.head.count, "end": head.count, "name": self._name}
         rows = {row.id: row for row in connection.execute(_NEW, between)}
         known = rows.pop(self.head.count, None)
-        # Charges that ended runs were charged by change in the one way only.
+        # Only this changes what ended runs are charged.
         recomputed = any(row.action == "population.odometers" for row in rows.values())
         if known is None or known.hash != self.head.hash or recomputed:
             return False

@@ -118,10 +118,11 @@ class Reader:
 
     def newest_run(self, population: views.PopulationView) -> views.RunView | None:
         """The run of a population that was started last; None without one."""
+        if population.newest_run is None:
+            return None
         with self.read() as connection:
-            query = rows.RUNS.where(models.runs.c.seq == population.newest_run)
-            row = None if population.newest_run is None else connection.execute(query).first()
-        return None if row is None else rows.run_view(row, self._clock())
+            row = connection.execute(rows.RUN_NUMBERED, {"seq": population.newest_run}).one()
+        return rows.run_view(row, self._clock())
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""

@@ -11,7 +11,20 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import (
+    BindParameter,
+    Case,
+    Connection,
+    Row,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+)
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
@@ -42,6 +55,8 @@ RUNS = (
 """All runs, each with its population's terms and its lease: the rows that `run_view` takes."""
 RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
 """One of them."""
+RUN_NUMBERED = RUNS.where(models.runs.c.seq == bindparam("seq"))
+"""One of them, by its number."""
 _POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
 _p = models.proposals.c
 _WAITING = (
@@ -242,7 +257,7 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
     return views.PopulationView(**{**row._mapping, **values})
 
 
-def state_now(now: float) -> Case[str]:
+def state_now(now: float | BindParameter[float]) -> Case[str]:
     """The state that `run_view` shows at `now`, for queries over runs joined with their leases."""
     c, lease = models.runs.c, models.leases.c
     silent = and_(c.state.in_(HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))

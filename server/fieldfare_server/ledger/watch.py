@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, and_, bindparam, func, select, text
+from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
 from fieldfare_server.ledger import migrate, models, views
 from fieldfare_server.ledger.database import Database
@@ -44,6 +44,11 @@ _ACTIVE = (
 _PACE = select(func.min(_t.opened_at), func.max(_t.closed_at), func.count()).where(
     _t.run_seq == bindparam("seq"), _t.index >= bindparam("since"), _t.state == "committed"
 )
+_STATE = (
+    select(state_now(bindparam("now", type_=Double)))
+    .join_from(models.runs, models.leases)
+    .where(_r.id == bindparam("id"))
+)
 _NEWEST_ROW = (
     select(models.journal)
     .where(_j.run == bindparam("run"), _j.action == bindparam("action"))
@@ -55,12 +60,15 @@ _NEWEST_ROW = (
 # the smallest of them, it would read every round.
 _OPEN = select(_t.id).where(text("rounds.state = 'open'"))
 _NEWEST = select(func.max(_t.id))
-_SECRETIVE = select(_r.seq).join(models.populations).where(models.populations.c.adjacency == "add_remove")
-_COUNTED = select(_t.state, _t.rejects, func.count()).where(
-    _t.id > bindparam("last"), _t.id <= bindparam("end"), _t.run_seq.not_in(_SECRETIVE)
+# Under add_remove a count of replies is a count of users, which is the secret.
+_COUNTED = (
+    select(_t.state, _t.rejects, func.count())
+    .join_from(models.rounds, models.runs, _r.seq == _t.run_seq)
+    .join(models.populations)
+    .where(_t.id > bindparam("last"), _t.id <= bindparam("end"), models.populations.c.adjacency != "add_remove")
+    .group_by(_t.state, _t.rejects)
 )
-_CLOSED = _COUNTED.group_by(_t.state, _t.rejects)
-_CLOSED_OF = _COUNTED.where(_t.run_seq == bindparam("seq")).group_by(_t.state, _t.rejects)
+_COUNTED_OF = _COUNTED.where(_t.run_seq == bindparam("seq"))
 
 
 def require_current(database: Database) -> None:
@@ -122,9 +130,8 @@ def activity(source: Source, population: str, recent: int = 20) -> Activity | No
 
 def state(source: Source, run_id: str, now: float) -> RunState:
     """The state of a run, which there must be, as `rows.run_view` shows it at `now`."""
-    query = select(state_now(now)).join_from(models.runs, models.leases).where(models.runs.c.id == run_id)
     with source.read() as connection:
-        shown: Any = connection.execute(query).scalar_one()
+        shown: Any = connection.execute(_STATE, {"now": now, "id": run_id}).scalar_one()
     return cast(RunState, shown)
 
 
@@ -192,11 +199,10 @@ class RoundCounts:
         end = newest if open_ is None else open_ - 1
         if end < counted.last:
             return False
-        # Under add_remove a count of replies is a count of users, which is the secret.
         between: dict[str, Any] = {"last": counted.last, "end": end}
-        query = _CLOSED
+        query = _COUNTED
         if run_id is not None:
-            query, between["seq"] = _CLOSED_OF, run_row(connection, run_id).seq
+            query, between["seq"] = _COUNTED_OF, run_row(connection, run_id).seq
         for state, rejects, count in connection.execute(query, between):
             counted.void += count if state == "void" else 0
             for reason, number in json.loads(rejects).items():
