@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import Row, event, select
 from test_ledger_migrations import DUMPS, load
 
 from fieldfare.accounting.foreign import Loss
@@ -244,7 +245,7 @@ def test_no_view_makes_more_statements_with_more_runs(tmp_path: Path) -> None:
     assert max(found.values()) <= 9
 
 
-def test_an_ended_run_is_read_once(ledger_url: str) -> None:
+def test_an_ended_run_is_read_once(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit, the one run that changed is read, however many there are."""
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 100.0, 1e-6, actor="officer")
@@ -255,7 +256,13 @@ def test_an_ended_run_is_read_once(ledger_url: str) -> None:
         account = ledger._memory._accounts[1]
         read: list[int] = []
         take_in = account._read_runs
-        account._read_runs = lambda found: take_in(read.append(row.seq) or row for row in found)  # type: ignore[method-assign,func-returns-value]
+
+        def note(found: Iterable[Row[Any]]) -> None:
+            listed = list(found)
+            read.extend(row.seq for row in listed)
+            take_in(listed)
+
+        monkeypatch.setattr(account, "_read_runs", note)
         commit(live, [], 0.1)
         ledger.population("people")
         assert read == [21]
