@@ -116,15 +116,14 @@ class Session:
         home.prepare()
         run_id = run_id or new_run_id()
         price = partial(price_with_model, plan, schema=None if model is None else model.schema)
-        certified = plan.participation.scheme == "balls-in-bins"
-        if not certified:
+        if not plan.certified:
             cost, strategy = settle(plan, home.root, price)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         _tidy(home, ledger, actor)
-        if certified:
+        if plan.certified:
             # The seed of a certificate is in the ledger before anything is drawn from it.
             draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
             try:
