@@ -156,6 +156,14 @@ class Runs:
         }
 
 
+def trained(plan: Plan, seed: int) -> torch.Tensor:
+    """The parameters at the end of a run of the plan without noise."""
+    cost = dataclasses.replace(cost_of(plan), noise_multiplier=1e-6)
+    with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
+        FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
+    return session.released.params
+
+
 def require_charged(cost: Cost) -> None:
     """Raise ValueError unless the plan's epsilon is charged: never more, and at most 1e-4 of it less, which is what the
     search for a sampled plan's noise leaves."""

@@ -28,6 +28,7 @@ import figure
 import harness
 import numpy as np
 from numpy.typing import NDArray
+from reductions import baselines, reduction
 
 from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
@@ -99,6 +100,7 @@ SETTINGS: dict[tuple[str, str], Setting] = {
     ("poems", "full"): Setting(
         {"width": 64, "most": 16}, 7_806, 400, 390, 20, 1e-5, 0.3, 0.95, EPOCH, 0.01, 10.0, "nats", False
     ),
+    ("chess", "small"): Setting({"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.12, 30.0, "auc"),
     ("chess", "reduced"): Setting(
         {}, 189_864, 100, 400, 100, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
     ),
@@ -287,6 +289,7 @@ def joined(stored: str, name: str, size: str, s: Setting, found: harness.Table) 
     return {
         **{"data": name, "size": size, "setting": setting},
         "crossing of noise": noise_crossing(name, s),
+        **({"baselines": trivial} if (trivial := baselines(name)) else {}),
         "cells": {label: cells[label] for label in sorted(cells, key=order)},
     }
 
@@ -408,18 +411,6 @@ Noise of these plans (root-mean-square of a prefix sum, per coordinate, clip nor
 
 {harness.footer(command, cells, True)}
 """
-
-
-def reduction(stored: harness.Table) -> str:
-    """What was made smaller than in the paper."""
-    if stored["data"] == "fashion" and stored["size"] != "full":
-        return (
-            "The paper's CIFAR-10 protocol, reduced: Fashion-MNIST with one image a user, so that privacy is that of "
-            "an image; a network of 18 842 parameters. The paper runs 2 000 rounds of 500 of 50 000 users, 20 times "
-            "each, with 12 seeds. All users of a round train in one pass, which gives the sums of the product's nodes "
-            "to round-off. "
-        )
-    return ""
 
 
 def score_crossing(stored: harness.Table) -> tuple[float | None, list[float | None]]:

@@ -1,8 +1,9 @@
-"""Train a whole cohort in one pass, where each user has one image and takes one step. For rehearsals only.
+"""Train a whole cohort in one pass, where each user has one row and takes one step. For rehearsals only.
 
 One step from a common point needs no model a user: one forward pass and one backward pass serve the cohort. The norm of
 each user's update follows from what the passes leave at every layer, and the clipped sum is one weighted product a
-layer, so no update is ever stored. That is 10 times as fast as vmap, and 100 times as fast as one user at a time.
+layer, so no update is ever stored. On images that is 10 times as fast as vmap, and 100 times as fast as one user at a
+time.
 
 The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares. Nodes do not train like
 this, because round-off would depend on who else trains: under `add_remove` that is secret.
@@ -27,6 +28,7 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.schema import Schema
 from fieldfare_client import app as client_app
 from fieldfare_client.app import Settings
+from fieldfare_client.tasks.chess import ChessTask
 from fieldfare_client.tasks.fashion import FashionTask
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.trainer import CohortUpdate
@@ -38,7 +40,7 @@ class _Layer:
     """What one layer's gradients are made of: user n's weight gradient is `above[n].T @ below[n]`.
 
     above: gradients at the outputs, (users, places, out). below: inputs, (users, places, in). A linear layer has one
-    place; a convolution has one for each pixel of its output.
+    place; a convolution has one for each pixel of its output, a recurrent layer one for each step.
     """
 
     above: torch.Tensor
@@ -65,9 +67,10 @@ def _patches(images: torch.Tensor, size: int, stride: int) -> torch.Tensor:
 
 
 class OnePass:
-    """`Trainer.train` for `FashionTask(model="cnn-small")`, one plain step of one image, and flat clipping."""
+    """`Trainer.train` for `FashionTask(model="cnn-small")` and `ChessTask`, one plain step of one row, and flat
+    clipping."""
 
-    def __init__(self, task: FashionTask, settings: Settings) -> None:
+    def __init__(self, task: FashionTask | ChessTask, settings: Settings) -> None:
         self._task, self._rate, self._clip = task, settings.client.learning_rate, settings.clipping
         self._schema = Schema.of(task.build_model())
 
@@ -76,8 +79,7 @@ class OnePass:
         """Whether this class trains what `settings` ask for."""
         client = settings.client
         return (
-            isinstance(task, FashionTask)
-            and task.model == "cnn-small"
+            (isinstance(task, ChessTask) or (isinstance(task, FashionTask) and task.model == "cnn-small"))
             and (client.steps, client.batch_size) == (1, 1)
             and is_plain(client)
             and settings.clipping.kind == "flat"
@@ -95,10 +97,11 @@ class OnePass:
     ) -> CohortUpdate:
         """As `Trainer.train`."""
         rows = table.rows(users)
-        if len(rows.columns["y"]) != len(users):
-            raise ValueError("a user has not one image")
         inputs, targets = self._task.prepare(rows.columns)
-        passes = [self._layers(point, inputs, targets) for point in points]
+        if len(inputs) != len(users):
+            raise ValueError("a user has not one row")
+        layers_at = self._recurrent_layers if isinstance(self._task, ChessTask) else self._layers
+        passes = [layers_at(point, inputs, targets) for point in points]
         count, total = len(points), torch.zeros(queries, self._schema.numel, dtype=torch.float64)
         dots = {
             (i, j): sum(_dot(a, b) for a, b in zip(passes[i], passes[j], strict=True)).double()  # type: ignore[union-attr]
@@ -115,6 +118,11 @@ class OnePass:
                     [part.flatten() for layer in layers for part in _sums(layer, share * factors)]
                 )
         return CohortUpdate(total.view(-1), len(users))
+
+    def norms(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Lengths of each user's gradient, (users,)."""
+        parts = [_dot(layer, layer) for layer in self._layers(point, inputs, targets)]
+        return torch.stack(parts).sum(0).clamp(min=0).sqrt()
 
     def _layers(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> list[_Layer]:
         """Forward and back: every layer's inputs and the gradients of the users' losses at its outputs."""
@@ -144,6 +152,31 @@ class OnePass:
             _Layer(above2, seen),
             _Layer(above3[:, None], flat[:, None]),
             _Layer(above4[:, None], third[:, None]),
+        ]
+
+    def _recurrent_layers(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> list[_Layer]:
+        """As `_layers`, for `fieldfare_client.tasks.chess.Recurrent`. Autograd goes back through the steps: rows never
+        meet, so the gradient of the summed loss at a row's outputs is that of its user's loss."""
+        given_w, given_b, kept_w, kept_b, head_w, head_b = self._schema.split(point.float()).values()
+        width = kept_w.shape[1]
+        given = nn.functional.linear(inputs, given_w, given_b).requires_grad_()
+        hidden, states, kept = inputs.new_zeros(len(inputs), width).requires_grad_(), [], []
+        for month in range(inputs.shape[1]):
+            gate_x, new_x = given[:, month].split((2 * width, width), 1)
+            kept.append(nn.functional.linear(hidden, kept_w, kept_b))
+            gate_h, new_h = kept[-1].split((2 * width, width), 1)
+            reset, keep = torch.sigmoid(gate_x + gate_h).chunk(2, 1)
+            hidden = (1 - keep) * torch.tanh(new_x + reset * new_h) + keep * hidden
+            states.append(hidden)
+        seen = torch.cat((torch.stack(states, 1), inputs), 2)
+        outputs = nn.functional.linear(seen, head_w, head_b)
+        loss = self._task.loss(outputs.squeeze(2), targets).sum()
+        above, above_given, *above_kept = torch.autograd.grad(loss, [outputs, given, *kept])
+        before = torch.stack([torch.zeros_like(hidden), *states[:-1]], 1).detach()
+        return [
+            _Layer(above_given, inputs),
+            _Layer(torch.stack(above_kept, 1), before),
+            _Layer(above, seen.detach()),
         ]
 
 

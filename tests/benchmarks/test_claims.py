@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 from pathlib import Path
@@ -129,6 +130,56 @@ def test_one_pass_sums_what_the_product_sums(fashion: Path, norm: float) -> None
         found = one_pass.OnePass(task, settings).train(starts, weights, table, users, at_round=2, queries=queries)
         assert found.users == expected.users
         assert float((found.update - expected.update).norm()) <= 2e-6 * float(expected.update.norm())
+
+
+def players(folder: Path, part: str = "train", count: int = 30) -> Path:
+    """A table of made-up players, with missing months; the last has no known transition."""
+    random = np.random.default_rng(1)
+    rating = (1500 + 10 * random.integers(0, 3, (count, 37)).cumsum(1)) * (random.random((count, 37)) < 0.9)
+    rating[-1, 1::2] = 0
+    columns = {"rating": rating.astype(np.int16), "birth": np.where(np.arange(count) % 3, 1980, 0).astype(np.int16)}
+    table = UserTable([f"p{row}" for row in range(count)], np.arange(count + 1), columns)  # type: ignore[arg-type]
+    write(folder / f"chess-{part}.arrow", [table])
+    return folder
+
+
+@pytest.mark.parametrize("norm", [0.2, 50.0])
+def test_one_pass_sums_what_the_product_sums_over_months(tmp_path: Path, norm: float) -> None:
+    one_pass = load("one_pass")
+    task = importlib.import_module("fieldfare_client.tasks.chess").ChessTask(folder=players(tmp_path))
+    client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
+    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    assert one_pass.OnePass.fits(task, settings)
+    trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
+    users, starts = np.array([2, 3, 11, 20, 29]), [cnn_point(task, seed) for seed in range(2)]
+    expected = trainer.train(starts, [0.4, 0.6], task.users(), users, at_round=2)
+    found = one_pass.OnePass(task, settings).train(starts, [0.4, 0.6], task.users(), users, at_round=2)
+    assert float((found.update - expected.update).norm()) <= 2e-6 * float(expected.update.norm()) > 0
+
+
+def test_scores_without_a_model_are_counts_of_past_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a loop over players and months."""
+    monkeypatch.setenv("FIELDFARE_DATA", str(players(tmp_path, "test")))
+    reductions = load("reductions")
+    auc = importlib.import_module("fieldfare_client.tasks.scores").auc
+    table = importlib.import_module("fieldfare_client.tasks.files").table("chess", "test", ("rating",), tmp_path)
+    last, year, target = [], [], []
+    for row in table.rows(np.arange(30)).columns["rating"].tolist():
+        changed = [bool(a and b and a != b) for a, b in itertools.pairwise(row)]
+        for month in range(1, 36):
+            if row[month] and row[month + 1]:
+                last.append(changed[month - 1])
+                year.append(sum(changed[max(0, month - 12) : month]))
+                target.append(changed[month])
+    as_tensors = [torch.tensor(values, dtype=torch.float64) for values in (last, year, target)]
+    assert reductions.baselines("chess") == pytest.approx(
+        {
+            "it changed last month": auc(as_tensors[0], as_tensors[2]),
+            "changes in the last 12 months": auc(as_tensors[1], as_tensors[2]),
+        },
+        rel=1e-9,
+    )
+    assert reductions.baselines("fashion") == {}
 
 
 def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
