@@ -100,7 +100,7 @@ SETTINGS: dict[tuple[str, str], Setting] = {
     ("poems", "full"): Setting(
         {"width": 64, "most": 16}, 7_806, 400, 390, 20, 1e-5, 0.3, 0.95, EPOCH, 0.01, 10.0, "nats", False
     ),
-    ("chess", "small"): Setting({"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.12, 30.0, "auc"),
+    ("chess", "small"): Setting({"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.2, 30.0, "auc"),
     ("chess", "reduced"): Setting(
         {}, 189_864, 100, 400, 100, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
     ),

@@ -155,28 +155,45 @@ class OnePass:
         ]
 
     def _recurrent_layers(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> list[_Layer]:
-        """As `_layers`, for `fieldfare_client.tasks.chess.Recurrent`. Autograd goes back through the steps: rows never
-        meet, so the gradient of the summed loss at a row's outputs is that of its user's loss."""
+        """As `_layers`, for `fieldfare_client.tasks.chess.Recurrent`; back through the months by hand, which is several
+        times as fast as autograd."""
         given_w, given_b, kept_w, kept_b, head_w, head_b = self._schema.split(point.float()).values()
-        width = kept_w.shape[1]
-        given = nn.functional.linear(inputs, given_w, given_b).requires_grad_()
-        hidden, states, kept = inputs.new_zeros(len(inputs), width).requires_grad_(), [], []
-        for month in range(inputs.shape[1]):
-            gate_x, new_x = given[:, month].split((2 * width, width), 1)
-            kept.append(nn.functional.linear(hidden, kept_w, kept_b))
-            gate_h, new_h = kept[-1].split((2 * width, width), 1)
-            reset, keep = torch.sigmoid(gate_x + gate_h).chunk(2, 1)
-            hidden = (1 - keep) * torch.tanh(new_x + reset * new_h) + keep * hidden
-            states.append(hidden)
-        seen = torch.cat((torch.stack(states, 1), inputs), 2)
-        outputs = nn.functional.linear(seen, head_w, head_b)
-        loss = self._task.loss(outputs.squeeze(2), targets).sum()
-        above, above_given, *above_kept = torch.autograd.grad(loss, [outputs, given, *kept])
-        before = torch.stack([torch.zeros_like(hidden), *states[:-1]], 1).detach()
+        width, months = kept_w.shape[1], range(inputs.shape[1])
+        with torch.no_grad():
+            given = nn.functional.linear(inputs, given_w, given_b)
+            hidden, steps = inputs.new_zeros(len(inputs), width), []
+            for month in months:
+                kept = torch.addmm(kept_b, hidden, kept_w.T)
+                gates = torch.sigmoid(given[:, month, : 2 * width] + kept[:, : 2 * width])
+                fresh = torch.addcmul(given[:, month, 2 * width :], gates[:, :width], kept[:, 2 * width :])
+                candidate = torch.tanh(fresh)
+                steps.append((hidden, kept, gates, candidate))
+                hidden = torch.lerp(candidate, hidden, gates[:, width:])
+            before, kept, gates, candidate = (torch.stack(parts, 1) for parts in zip(*steps, strict=True))
+            reset, keep = gates.split(width, 2)
+            seen = torch.cat((torch.cat((before[:, 1:], hidden[:, None]), 1), inputs), 2)
+            outputs = nn.functional.linear(seen, head_w, head_b).squeeze(2)
+        outputs.requires_grad_()
+        (above,) = torch.autograd.grad(self._task.loss(outputs, targets).sum(), outputs)
+        with torch.no_grad():
+            # What a month's new state passes on to the pre-activations of candidate, keep and reset.
+            to_candidate = (1 - keep) * (1 - candidate.square())
+            to_keep = (before - candidate) * keep * (1 - keep)
+            to_reset = to_candidate * kept[:, :, 2 * width :] * reset * (1 - reset)
+            to_kept = torch.cat((to_reset, to_keep, to_candidate * reset), 2)
+            at_state = above[:, :, None] * head_w[:, :width]
+            flow, states = torch.zeros_like(hidden), []
+            for month in reversed(months):
+                flow = flow + at_state[:, month]
+                states.append(flow)
+                above_kept = (flow.view(len(flow), 1, width) * to_kept[:, month].view(len(flow), 3, width)).flatten(1)
+                flow = torch.addmm(flow * keep[:, month], above_kept, kept_w)
+            at_state = torch.stack(states[::-1], 1).repeat(1, 1, 3)
+            to_given = torch.cat((to_reset, to_keep, to_candidate), 2)
         return [
-            _Layer(above_given, inputs),
-            _Layer(torch.stack(above_kept, 1), before),
-            _Layer(above, seen.detach()),
+            _Layer(at_state * to_given, inputs),
+            _Layer(at_state * to_kept, before),
+            _Layer(above[:, :, None], seen),
         ]
 
 
