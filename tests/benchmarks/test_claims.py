@@ -143,6 +143,31 @@ def players(folder: Path, part: str = "train", count: int = 30) -> Path:
     return folder
 
 
+def test_gradient_lengths_are_those_of_one_image_at_a_time(fashion: Path) -> None:
+    one_pass, training = load("one_pass"), load("training")
+    task = importlib.import_module("fieldfare_client.tasks.fashion").FashionTask(model="cnn-small")
+    settings = Settings(ClientSpec(steps=1, batch_size=1), clipping.parse({"kind": "flat", "norm": 1.0}), 0, False)
+    model, table = task.build_model(), task.users()
+    start = Schema.of(model).flatten(dict(model.named_parameters()))
+    inputs, targets = task.prepare(table.rows(np.arange(5)).columns)
+    found = one_pass.OnePass(task, settings).norms(start, inputs, targets)
+    for row, length in enumerate(found):
+        loss = task.loss(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        assert float(length) == pytest.approx(float(torch.cat([part.flatten() for part in parts]).norm()), rel=1e-4)
+    table_of = training.plan_table(small(training), training.BLT, 2.0, {"kind": "sgd", "learning_rate": 3.0})
+    norms = load("remarks").median_norms(Plan.parse(training.scored(table_of, "tune", 1)), users=20)
+    assert set(norms) == {"start", "end"}
+    assert 0 < norms["start"] != norms["end"] > 0
+    assert f"{norms['end']:.2f} after 2 rounds" in load("remarks").norms_of({"norms": norms, "size": {"rounds": 2}})[0]
+
+
+def test_gains_are_compared_where_several_were_run() -> None:
+    cells = {"a, base": 0.9, "a, two-point": 0.5, "a, two-point, kappa 0.3": 0.7, "b, two-point": 0.1}
+    (line,) = load("remarks").gains_of({"cells": {label: {"scores": [value]} for label, value in cells.items()}})
+    assert line == "two points by gain (a): 0.3 0.7000, 0.7 0.5000; the means span 0.2000"
+
+
 @pytest.mark.parametrize("norm", [0.2, 50.0])
 def test_one_pass_sums_what_the_product_sums_over_months(tmp_path: Path, norm: float) -> None:
     one_pass = load("one_pass")
