@@ -387,6 +387,8 @@ Without privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}. The inter
 which all cells share, add their own."""
     if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
         run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
+    if missing := [row for row in ROWS if row not in rows]:
+        run += f" Rows that were not run: {', '.join(missing)}."
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}
@@ -514,8 +516,8 @@ epsilon from which `nu` has less noise than amplified DP-SGD, at {pictured["roun
 **Verdict.** {verdict_of_noise(stored)}
 Scores may cross elsewhere, because momentum and clipping treat white noise and negatively correlated noise differently.
 
-`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of `poems`, `chess` and of the
-larger sizes of `fashion` have their commands (`--data`, `--size`), need hours to days, and were **not run**.
+`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of settings that have no section
+above have their commands (`--data`, `--size`), need hours to days, and were **not run**.
 """
 
 
