@@ -188,6 +188,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
     assert budget["spent_epsilon"] == pytest.approx(run["epsilon"])
+    assert "users alone who have most left" in " ".join(fieldfare("budget").output.split())
     assert [entry["id"] for entry in said(fieldfare("runs", "--json"))] == [run["run"]]
 
     checked = said(fieldfare("verify", "--json"))
