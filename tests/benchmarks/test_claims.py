@@ -101,6 +101,18 @@ def test_a_spare_choice_is_tried_where_its_neighbour_is_the_best(
     assert [value is None for value in frozen["one"]["tune_scores"]] == [place not in made for place in range(5)]
 
 
+@pytest.mark.parametrize(("best", "edge"), [(0, True), (1, False), (2, True), (3, True), (4, False), (5, True)])
+def test_each_grid_of_a_cell_has_its_edges(
+    fashion: Path, monkeypatch: pytest.MonkeyPatch, best: int, edge: bool
+) -> None:
+    harness = load("harness")
+    monkeypatch.setattr(harness.Runs, "get", lambda *given: {"scores": {"accuracy": float(given[2]["place"] == best)}})
+    cells = [harness.Cell("one", tuple({"place": place} for place in range(6)), grid=3)]
+    study = harness.Study("x", None, "accuracy")
+    frozen = harness.tune(study, cells, fashion / "choices.json", fashion / "cache", quiet=True)
+    assert (frozen["one"]["choice"], frozen["one"]["edge"]) == (best, edge)
+
+
 def test_choices_of_other_parts_of_a_grid_stay(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = load("harness")
     monkeypatch.setattr(harness.Runs, "get", lambda *given: {"scores": {"accuracy": 0.5}})
@@ -357,6 +369,13 @@ def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice
         digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
         assert len(digests) == 3 + 2 + independent
         assert cell.spare == ((1, 0), (3, 4))
+    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), list(headline.ROWS), [2.0], 3)
+    for cell in both:
+        independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
+        assert len(cell.choices) == 5 * (1 + independent)
+        assert cell.spare == ((1, 0), (3, 4), (6, 5), (8, 9))[: 2 * (1 + independent)]
+        momenta = [choice["server_optimizer"]["momentum"] for choice in cell.choices]
+        assert momenta == ([0.0] * 5 + [s.momentum] * 5 if independent else [s.momentum] * 5)
     sampled = Plan.parse(cells[0].choices[2])
     assert sampled.server_optimizer.model_dump()["momentum"] == 0
     assert sampled.privacy.adjacency == "add_remove"
