@@ -42,6 +42,7 @@ from fieldfare_server.run.session import Session, seeded_key
 from fieldfare_server.run.strategy import FieldfareStrategy
 
 Table = dict[str, Any]
+Spares = tuple[tuple[int, int], ...]
 Part = Literal["tune", "test"]
 BEHAVIOUR = 1
 TUNING_SEED, FIRST_SEED = 1, 1000
@@ -59,8 +60,10 @@ class Cell:
     """Whole plan tables without what `Study.plan` adds."""
     noiseless: bool = False
     """Scale the noise to nothing: the row without privacy."""
-    spare: tuple[tuple[int, int], ...] = ()
+    spare: Spares = ()
     """(a place in `choices`, another one that is tried only where the first is the best so far)."""
+    grid: int = 0
+    """Length of each grid of rates in `choices`, whose ends are edges. 0: all are one grid."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,14 @@ class Runs:
         }
 
 
+def trained(plan: Plan, seed: int) -> torch.Tensor:
+    """The parameters at the end of a run of the plan without noise."""
+    cost = dataclasses.replace(cost_of(plan), noise_multiplier=1e-6)
+    with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
+        FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
+    return session.released.params
+
+
 def require_charged(cost: Cost) -> None:
     """Raise ValueError unless the plan's epsilon is charged: never more, and at most 1e-4 of it less, which is what the
     search for a sampled plan's noise leaves."""
@@ -190,6 +201,7 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
             best = max(range(len(scores)), key=rank)  # the first of several
             waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
         tried = [place for place, value in enumerate(scores) if value is not None]
+        tried = [place for place in tried if not cell.grid or place // cell.grid == best // cell.grid]
         frozen[cell.label] = {
             "choice": best,
             "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],

@@ -28,6 +28,7 @@ import figure
 import harness
 import numpy as np
 from numpy.typing import NDArray
+from reductions import baselines, reduction
 
 from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
@@ -74,6 +75,8 @@ class Setting:
     """Effective rate (rate / (1 - momentum)) above which nothing is tried."""
     score: str
     higher: bool = True
+    both: bool = False
+    """Independent rows try each rate with momentum and without. False: once with momentum, at the middle rate."""
 
     @property
     def times(self) -> int:
@@ -98,6 +101,9 @@ SETTINGS: dict[tuple[str, str], Setting] = {
     ),
     ("poems", "full"): Setting(
         {"width": 64, "most": 16}, 7_806, 400, 390, 20, 1e-5, 0.3, 0.95, EPOCH, 0.01, 10.0, "nats", False
+    ),
+    ("chess", "small"): Setting(
+        {"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.2, 30.0, "auc", both=True
     ),
     ("chess", "reduced"): Setting(
         {}, 189_864, 100, 400, 100, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
@@ -155,7 +161,7 @@ def rates(s: Setting, noise: float, count: int) -> list[float]:
     return [centre * RATIO ** (index - count // 2) for index in range(-1, count + 1)]
 
 
-def spares(count: int) -> tuple[tuple[int, int], ...]:
+def spares(count: int) -> harness.Spares:
     """The first and the last of `rates` wait until their neighbours are the best."""
     return (1, 0), (count, count + 1)
 
@@ -166,17 +172,19 @@ def cells_of(name: str, s: Setting, rows: list[str], epsilons: list[float], coun
         for epsilon in epsilons:
             table = table_of(name, s, row, epsilon)
             tried = rates(s, prefix_noise(table), count)
-            # DP-SGD runs without momentum, as in the paper; once more with it, at the middle rate.
+            # DP-SGD runs without momentum, as in the paper, and then with it.
             independent = ROWS[row][0]["kind"] == "independent"
             choices = [with_rate(table, rate, 0.0 if independent else s.momentum) for rate in tried]
+            spare = spares(count)
             if independent:
-                choices.append(with_rate(table, tried[len(tried) // 2], s.momentum))
-            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spares(count)))
+                again = tried if s.both else [tried[len(tried) // 2]]
+                choices += [with_rate(table, rate, s.momentum) for rate in again]
+                spare += tuple((a + len(tried), b + len(tried)) for a, b in spares(count) if s.both)
+            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spare, grid=len(tried)))
     free = table_of(name, s, "nu", 8.0) | {"mechanism": {"kind": "independent"}}
     tried = [s.largest / RATIO**index for index in range(count, -2, -1)]
     choices = tuple(with_rate(free, rate, s.momentum) for rate in tried)
-    cells.append(harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count)))
-    return cells
+    return [*cells, harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count))]
 
 
 def scored(choice: harness.Table, part: harness.Part, seed: int) -> harness.Table:
@@ -275,6 +283,7 @@ def main() -> None:
 def joined(stored: str, name: str, size: str, s: Setting, found: harness.Table) -> harness.Table:
     """What is stored: the cells of this command, and those that were stored before of the same setting."""
     path, setting = harness.RESULTS / f"{stored}.json", json.loads(json.dumps(dataclasses.asdict(s)))
+    setting = {key: value for key, value in setting.items() if key != "both" or value}  # older results lack it
     before = json.loads(path.read_text()) if path.is_file() else {}
     cells = before.get("cells", {}) if before.get("setting") == setting else {}
     by_row = list(ROWS)
@@ -287,6 +296,7 @@ def joined(stored: str, name: str, size: str, s: Setting, found: harness.Table) 
     return {
         **{"data": name, "size": size, "setting": setting},
         "crossing of noise": noise_crossing(name, s),
+        **({"baselines": trivial} if (trivial := baselines(name)) else {}),
         "cells": {label: cells[label] for label in sorted(cells, key=order)},
     }
 
@@ -374,16 +384,19 @@ def score_section(name: str, stored: harness.Table) -> str:
     command = f"python benchmarks/claims/headline.py --data {stored['data']} --size {stored['size']}"
     times = -(-s["rounds"] // s["separation"])
     seeds = len(cells[NO_PRIVACY]["scores"])
+    again = "at each rate too" if s.get("both") else "in one more run"
     run = f"""**Run here.** {reduction(stored)}{s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users,
 {s["separation"]} rounds apart and so at most {times} times each; sampled rows call every user with probability
 {s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning
 rates are tried, 2.5 apart around one that is proportional to 1 / noise (the factor was found with `nu` on tune users),
-and a fourth where the first or last of the three is the best. Momentum is {s["momentum"]:g}; for both
-independent rows it is 0, as in the paper, and {s["momentum"]:g} in one more run. Scored: {seeds} seeds on test users.
+and a fourth where the first or last of the three is the best. Momentum is {s["momentum"]:g}; for
+independent rows it is 0, as in the paper, and {s["momentum"]:g} {again}. Scored: {seeds} seeds on test users.
 Without privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}. The intervals are over seeds; the test rows,
 which all cells share, add their own."""
     if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
         run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
+    if missing := [row for row in ROWS if row not in rows]:
+        run += f" Rows that were not run: {', '.join(missing)}."
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}
@@ -408,18 +421,6 @@ Noise of these plans (root-mean-square of a prefix sum, per coordinate, clip nor
 
 {harness.footer(command, cells, True)}
 """
-
-
-def reduction(stored: harness.Table) -> str:
-    """What was made smaller than in the paper."""
-    if stored["data"] == "fashion" and stored["size"] != "full":
-        return (
-            "The paper's CIFAR-10 protocol, reduced: Fashion-MNIST with one image a user, so that privacy is that of "
-            "an image; a network of 18 842 parameters. The paper runs 2 000 rounds of 500 of 50 000 users, 20 times "
-            "each, with 12 seeds. All users of a round train in one pass, which gives the sums of the product's nodes "
-            "to round-off. "
-        )
-    return ""
 
 
 def score_crossing(stored: harness.Table) -> tuple[float | None, list[float | None]]:
@@ -523,8 +524,8 @@ epsilon from which `nu` has less noise than amplified DP-SGD, at {pictured["roun
 **Verdict.** {verdict_of_noise(stored)}
 Scores may cross elsewhere, because momentum and clipping treat white noise and negatively correlated noise differently.
 
-`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of `poems`, `chess` and of the
-larger sizes of `fashion` have their commands (`--data`, `--size`), need hours to days, and were **not run**.
+`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of settings that have no section
+above have their commands (`--data`, `--size`), need hours to days, and were **not run**.
 """
 
 
