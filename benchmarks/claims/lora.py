@@ -40,8 +40,10 @@ EPSILONS = (4.0, 8.0)
 WHOLE = "full, no privacy"
 CLIP = {"full": 0.7, "rank 1": 0.07, "rank 2": 0.09, "rank 4": 0.12, "rank 8": 0.16, "last layer norm": 0.08}
 """0.3 times the median norm of a tune poet's update at the base model."""
-RATE, RATIO, RATES, SPARE = 1.0, 2.5, 3, 3
-"""The middle rate, the ratio of neighbours, how many are always tried, and how many more at each end."""
+RATE = {"all": 0.003, "adapters": 0.03, "last": 0.03}
+"""The middle rate."""
+RATIO, RATES, SPARE = 2.5, 3, 3
+"""The ratio of neighbours, how many are always tried, and how many more at each end."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,13 @@ def plan_table(name: str, epsilon: float, s: Size, scheme: str = "min-separation
 
 def with_rate(table: harness.Table, rate: float) -> harness.Table:
     schedule = {"kind": "cool-down", "share": 0.25, "final": 0.05}
-    optimizer = {"kind": "sgd", "momentum": 0.9, "learning_rate": rate}
-    return {**table, "server_optimizer": {**optimizer, "schedule": schedule}}
+    return {**table, "server_optimizer": {"kind": "adamw", "learning_rate": rate, "schedule": schedule}}
 
 
 def cell(label: str, table: harness.Table, noiseless: bool = False) -> harness.Cell:
     """Three rates around the middle one; further ones wait until their neighbour is the best."""
-    count = RATES + 2 * SPARE
-    tried = (RATE * RATIO ** (index - count // 2) for index in range(count))
+    middle, count = RATE[table["task"]["trained"]], RATES + 2 * SPARE
+    tried = (middle * RATIO ** (index - count // 2) for index in range(count))
     spare = [(place + 1, place) for place in reversed(range(SPARE))]
     spare += [(place - 1, place) for place in range(SPARE + RATES, count)]
     return harness.Cell(label, tuple(with_rate(table, rate) for rate in tried), noiseless, tuple(spare))
@@ -152,7 +153,7 @@ def weight(thing: Any) -> int:
 def on_the_wire(name: str, s: Size) -> tuple[int, int]:
     """Bytes (down, up) of one round for a node that trains one user."""
     one = dataclasses.replace(s, rounds=1, cohort=1)
-    plan = Plan.parse(scored(with_rate(plan_table(name, 8.0, one), RATE), "tune", harness.TUNING_SEED))
+    plan = Plan.parse(scored(with_rate(plan_table(name, 8.0, one), 0.01), "tune", harness.TUNING_SEED))
     with Session(plan, cost_of(plan), Rehearsal(), None, seeded_key(harness.TUNING_SEED)) as session:
         grid = Scale(app, 1, {"task": plan.task_reference})
         FieldfareStrategy(session).start(grid)
@@ -239,7 +240,8 @@ def page(stored: harness.Table) -> str:
 poet; delta 1e-5. Adapters stand on all four products of the layer; every such row trains the output bias too, because
 the dynasties differ in how frequent characters are. Numbers trained: {numbers}. Clip norms ({clips}) are 0.3 times the
 median norm of a tune poet's update at the base model. For each row {RATES} server rates are tried, {RATIO} apart, and
-further ones while the first or last is the best; momentum 0.9. All users of a round train in one pass, which gives the
+further ones while the first or last is the best. The server steps with AdamW, because the gradients of adapters and of
+the bias of a rare character differ by orders of magnitude. All users of a round train in one pass, which gives the
 sums of the product's nodes to round-off."""
     wire = """kB down and up: all objects of the messages of one round with a node that trains one poet, as they are
 sent, and their share of full fine-tuning's. The frozen base model reaches a node once, outside of the messages. CPU
