@@ -151,8 +151,9 @@ def weight(thing: Any) -> int:
 
 
 def on_the_wire(name: str, s: Size) -> tuple[int, int]:
-    """Bytes (down, up) of one round for a node that trains one user."""
-    one = dataclasses.replace(s, rounds=1, cohort=1)
+    """Bytes (down, up) of one round for a node that trains one user. The second round's: in the first, adapters are zero,
+    and equal parts of a message are sent once."""
+    one = dataclasses.replace(s, rounds=2, cohort=1)
     plan = Plan.parse(scored(with_rate(plan_table(name, 8.0, one), 0.01), "tune", harness.TUNING_SEED))
     with Session(plan, cost_of(plan), Rehearsal(), None, seeded_key(harness.TUNING_SEED)) as session:
         grid = Scale(app, 1, {"task": plan.task_reference})
