@@ -39,7 +39,7 @@ def load(name: str) -> Any:
 def poems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tables of made-up verse: 40 poets of one to four windows, many of which end early."""
     random = np.random.default_rng(0)
-    for part, users in (("train", 40), ("tune", 6), ("test", 6)):
+    for part, users in (("train", 40), ("tune", 6), ("test", 6), ("public", 6)):
         sizes = 1 + np.arange(users) % 4
         tokens = random.integers(1, 2001, (sizes.sum(), 33)).astype(np.int16)
         tokens[np.arange(33)[None, :] >= random.integers(2, 34, sizes.sum())[:, None]] = 0
@@ -167,7 +167,7 @@ def stored(nats: dict[str, tuple[float, float, float]], share: float = 0.04) -> 
     base = {"nats": 6.0, "accuracy": 0.1, "accuracy_characters": 0.1}
     return {
         **{"base": base, "bytes": rows, "sizes": {"full": 10, "rank 4, and bias": 1}, "command": "the command"},
-        "size": {"base": "0" * 64},
+        **{"size": {"base": "0" * 64}, "unknown": [0.06, 0.08]},
         "cells": {label: one(values) for label, values in nats.items()},
     }
 
@@ -192,3 +192,5 @@ def test_adapters_are_compared_with_full_fine_tuning_at_the_same_noise() -> None
     text = " ".join(lora.page(stored(WHOLE | found)).split())
     assert "rank 4, and bias, blt, epsilon 8 beats full, blt, epsilon 8: **holds**" in text
     assert re.search(r"rank 4, and bias, blt, epsilon 8: 57 % of the gain with 4\.0 % of the bytes", text)
+    assert "With privacy the best keeps 57 % (rank 4, and bias, blt, epsilon 8)" in text
+    assert "costs 0.022 nats" in text  # log(0.94 / 0.92)
