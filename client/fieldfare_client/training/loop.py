@@ -8,7 +8,7 @@ import torch
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
-from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.engines import Chunk, Engine, is_plain, own_memory
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.schedule import step_keys
 
@@ -25,7 +25,7 @@ class LoopEngine(Engine):
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        self._keyed, self._buffers = has_keyed(model), Buffers(model)
+        self._keyed, self._buffers, self._plain = has_keyed(model), Buffers(model), is_plain(client)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         named = dict(self.model.named_parameters())
@@ -91,6 +91,8 @@ class LoopEngine(Engine):
         with torch.enable_grad():
             loss = self.task.loss(self.model(inputs), targets).mean()
             gradient = list(torch.autograd.grad(loss, weights, materialize_grads=True))
+        if not self._plain:
+            gradient = own_memory(gradient)
         with torch.no_grad():
             if client.gradient_clip is not None:
                 norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradient)))

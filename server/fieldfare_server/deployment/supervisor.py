@@ -44,7 +44,7 @@ class Supervisor:
     """Resumes orphaned runs. Call `look` regularly with all runs that have not ended.
 
     Args:
-        resume: submits a run to the federation and returns at once; may raise `FieldfareError`.
+        resume: submits a run to the federation and returns at once; may raise `FieldfareError` or OSError.
         clock: seconds that only increase.
     """
 
@@ -76,8 +76,9 @@ class Supervisor:
         log.warning("run %s: no coordinator holds it at round %d of %d; resuming", run.id, run.next_round, run.rounds)
         try:
             self._resume(run)
-        except FieldfareError as error:
-            # The federation is away, which says nothing against the run: the attempt does not count.
+        except (FieldfareError, OSError) as error:
+            # The federation is away, or this machine's disk full, which says nothing against the run: the attempt does
+            # not count.
             watched.failures += 1
             self._pause(watched, watched.failures)
             log.error("run %s: could not be submitted: %s", run.id, error)

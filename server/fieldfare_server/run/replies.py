@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower.bounded import SCHEMA, ReplyLimit, limit_replies, refusal
-from fieldfare_flower.server_errors import server_error
+from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 
 log = logging.getLogger("fieldfare.strategy")
@@ -163,12 +163,8 @@ class Receiver:
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
         error the run's replies are pulled one at a time, so that each costs its own message only.
         """
-        try:
+        with outlasted("replies are looked for again"):
             yield from self._look(grid, slots)
-        except Exception as error:
-            if not server_error(error):
-                raise
-            log.warning("the SuperLink cannot say which replies it has (%s)", error)
 
     def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
         if not self._one_by_one:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.util
 import re
 import shutil
@@ -223,13 +225,14 @@ def test_a_run_without_progress_is_left_to_the_operator_and_one_with_progress_is
     assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
 
 
-def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever() -> None:
+@pytest.mark.parametrize("cause", [FieldfareError("the SuperLink is away"), OSError(errno.ENOSPC, "no space left")])
+def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever(cause: Exception) -> None:
     clock, asked, away = Clock(), [], True
 
     def hand_over(_: object) -> None:
         asked.append(clock.now)
         if away:
-            raise FieldfareError("the SuperLink is away")
+            raise cause
 
     supervisor = Supervisor(hand_over, clock)
     for _ in range(10_000):
@@ -244,6 +247,33 @@ def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever() -> No
         clock.now += 1000.0
         supervisor.look([run("interrupted")])
     assert len(asked) - before == MOST_ATTEMPTS
+
+
+def test_a_ledger_that_opens_and_refuses_is_not_asked_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fieldfare_server.cli import supervise as command
+
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    def refuse() -> None:
+        assert len(slept) < 3
+        raise FieldfareError("a row that does not fit")
+
+    opened = contextlib.nullcontext(SimpleNamespace(expire_reservations=refuse))
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(command, "Ledger", SimpleNamespace(open=lambda place: opened))
+    with pytest.raises(KeyboardInterrupt):
+        command.supervise(insecure=True, every=7.0)
+    assert slept == [7.0] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "the ledger cannot be read: a row that does not fit"
+    ] * 3
 
 
 def test_every_module_that_a_compose_file_runs_is_there() -> None:
