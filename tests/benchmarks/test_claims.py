@@ -285,6 +285,14 @@ def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice
     assert sampled.privacy.adjacency == "add_remove"
 
 
+def test_the_headline_of_poems_starts_from_a_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    headline = load("headline")
+    monkeypatch.setattr("sys.argv", ["headline.py", "--data", "poems"])
+    with pytest.raises(SystemExit, match=r"needs --base .*base\.py"):
+        headline.main()
+    assert "Fine-tuning" in headline.reduction({"data": "poems", "size": "reduced"})
+
+
 def test_the_crossing_is_found_by_bisection() -> None:
     crossing = load("headline").crossing
     assert crossing(lambda e: 10 / e**0.5, lambda e: 20 / e) == pytest.approx(4.0, rel=0.02)

@@ -161,7 +161,7 @@ def stored(nats: dict[str, tuple[float, float, float]], share: float = 0.04) -> 
         run = {"seed": 1000, "cpu_seconds": 1.0, "load": 1.0, "commit": "c", "versions": "v"}
         scores = [{"nats": value, "accuracy": 0.2, "accuracy_characters": 0.1} for value in values]
         runs = [{**run, "scores": each} for each in scores]
-        return {"scores": list(values), "runs": runs, "tune_scores": [0.0]}
+        return {"scores": list(values), "runs": runs, "tune_scores": [0.0], "choice": 4}
 
     rows = {"full": [1000, 1000], "rank 4, and bias": [int(1000 * share)] * 2}
     base = {"nats": 6.0, "accuracy": 0.1, "accuracy_characters": 0.1}
