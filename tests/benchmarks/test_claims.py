@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import itertools
@@ -381,6 +380,14 @@ def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice
     assert sampled.privacy.adjacency == "add_remove"
 
 
+def test_the_headline_of_poems_starts_from_a_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    headline = load("headline")
+    monkeypatch.setattr("sys.argv", ["headline.py", "--data", "poems"])
+    with pytest.raises(SystemExit, match=r"needs --base .*base\.py"):
+        headline.main()
+    assert "Fine-tuning" in headline.reduction({"data": "poems", "size": "reduced"})
+
+
 def test_the_crossing_is_found_by_bisection() -> None:
     crossing = load("headline").crossing
     assert crossing(lambda e: 10 / e**0.5, lambda e: 20 / e) == pytest.approx(4.0, rel=0.02)
@@ -406,38 +413,6 @@ def test_the_ode_of_the_clipping_claim_prefers_small_norms() -> None:
     clipping = load("clipping")
     risks = {clip: clipping.best_step("independent", 50, clip, 100)[1] for clip in (0.3, 10.0)}
     assert risks[0.3] < risks[10.0]
-
-
-def test_every_row_of_lora_is_a_plan_with_as_many_choices_and_its_size_is_known() -> None:
-    lora = load("lora")
-    given = argparse.Namespace(base="0" * 64, rounds=20, cohort=10, users=100, width=64, most=4)
-    cells = lora.cells(given)
-    assert len(cells) == 1 + 4 * len(lora.ROWS)
-    for cell in cells:
-        assert len({Plan.parse(lora.scored(choice, "test", 1)).digest() for choice in cell.choices}) == 6
-    sizes = {name: lora.trained_parameters(row, given) for name, row in lora.ROWS.items()}
-    assert sizes["rank 4, and bias"] / sizes["full"] == pytest.approx(0.0306, abs=1e-4)
-    assert sizes["full"] == 165_908
-
-
-def test_loras_goal_needs_half_of_the_gain_and_a_twentieth_of_the_bytes() -> None:
-    lora = load("lora")
-    given = argparse.Namespace(base="0" * 64, rounds=20, cohort=10, users=100, width=64, most=4)
-    sizes = {name: lora.trained_parameters(row, given) for name, row in lora.ROWS.items()}
-
-    def one(nats: float) -> dict[str, Any]:
-        scores = {"nats": nats, "accuracy": 0.2, "accuracy_characters": 0.1}
-        run = {"scores": scores, "seed": 1000, "cpu_seconds": 1.0, "load": 1.0, "commit": "c", "versions": "v"}
-        return {"scores": [nats, nats], "runs": [run, {**run, "seed": 1001}], "tune_scores": [nats]}
-
-    base = {"nats": 6.0, "accuracy": 0.1}
-    whole = {"full, no privacy": one(5.9)}
-    short = lora.page(whole | {"rank 4, and bias, blt, epsilon 8": one(5.951)}, base, sizes, given)
-    assert "The goal is **not reached**" in short
-    enough = lora.page(whole | {"rank 4, and bias, blt, epsilon 8": one(5.949)}, base, sizes, given)
-    assert "reached by rank 4, and bias, blt, epsilon 8" in enough
-    large = lora.page(whole | {"full, blt, epsilon 8": one(5.94)}, base, sizes, given)
-    assert "**not reached**" in large
 
 
 def test_the_base_model_learns_from_public_rows_alone(tmp_path: Path) -> None:
