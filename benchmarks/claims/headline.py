@@ -29,7 +29,6 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
 
@@ -39,6 +38,8 @@ RATIO = 2.5
 
 Sampling = str
 POISSON, CYCLIC = "DP-SGD, Poisson (add_remove)", "banded, cyclic Poisson (add_remove)"
+ALLOCATED = "independent, random allocation (add_remove)"
+NU_BINS, BANDED_BINS = "nu, balls in bins (add_remove)", "banded, balls in bins (add_remove)"
 ROWS: dict[str, tuple[harness.Table, Sampling]] = {
     POISSON: ({"kind": "independent"}, "poisson"),
     "independent": ({"kind": "independent"}, "apart"),
@@ -48,6 +49,9 @@ ROWS: dict[str, tuple[harness.Table, Sampling]] = {
     "blt": ({"kind": "blt"}, "apart"),
     "banded": ({"kind": "banded"}, "apart"),
     CYCLIC: ({"kind": "banded"}, "cyclic-poisson"),
+    ALLOCATED: ({"kind": "independent"}, "random-allocation"),
+    NU_BINS: ({"kind": "nu", "nu": "auto"}, "balls-in-bins"),
+    BANDED_BINS: ({"kind": "banded"}, "balls-in-bins"),
     "dense": ({"kind": "dense"}, "apart"),
 }
 CYCLIC_BANDS = 4
@@ -78,6 +82,11 @@ class Setting:
     @property
     def times(self) -> int:
         return -(-self.rounds // self.separation)
+
+    @property
+    def bins(self) -> int:
+        """Rounds of a block in which each user takes part once."""
+        return round(self.users / self.cohort)
 
 
 GRADIENT = {"steps": 1, "batch_size": 1, "learning_rate": 1.0}
@@ -120,6 +129,8 @@ def table_of(name: str, s: Setting, row: str, epsilon: float) -> harness.Table:
             **{"scheme": "cyclic-poisson", "groups": CYCLIC_BANDS},
             "rate": min(1.0, s.cohort * CYCLIC_BANDS / s.users),
         },
+        "balls-in-bins": {"scheme": "balls-in-bins", "bins": s.bins},
+        "random-allocation": {"scheme": "random-allocation", "bins": s.bins},
         "apart": {"scheme": "min-separation", "separation": s.separation, "max_participations": s.times},
     }[sampling]
     return {
@@ -144,8 +155,7 @@ def with_rate(table: harness.Table, effective: float, momentum: float) -> harnes
 
 def prefix_noise(table: harness.Table) -> float:
     """Root-mean-square noise of a prefix sum, per coordinate, clip norm 1; the charge is checked."""
-    cost = cost_of(Plan.parse(table))
-    harness.require_charged(cost)
+    cost = harness.charged_cost(Plan.parse(table))
     return float(cost.noise_multiplier * np.sqrt(np.mean(np.square(cost.mechanism.prefix_row_norms()))))
 
 
