@@ -98,7 +98,7 @@ class Runs:
     def get(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
         """The record of one run, from the cache or made now."""
         plan = Plan.parse(self.study.plan(choice, part, seed))
-        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {_data_hash(self.study.data)} {BEHAVIOUR}")
+        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {data_hash(self.study.data)} {BEHAVIOUR}")
         path = self.cache / f"{key[:32]}.json"
         if path.is_file():
             record: Table = json.loads(path.read_text())
@@ -314,7 +314,8 @@ def commit() -> str:
     return (ask("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
 
 
-def _data_hash(name: str) -> str:
+def data_hash(name: str) -> str:
+    """Of a fetched data set's tables; ends the command where they are not there."""
     if not name:
         return ""
     folder = data_folder()
