@@ -391,8 +391,8 @@ def score_section(name: str, stored: harness.Table) -> str:
 {s["separation"]} rounds apart and so at most {times} times each; sampled rows call every user with probability {rate:g}
 a round, or in one secret round of every {round(1 / rate)}: the same of each block (balls in bins) or a fresh one
 (random allocation). Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning rates are tried,
-2.5 apart around one that is proportional to 1 / noise (the factor was found with `nu` on tune users), and a fourth where
-the first or last of the three is the best. Momentum is {s["momentum"]:g}; for independent rows it is 0, as in the
+2.5 apart around one that is proportional to 1 / noise (the factor was found with `nu` on tune users), and a fourth
+where the first or last of the three is the best. Momentum is {s["momentum"]:g}; for independent rows it is 0, as in the
 paper, and {s["momentum"]:g} in one more run. Scored: {seeds} seeds on test users.
 Without privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}. The intervals are over seeds; the test rows,
 which all cells share, add their own."""
