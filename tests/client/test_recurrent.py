@@ -68,6 +68,7 @@ def test_every_user_has_the_gradients_of_pytorchs_lstm(
             torch.testing.assert_close(found[name][user], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of kinds that it does not map
 @pytest.mark.parametrize("settings", [{"bidirectional": True}, {"proj_size": 2}, {"given": True}], ids=str)
 def test_other_lstms_are_left_to_pytorch(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(recurrent, "_forward")

@@ -62,7 +62,8 @@ class LoopEngine(Engine):
                 last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
                 gathered = rows[user, first:last].reshape(-1)
-                inputs, targets = chunk.inputs[gathered], chunk.targets[gathered]
+                # `index_select` copies whole rows, where brackets copy number by number.
+                inputs, targets = chunk.inputs.index_select(0, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
@@ -70,12 +71,10 @@ class LoopEngine(Engine):
                     batch = slice(step * width, step * width + count)
                     self._step(weights, starts, velocity, inputs[batch], targets[batch])
             with torch.no_grad():
-                update = list(self.schema.split(out[user]).values())
-                if all(weight.dtype == out.dtype for weight in weights):
-                    torch._foreach_copy_(update, weights)
-                    torch._foreach_sub_(update, starts)
-                else:
-                    for target, weight, loaded in zip(update, weights, starts, strict=True):
+                for target, weight, loaded in zip(self.schema.split(out[user]).values(), weights, starts, strict=True):
+                    if weight.dtype == out.dtype:
+                        torch.sub(weight, loaded, out=target)  # one pass over memory, where a copy would be another
+                    else:
                         target.copy_(weight.double() - loaded.double())
 
     def _step(

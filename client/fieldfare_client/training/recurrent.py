@@ -47,7 +47,7 @@ def _forward(inputs: torch.Tensor, into: torch.Tensor, across: torch.Tensor, bia
         now[..., : 2 * hidden].sigmoid_()
         now[..., 2 * hidden : 3 * hidden].tanh_()
         now[..., 3 * hidden :].sigmoid_()
-        i, f, g, o = torch.split(now, hidden, -1)
+        i, f, g, o = now.chunk(4, -1)
         torch.mul(i, g, out=cell)
         if step:
             cell.addcmul_(f, cells[step - 1])
@@ -71,8 +71,8 @@ def _backward(
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
     at_output = torch.zeros_like(outputs[0])
     for step in range(steps - 1, -1, -1):
-        i, f, g, o = torch.split(gates[step], hidden, -1)
-        at_i, at_f, at_g, at_o = torch.split(changes[step], hidden, -1)
+        i, f, g, o = gates[step].chunk(4, -1)
+        at_i, at_f, at_g, at_o = changes[step].chunk(4, -1)
         at_output = at_output + at_outputs[step]
         squashed = torch.tanh(cells[step])
         at_cell = tanh_backward(at_output * o, squashed).add_(at_cell)
@@ -152,7 +152,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return _LayerBackward.apply(*ctx.saved_tensors, gradients[0], gradients[1])  # type: ignore[no-untyped-call]
+        return _LayerBackward.apply(*ctx.saved_tensors, *gradients[:2])  # type: ignore[no-untyped-call]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:

@@ -30,7 +30,9 @@ def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     place, memory = first.data_ptr(), first.untyped_storage().data_ptr()
     for part in parts:
         alike = part.dtype == first.dtype and part.shape[1:] == first.shape[1:] and part.is_contiguous()
-        if not alike or part.data_ptr() != place or part.untyped_storage().data_ptr() != memory:
+        # An empty part has no place.
+        apart = part.numel() and part.data_ptr() != place
+        if not alike or apart or part.untyped_storage().data_ptr() != memory:
             return torch.cat(list(parts))
         place += part.nbytes
     # Of a single row, the first stride says nothing.
