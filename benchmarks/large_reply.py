@@ -170,12 +170,13 @@ Peak memory of one process, for a model of {model:.0f} MB on three nodes with TL
 answers like that in the second. All three rounds of all runs committed.
 
 **The coordinator** stops to pull a reply at twice the bytes that it sent and 5 MB more ({bound:.0f} MB here), counts
-`size`, and has the rest deleted. So a reply of any size costs it no more than that above an honest reply's peak.
+`size`, and has the rest deleted. httpx and Flower copy a part up to four times while it is read. So a reply of any size
+costs the coordinator at most about four times that bound above the peak of an honest reply, whatever its parts are.
 
-**The SuperLink and the SuperNodes are Flower's.** A SuperNode holds the whole reply of its own ClientApp. Both hold
-whole requests: a part costs each about six times its size. The gate of deploy/ bounds a request at 32 MB; without it
-one part is bounded by the memory of the node that sends it. Give the SuperLink a memory limit and let it be restarted,
-as docker-compose.yml does.
+**The SuperLink and the SuperNodes are Flower's.** A SuperNode holds the whole reply of its own ClientApp, up to three
+times. Both hold whole requests, several at once: a part costs each about six times its size. The gate of deploy/
+bounds a request at 32 MB; without it one part is bounded by the memory of the node that sends it. A SuperLink at its
+memory limit (docker-compose.yml: 2 GB) is killed and started again, which costs the rounds of about half a minute.
 
 **Errors 500** are what the SuperLink answered to any party while the upload kept its SQLite database locked. Flower's
 own programs end at the first of them. Ours ask again (`fieldfare_flower.server_errors`).

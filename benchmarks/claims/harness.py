@@ -97,12 +97,11 @@ class Runs:
         self.study, self.cache, self.total, self.quiet = study, cache / study.name, total, quiet
         self.cache.mkdir(parents=True, exist_ok=True)
         self.done, self.seconds, self.fresh = 0, 0.0, 0
-        self._costs: dict[str, Cost] = {}
 
     def get(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
         """The record of one run, from the cache or made now."""
         plan = Plan.parse(self.study.plan(choice, part, seed))
-        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {_data_hash(self.study.data)} {BEHAVIOUR}")
+        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {data_hash(self.study.data)} {BEHAVIOUR}")
         path = self.cache / f"{key[:32]}.json"
         if path.is_file():
             record: Table = json.loads(path.read_text())
@@ -123,19 +122,8 @@ class Runs:
             )
         return record
 
-    def _cost(self, plan: Plan, noiseless: bool) -> Cost:
-        # Neither the seed of made-up data nor the learning rate is part of a cost.
-        known = json.dumps([plan.privacy.model_dump(), plan.mechanism.model_dump(), plan.participation.model_dump()])
-        key = _sha(f"{known} {plan.run.rounds}")
-        cost = self._costs.get(key)
-        if cost is None:
-            cost = self._costs[key] = cost_of(plan)
-            if plan.privacy.epsilon is not None and not noiseless:
-                require_charged(cost)
-        return dataclasses.replace(cost, plan=plan, **({"noise_multiplier": 1e-6} if noiseless else {}))
-
     def _run(self, plan: Plan, seed: int, noiseless: bool) -> Table:
-        cost = self._cost(plan, noiseless)
+        cost = charged_cost(plan, noiseless)
         wall, cpu = time.perf_counter(), time.process_time()
         with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
             FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
@@ -167,11 +155,32 @@ def trained(plan: Plan, seed: int) -> torch.Tensor:
     return session.released.params
 
 
+def charged_cost(plan: Plan, noiseless: bool = False) -> Cost:
+    """The plan's cost, computed once for all its learning rates and seeds; noiseless: with next to no noise.
+
+    Raises ValueError unless the plan's epsilon is charged (`require_charged`).
+    """
+    # Neither the seed of made-up data nor the learning rate is part of a cost.
+    known = json.dumps([plan.privacy.model_dump(), plan.mechanism.model_dump(), plan.participation.model_dump()])
+    key = _sha(f"{known} {plan.run.rounds}")
+    cost = _COSTS.get(key)
+    if cost is None:
+        cost = _COSTS[key] = cost_of(plan)
+    if plan.privacy.epsilon is not None and not noiseless:
+        require_charged(cost)
+    return dataclasses.replace(cost, plan=plan, **({"noise_multiplier": 1e-6} if noiseless else {}))
+
+
+_COSTS: dict[str, Cost] = {}
+CERTIFIED = 5e-3
+"""How much less than its epsilon a certified plan may be charged: what the noise has in reserve for the certificate."""
+
+
 def require_charged(cost: Cost) -> None:
     """Raise ValueError unless the plan's epsilon is charged: never more, and at most 1e-4 of it less, which is what the
-    search for a sampled plan's noise leaves."""
-    target = cost.plan.privacy.epsilon
-    if target is None or not target * (1 - 1e-4) <= cost.epsilon <= target * (1 + 1e-9):
+    search for a sampled plan's noise leaves, or `CERTIFIED`."""
+    target, slack = cost.plan.privacy.epsilon, CERTIFIED if cost.plan.participation.scheme == "balls-in-bins" else 1e-4
+    if target is None or not target * (1 - slack) <= cost.epsilon <= target * (1 + 1e-9):
         raise ValueError(f"the plan's epsilon is {target}, and {cost.epsilon} is charged")
 
 
@@ -317,7 +326,8 @@ def commit() -> str:
     return (ask("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
 
 
-def _data_hash(name: str) -> str:
+def data_hash(name: str) -> str:
+    """Of a fetched data set's tables; ends the command where they are not there."""
     if not name:
         return ""
     folder = data_folder()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from one_pass_verse import OnePassVerse
 from torch import nn
 from torch.nn.functional import one_hot
 
@@ -215,7 +216,10 @@ USUAL = client_app._trainer
 @lru_cache(maxsize=8)
 def _trainer(task: Any, settings_json: str, device: str) -> Any:
     settings = Settings.parse(json.loads(settings_json))
-    return OnePass(task, settings) if OnePass.fits(task, settings) else USUAL(task, settings_json, device)
+    for kind in (OnePass, OnePassVerse):
+        if kind.fits(task, settings):
+            return kind(task, settings)
+    return USUAL(task, settings_json, device)
 
 
 @contextmanager

@@ -36,6 +36,11 @@ def reduction(stored: harness.Table) -> str:
             f'model, answering "as it was last month" scores {trivial["it changed last month"]:.4f}, and counting the '
             f"changes of the last twelve months {trivial['changes in the last 12 months']:.4f}. {smaller}{ONE_PASS} "
         )
+    if name == "poems":
+        return (
+            "Fine-tuning of a base model that is trained on Tang, which is public; the paper trains StackOverflow from "
+            f"random weights, 2 052 rounds of a model of 4 million parameters. {ONE_PASS} "
+        )
     return ""
 
 

@@ -16,17 +16,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
-from fieldfare.schema import Schema
+from fieldfare.schema import Schema, pseudonyms
 from fieldfare_client import app as client_app
+from fieldfare_client import private
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training import workers
+from fieldfare_client.training.schedule import user_keys
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_flower import logs
 from fieldfare_server.run.session import Session
@@ -275,3 +277,34 @@ def test_a_worker_that_dies_costs_only_the_cohort_that_it_trained(make_pool: Cal
             assert torch.equal(one, other)
     assert next(spare, None) is None, "every death ended a pool"
     assert not now.alive or now is pools[2]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_own_loops_have_the_process_and_its_random_generators_to_themselves(at_once: int) -> None:
+    app = ClientApp()
+
+    @app.query("users")
+    @private.users
+    def users(context: Context) -> list[str]:
+        return [f"user {context.node_config['partition-id']}"]
+
+    @app.train()
+    @private.train(lambda: torch.nn.Linear(2, 1))
+    def train(model: torch.nn.Module, user: str, context: Context, config: dict[str, object]) -> None:
+        for parameter in model.parameters():
+            time.sleep(0.002)
+            with torch.no_grad():
+                parameter.add_(torch.randn(parameter.shape))
+
+    a_grid = LocalGrid(app, 6, at_once=at_once)
+    start = RecordDict({"arrays": ArrayRecord(torch.nn.Linear(2, 1).state_dict()), "config": ConfigRecord()})
+    sent = [a_grid.create_message(start, "train", node, "") for node in a_grid.get_node_ids()]
+    moved = []
+    for reply in a_grid.send_and_receive(sent):
+        (after,), (before,) = reply.content.array_records.values(), start.array_records.values()
+        moved.append([torch.from_numpy(after[name].numpy() - before[name].numpy()) for name in after])
+    for node, changes in enumerate(moved):
+        name = pseudonyms([f"user {node}"])
+        torch.manual_seed(int(user_keys(name, 1, 0)[0]))  # as one node alone draws them
+        for change in changes:
+            torch.testing.assert_close(change, torch.randn(change.shape), rtol=1e-4, atol=1e-5)
