@@ -20,6 +20,7 @@ import argparse
 import dataclasses
 import json
 import math
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable
@@ -398,7 +399,8 @@ def score_section(name: str, stored: harness.Table) -> str:
     command = f"python benchmarks/claims/headline.py --data {stored['data']} --size {stored['size']}"
     times = -(-s["rounds"] // s["separation"])
     seeds = len(cells[NO_PRIVACY]["scores"])
-    rate, again = s["cohort"] / s["users"], "at each rate too" if s.get("both") else "in one more run"
+    rate = s["cohort"] / s["users"]
+    again = "at each rate too, twice the tuning of other rows" if s.get("both") else "in one more run"
     run = f"""**Run here.** {reduction(stored)}{s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users,
 {s["separation"]} rounds apart and so at most {times} times each; sampled rows call every user with probability {rate:g}
 a round, or in one secret round of every {round(1 / rate)}: the same of each block (balls in bins) or a fresh one
@@ -411,7 +413,8 @@ which all cells share, add their own."""
     if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
         run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
     if missing := [row for row in ROWS if row not in rows]:
-        run += f" Rows that were not run: {', '.join(missing)}."
+        run += f" Rows that were not run: {'; '.join(missing)}."
+        command += f" --epsilons {' '.join(f'{e:g}' for e in epsilons)} --rows {shlex.join(rows)}"
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}

@@ -24,8 +24,7 @@ def reduction(stored: harness.Table) -> str:
     if name == "chess":
         trivial = stored["baselines"]
         smaller = (
-            "The specification's size is 1 000 rounds of 1 000 of 189 864 players; with so many players privacy costs "
-            "next to nothing at these epsilons, which is why this size has fewer, taken evenly among all FIDE numbers. "
+            "This size has few players, taken evenly among all FIDE numbers, so that privacy costs something. "
             if size == "small"
             else ""
         )
