@@ -213,7 +213,7 @@ def verdicts(stored: harness.Table) -> str:
     for label in private:
         share = statistics.mean(gains(stored, label)) / whole
         size = 100 * share_of_bytes(stored, label)
-        what = f"{label}: {100 * share:.0f} % of the gain with {size:.1f} % of the bytes"
+        what = f"{label}: {round(100 * share)} % of the gain with {size:.1f} % of the bytes"
         lines.append(f"- {what}; half of the gain: **{kept(stored, label)}**")
     for label in private:
         other = label.replace(row_of(label), "full", 1)
@@ -239,7 +239,7 @@ def why(stored: harness.Table) -> str:
     tang, song = stored["unknown"]
     text = "**Why.** "
     if any("no privacy" in label and row_of(label) != "full" for label in stored["cells"]):
-        text += f"Without privacy the best of the small rows keeps {best('no privacy')}: the rest is lost before any noise. "
+        text += f"Without privacy the best small row keeps {best('no privacy')}: the rest is lost before any noise. "
     if any("epsilon" in label and row_of(label) != "full" for label in stored["cells"]):
         text += f"With privacy the best keeps {best('epsilon')}. "
     best_rate = {row_of(label): rate_of(stored, label) for label in stored["cells"] if "no privacy" in label}
@@ -276,7 +276,7 @@ def page(stored: harness.Table) -> str:
                 label,
                 harness.show(one["scores"]),
                 harness.show(gains(stored, label)),
-                f"{100 * statistics.mean(gains(stored, label)) / whole:.0f} %",
+                f"{round(100 * statistics.mean(gains(stored, label)) / whole)} %",
                 f"{rate_of(stored, label):.2g}",
                 f"{statistics.mean(each['accuracy'] for each in scores):.4f}",
                 f"{statistics.mean(each['accuracy_characters'] for each in scores):.4f}",
