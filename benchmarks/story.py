@@ -3,7 +3,8 @@
     python benchmarks/story.py            # runs `fieldfare demo`, then writes results/demo.json, docs/demo.png, README
     python benchmarks/story.py --tables   # only the README's tables, from the stored results
 
-The table by epsilon is of `amplified.py`'s results. A test compares the README with what this writes.
+The table by epsilon is of `amplified.py`'s results, that of scores of `claims/headline.py`'s. A test compares
+the README with what this writes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
+import headline
 from harness import commit
 
 import amplified
@@ -48,6 +51,11 @@ BY_EPSILON = {
     amplified.NU: ("`nu`, balls in bins", WHO_CALLS),
     amplified.BLT: ("`blt`, balls in bins", WHO_CALLS),
     amplified.BANDS: ("`banded`, 16 bands, balls in bins", WHO_CALLS),
+}
+BY_SCORE = {
+    "nu": ("`nu`", ANYONE),
+    headline.POISSON: ("`independent`, Poisson (DP-SGD)", WHO_CALLS),
+    headline.NU_BINS: ("`nu`, balls in bins", WHO_CALLS),
 }
 
 
@@ -99,11 +107,26 @@ def table_by_epsilon(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def table_of_scores(cells: dict[str, Any]) -> str:
+    """Mean scores on Fashion-MNIST, of the headline's runs."""
+    epsilons = (1, 2, 4, 8)
+    lines = ["| noise | " + " | ".join(map(str, epsilons)) + " | who can use it |"]
+    lines.append("|---" * (len(epsilons) + 2) + "|")
+    for row, (name, users) in BY_SCORE.items():
+        means = [f"{mean(cells[f'{row}, epsilon {e}']['scores']):.3f}" for e in epsilons]
+        lines.append(f"| {name} | " + " | ".join(means) + f" | {users} |")
+    free = f"{mean(cells[headline.NO_PRIVACY]['scores']):.3f}"
+    lines.append("| none, clipped: NOT PRIVATE | " + " | ".join([free] * len(epsilons)) + " | a yardstick only |")
+    return "\n".join(lines)
+
+
 def with_tables(text: str, demo: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The README with both tables as the results say."""
+    """The README with its tables as the results say."""
+    scores = json.loads((RESULTS / "claims/headline-fashion-small.json").read_text())["cells"]
     for head, table in (
         ("| noise, logistic regression |", table_of_demo(demo)),
         ("| noise | 0.5 |", table_by_epsilon(rows)),
+        ("| noise | 1 |", table_of_scores(scores)),
     ):
         start = text.index(head)
         text = text[:start] + table + text[text.index("\n\n", start) :]

@@ -239,7 +239,8 @@ def why(stored: harness.Table) -> str:
     tang, song = stored["unknown"]
     text = "**Why.** "
     if any("no privacy" in label and row_of(label) != "full" for label in stored["cells"]):
-        text += f"Without privacy the best small row keeps {best('no privacy')}: the rest is lost before any noise. "
+        kept = best("no privacy")
+        text += f"Without privacy the best of the small rows keeps {kept}: the rest is lost before any noise. "
     if any("epsilon" in label and row_of(label) != "full" for label in stored["cells"]):
         text += f"With privacy the best keeps {best('epsilon')}. "
     best_rate = {row_of(label): rate_of(stored, label) for label in stored["cells"] if "no privacy" in label}

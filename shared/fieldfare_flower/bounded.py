@@ -39,6 +39,8 @@ HEADS = 4 << 20
 HEADS_PER_ARRAY = 1 << 10
 SMALLEST_CHUNK = 64 << 10
 """Arrays travel in chunks of 5 MB; a node may be set to smaller ones, down to about this."""
+LOOK_BYTES = 512 << 20
+"""About how much memory the replies of one look may take."""
 SIZE, SCHEMA = "size", "schema"
 """Why a reply was refused: it, or what it would become, is too large; it cannot be decoded."""
 _MARK = secrets.token_hex(16)
@@ -248,7 +250,12 @@ def _watch_responses(grid: Any, module: str) -> None:
 
         def require_small(response: Any) -> None:
             length, budget = response.headers.get("content-length", ""), _pulling.budget
-            if budget is not None and length.isdecimal():
+            if not length.isdecimal():
+                return
+            if response.request.url.path.endswith("pull-messages") and int(length) > LOOK_BYTES:
+                # The replies of this look are lost with it; the caller pulls later ones one by one.
+                raise _Refused(SIZE)
+            if budget is not None:
                 # First, because `take` counts what it refuses.
                 _pulling.announced += int(length)
                 budget.take(int(length))

@@ -145,6 +145,13 @@ def test_chess_trains_and_scores(players: Path) -> None:
     assert 0 <= tune.evaluate(tune.build_model())["auc"] <= 1
 
 
+def test_fewer_players_are_taken_evenly_among_all_numbers(players: Path) -> None:
+    tables = [ChessTask(folder=players, users=count).users() for count in (1000, 10)]
+    everybody, some = (table.rows(np.arange(len(table))).columns["birth"].tolist() for table in tables)  # type: ignore[arg-type]
+    assert len(some) == 10
+    assert some == [everybody[place * len(everybody) // 10] for place in range(10)]
+
+
 def test_the_written_gru_is_torchs() -> None:
     model = ChessTask().build_model()
     assert isinstance(model, chess.Recurrent)

@@ -219,7 +219,28 @@ def test_a_part_that_says_it_is_too_large_is_not_read(
     assert sum(read) <= LIMIT.most
     link.add("honest", honest())
     assert look(grid, "honest") == {"honest": None}
-    watch(response("pull-messages", 10**9))  # only parts have a budget
+    watch(response("get-nodes", 10**9))  # only what nodes send has a limit
+
+
+def test_replies_whose_heads_are_too_large_together_are_pulled_one_by_one(
+    grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error with a long reason has no part: it comes with the list of all replies that are there."""
+    (watch,) = link._client.event_hooks["response"]
+    pull = link.PullMessages
+    sizes = {"honest": 1000, "liar": bounded.LOOK_BYTES + 1}
+
+    def pull_watched(request: Any) -> Any:
+        watch(response("pull-messages", sum(sizes[name] for name in request.message_ids)))
+        return pull(request)
+
+    monkeypatch.setattr(link, "PullMessages", pull_watched)
+    for name in sizes:
+        link.add(name, honest(len(name)))
+    receiver, slots = Receiver(), Slots(list(sizes))
+    receiver.limit(grid, LIMIT)
+    answers = list(receiver.look(grid, slots))
+    assert {answer.slot: answer.reply is not None for answer in answers} == {0: True, 1: False}
 
 
 def patch_chunks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
