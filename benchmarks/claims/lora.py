@@ -213,7 +213,7 @@ def verdicts(stored: harness.Table) -> str:
     for label in private:
         share = statistics.mean(gains(stored, label)) / whole
         size = 100 * share_of_bytes(stored, label)
-        what = f"{label}: {100 * share:.0f} % of the gain with {size:.1f} % of the bytes"
+        what = f"{label}: {round(100 * share)} % of the gain with {size:.1f} % of the bytes"
         lines.append(f"- {what}; half of the gain: **{kept(stored, label)}**")
     for label in private:
         other = label.replace(row_of(label), "full", 1)
@@ -277,7 +277,7 @@ def page(stored: harness.Table) -> str:
                 label,
                 harness.show(one["scores"]),
                 harness.show(gains(stored, label)),
-                f"{100 * statistics.mean(gains(stored, label)) / whole:.0f} %",
+                f"{round(100 * statistics.mean(gains(stored, label)) / whole)} %",
                 f"{rate_of(stored, label):.2g}",
                 f"{statistics.mean(each['accuracy'] for each in scores):.4f}",
                 f"{statistics.mean(each['accuracy_characters'] for each in scores):.4f}",
