@@ -10,7 +10,7 @@ export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 .PHONY: install demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
-.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-scale bench-api bench-rounds clean
+.PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 install: $(VENV)/.installed
 
@@ -105,6 +105,9 @@ $(VENV)-pfl/.installed:
 
 bench-simulation: install $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page docs/python.md $(ARGS)
+
+bench-cores: install
+	$(BIN)/python benchmarks/cores.py --ray --out benchmarks/results $(ARGS)
 
 # 1 000 000 users, 1 000 rounds of cohort 1 000; needs about 0.6 GB of disk.
 bench-scale: install

@@ -1,6 +1,7 @@
 """How the budget service behaves with a large ledger, on SQLite and PostgreSQL: ratios and bounds, taken in one run.
 
     python benchmarks/api.py [--runs 10000] [--rounds 200] [--clients 500] [--out benchmarks/results]
+    python benchmarks/api.py --before ../earlier --turns 3 ...     # with a checkout of an earlier version, side by side
 
 For each database, the benchmark writes a ledger of runs x rounds committed rounds with a whole audit chain
 (`large_ledger`) and starts one server process. It measures the chain's first walk; latency next to that of a bare route
@@ -288,16 +289,8 @@ transactions are held open for the whole of it. The three take turns.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=200, help="of each run")
-    parser.add_argument("--clients", type=int, default=500)
-    parser.add_argument("--times", type=int, default=500, help="requests of each path")
-    parser.add_argument("--port", type=int, default=8899)
-    parser.add_argument("--store", action="append", choices=["sqlite", "postgresql"], help="default: both")
-    parser.add_argument("--out", type=Path, help="folder for api.json and api.md")
-    asked = parser.parse_args()
+def measure_stores(asked: argparse.Namespace) -> dict[str, Any]:
+    """Fill and measure each of the databases that were asked for."""
     stores: dict[str, Any] = {}
     rows = 0
     with databases(asked.store or ["sqlite", "postgresql"]) as each:
@@ -309,8 +302,7 @@ def main() -> None:
                 rows = ledger.head().count
             print(f"{name}: filled in {filled} s", file=sys.stderr)
             stores[name] = {"fill_s": filled} | measure(url, asked.clients, asked.times, asked.port)
-    result = {
-        "command": " ".join(["python", "benchmarks/api.py", *sys.argv[1:]]),
+    return {
         "machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end",
         "runs": asked.runs,
         "rounds": asked.runs * asked.rounds,
@@ -320,6 +312,64 @@ def main() -> None:
         "wanted": WANTED,
         "stores": stores,
     }
+
+
+def take_turns(trees: list[Path], arguments: list[str], turns: int) -> dict[str, Any]:
+    """Run the benchmark of each checkout, one after the other, `turns` times; the result has one store for each.
+
+    Each runs the code and the benchmark of its checkout, in a process by itself. Of several turns, each figure is the
+    median, so that what else the machine does counts alike.
+    """
+    found: dict[Path, list[dict[str, Any]]] = {tree: [] for tree in trees}
+    for turn in range(turns):
+        for tree in trees:
+            places = os.pathsep.join(str(tree / part) for part in ("shared", "server", "client"))
+            command = [sys.executable, str(tree / "benchmarks" / "api.py"), *arguments]
+            print(f"turn {turn + 1} of {turns}: {tree}", file=sys.stderr)
+            environment = os.environ | {"PYTHONPATH": places}
+            done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
+            found[tree].append(json.loads(done.stdout))
+    each = {version(tree): middle(results) for tree, results in found.items()}
+    newest = each[version(trees[-1])]
+    names = newest["stores"]
+    stores = {f"{store}, {tree}": result["stores"][store] for store in names for tree, result in each.items()}
+    return {**newest, "stores": stores}
+
+
+def version(tree: Path) -> str:
+    """The commit of a checkout; its folder's name without git."""
+    asked = subprocess.run(["git", "-C", str(tree), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return asked.stdout.strip() or tree.name
+
+
+def middle(values: list[Any]) -> Any:
+    """The median of results of one shape, figure by figure; of words, the last."""
+    if isinstance(values[0], dict):
+        return {name: middle([value[name] for value in values if name in value]) for name in values[0]}
+    numbers = all(isinstance(value, int | float) for value in values)
+    return statistics.median_low(values) if numbers else values[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=200, help="of each run")
+    parser.add_argument("--clients", type=int, default=500)
+    parser.add_argument("--times", type=int, default=500, help="requests of each path")
+    parser.add_argument("--port", type=int, default=8899)
+    parser.add_argument("--store", action="append", choices=["sqlite", "postgresql"], help="default: both")
+    parser.add_argument("--out", type=Path, help="folder for api.json and api.md")
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier version, measured first")
+    parser.add_argument("--turns", type=int, default=1, help="how often the two take turns; the figures are medians")
+    asked = parser.parse_args()
+    if asked.before is None:
+        result = measure_stores(asked)
+    else:
+        trees = [asked.before.resolve(), Path(__file__).resolve().parents[1]]
+        same = [f"--{name}={getattr(asked, name)}" for name in ("runs", "rounds", "clients", "times", "port")]
+        same += [f"--store={store}" for store in asked.store or ()]
+        result = take_turns(trees, same, asked.turns)
+    result |= {"command": " ".join(["python", "benchmarks/api.py", *sys.argv[1:]])}
     print(json.dumps(result, indent=2))
     if asked.out is not None:
         asked.out.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,8 @@ PAGE = """# What lying nodes cost the honest rest
 {rounds} rounds of 40 users (30 reports needed) on {nodes} nodes of two users each, in process, by a clock that is set:
 medians of {seeds} seeds. All runs reached their last round. Void rounds release nothing and charge nothing. A silent
 liar that is asked costs its round the whole timeout (60 s), which is what makes silence the dearest lie; the rests
-bound how often it is asked.
+bound how often it is asked. Ten silent nodes of a hundred cost more than half of the rounds their timeout, because each
+is asked five times before its quarantine.
 
 `{command} --out benchmarks/results`
 """

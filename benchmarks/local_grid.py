@@ -1,5 +1,7 @@
 """One unmodified Flower app, in `ff.LocalGrid` and under Flower's own simulation (Ray): seconds of a whole run.
 
+LocalGrid's nodes answer one after another (local), and as many at a time as there are cores (threads).
+
 The app is that of Flower's PyTorch quick start: its network (62 006 parameters), its optimizer, ten nodes of which half
 train and all evaluate, FedAvg. Its data are random images of CIFAR-10's shape: this machine cannot download CIFAR-10.
 
@@ -19,7 +21,7 @@ from pathlib import Path
 
 SIZES = (400, 4000)
 """Images of a node; the quick start has 4 000."""
-WAYS = ("local", "ray")
+WAYS = ("local", "threads", "ray")
 
 
 def train_here(way: str) -> None:
@@ -27,10 +29,11 @@ def train_here(way: str) -> None:
     began = time.perf_counter()
     import local_grid_app as app
 
-    if way == "local":
+    if way != "ray":
         import fieldfare as ff
 
-        ff.LocalGrid(app.client, app.NODES).run_app(app.server)
+        at_once = (os.cpu_count() or 1) if way == "threads" else 1
+        ff.LocalGrid(app.client, app.NODES, at_once=at_once).run_app(app.server)
     else:
         from flwr.simulation import run_simulation
 
@@ -76,9 +79,10 @@ def main() -> None:
             for way in WAYS
             for name in ("run", "round")
         }
-        local, ray = ((figures[way, "run"], figures[way, "round"]) for way in WAYS)
-        cells = (f"{local[0]:.1f}", f"{ray[0]:.1f}", f"{ray[0] / local[0]:.1f}")
-        cells += (f"{local[1]:.2f}", f"{ray[1]:.2f}", f"{ray[1] / local[1]:.1f}")
+        cells = []
+        for name in ("run", "round"):
+            local, threads, ray = (figures[way, name] for way in WAYS)
+            cells += [f"{local:.2f}", f"{threads:.2f}", f"{ray:.2f}", f"{ray / local:.1f}", f"{ray / threads:.1f}"]
         rows.append(f"| {images:,} | {' | '.join(cells)} |")
         print(rows[-1], flush=True)
         loads.append(os.getloadavg()[0])
@@ -87,6 +91,11 @@ def main() -> None:
 
     from local_grid_app import BATCH, NODES, ROUNDS
 
+    heads = [
+        f"{name}, {column}"
+        for name in ("run", "round")
+        for column in ("LocalGrid, s", "threads, s", "Ray, s", "Ray / LocalGrid", "Ray / threads")
+    ]
     text = "\n".join(
         [
             "# One unmodified Flower app: LocalGrid beside Ray",
@@ -96,12 +105,13 @@ def main() -> None:
             f"load {min(loads):.1f} to {max(loads):.1f} (other work on the same cores)",
             f"- app: Flower's PyTorch quick start on random images; {NODES} nodes, 5 train and 10 evaluate a round, "
             f"{ROUNDS} rounds, batches of {BATCH}",
-            "- LocalGrid: one process of one thread. Ray: an actor a core of one thread each, Flower's default.",
+            "- LocalGrid: one process; its nodes one after another in one thread, or in a thread a core. "
+            "Ray: an actor a core of one thread each, Flower's default.",
             f"- median of {options.repeats} runs in turn, each in a fresh process; a run includes imports and "
             "the start of Ray; a round is one after the first",
             "",
-            "| images a node | run, LocalGrid, s | run, Ray, s | ratio | round, LocalGrid, s | round, Ray, s | ratio |",
-            "|---|---|---|---|---|---|---|",
+            f"| images a node | {' | '.join(heads)} |",
+            "|---" * (1 + len(heads)) + "|",
             *rows,
             "",
         ]

@@ -1,7 +1,7 @@
 """The leanest private round there is: `python simulation_lean.py MODEL COHORT`, a part of `simulation.py`.
 
 One user after another with `torch.autograd.grad` and fused list operations, clipping, Gaussian noise, a step. Nothing
-is checked, charged or stored; no noise is correlated; every round trains the same users.
+is checked, charged or stored; no noise is correlated. As many users as the other systems have take their turns.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import sys
 
 import torch
 
-from simulation_models import BATCH, CLIP, NOISE, RATE, ROWS, columns, example_loss, make
+from simulation_models import BATCH, CLIP, NOISE, POPULATION, RATE, ROWS, columns, example_loss, make
 from simulation_turns import Turnstile
 
 
 def main(name: str, cohort: int) -> None:
     torch.set_num_threads(1)
     model = make(name)
-    rows = {key: torch.from_numpy(values) for key, values in columns(name, cohort).items()}
+    rows = {key: torch.from_numpy(values) for key, values in columns(name, POPULATION * cohort).items()}
     weights = list(model.parameters())
     start = [p.detach().clone() for p in weights]
-    turnstile = Turnstile()
+    turnstile, first = Turnstile(), 0
     while turnstile.enter():
         total = [torch.zeros_like(p) for p in start]
-        for user in range(cohort):
+        for user in range(first, first + cohort):
             with torch.no_grad():
                 torch._foreach_copy_(weights, start)
             for batch in torch.randperm(ROWS).add_(user * ROWS).split(BATCH):
@@ -38,6 +38,7 @@ def main(name: str, cohort: int) -> None:
         with torch.no_grad():
             torch._foreach_add_(total, [torch.randn_like(t) for t in total], alpha=NOISE * CLIP)
             torch._foreach_add_(start, total, alpha=1.0 / cohort)
+        first = (first + cohort) % (POPULATION * cohort)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""Whole rounds of `ff.simulate`: `python simulation_round.py MODEL COHORT [--phases]`, a part of `simulation.py`.
+"""Whole rounds of `ff.simulate`: `python simulation_round.py MODEL COHORT [--phases] [--workers N]`.
 
 Nothing is left out: users are selected, the round is opened in a ledger on disk, trained, clipped, summed, noised on
 the default grid with BLT noise of three buffers, stepped, written as a checkpoint, charged and committed.
+A part of `simulation.py` and `cores.py`.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -102,7 +103,7 @@ class Stopwatch:
         return timed
 
 
-def main(model: str, cohort: int, phases: bool) -> None:
+def main(model: str, cohort: int, phases: bool, workers: int = 1) -> None:
     torch.set_num_threads(1)
     watch, turnstile, whole = Stopwatch(), Turnstile(), FieldfareStrategy.run_round
     trainers: list[Trainer] = []
@@ -125,8 +126,11 @@ def main(model: str, cohort: int, phases: bool) -> None:
     if phases:
         watch.install()
     FieldfareStrategy.run_round, Trainer.__init__ = run_round, make_trainer  # type: ignore[method-assign, assignment]
+    users = POPULATION * cohort
+    # Other processes load a task by its name.
+    named: dict[str, Any] = {"task": "simulation_task:BenchTask", "parameters": {"model": model, "users": users}}
     plan = ff.Plan(
-        task=BenchTask(model, POPULATION * cohort),
+        **(named if workers > 1 else {"task": BenchTask(model, users)}),
         epsilon=EPSILON,
         delta=1e-6,
         rounds=ROUNDS,
@@ -134,7 +138,7 @@ def main(model: str, cohort: int, phases: bool) -> None:
         clip=CLIP,
         mechanism={"kind": "blt", "buffers": 3},
         participation={"scheme": "min-separation", "separation": SEPARATION},
-        client={"batch_size": BATCH, "learning_rate": RATE},
+        client={"batch_size": BATCH, "learning_rate": RATE, "workers": workers},
     )
     with tempfile.TemporaryDirectory() as directory:
         try:
@@ -147,4 +151,9 @@ def main(model: str, cohort: int, phases: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), "--phases" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("cohort", type=int)
+    parser.add_argument("--phases", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
+    main(**vars(parser.parse_args()))

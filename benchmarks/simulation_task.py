@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import nn
 
-from fieldfare.task import Task
+from fieldfare.task import Table, Task
 from fieldfare_client.users import UserTable
 from simulation_models import ROWS, columns, example_loss, make
 
 
+class BenchParameters(Table):
+    """What a process needs to know that loads the task by its name."""
+
+    model: str = "mlp-2k"
+    users: int = 800
+
+
 class BenchTask(Task):
     """One of `MODELS` on random data."""
+
+    Parameters: ClassVar[type[Table]] = BenchParameters
 
     name = "bench"
     score_name = "none"

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent / "claims"))
 from harness import commit
 
 import amplified
-from fieldfare_server.cli.demo import WAYS
+from fieldfare_server.cli.demo import ANYONE, WAYS, WHO_CALLS
 
 ROOT = Path(__file__).parents[1]
 README, RESULTS = ROOT / "README.md", ROOT / "benchmarks/results"
@@ -38,17 +38,16 @@ NAMES = {
     "sampled and correlated": "sampled and correlated: `nu`, balls in bins",
     "no privacy": "none: NOT PRIVATE",
 }
-CALLED = "who calls any user at any time, in secret"
 BY_EPSILON = {
-    amplified.INDEPENDENT: ("`independent`", "anyone"),
-    amplified.NU_ALONE: ("`nu`", "anyone"),
-    amplified.BLT_ALONE: ("`blt`", "anyone"),
-    amplified.DP_SGD: ("`independent`, Poisson (DP-SGD)", CALLED),
-    amplified.ALLOCATED: ("`independent`, random allocation", CALLED),
-    amplified.CYCLIC: ("`banded`, cyclic Poisson, best of 2, 4, 8 bands", CALLED),
-    amplified.NU: ("`nu`, balls in bins", CALLED),
-    amplified.BLT: ("`blt`, balls in bins", CALLED),
-    amplified.BANDS: ("`banded`, 16 bands, balls in bins", CALLED),
+    amplified.INDEPENDENT: ("`independent`", ANYONE),
+    amplified.NU_ALONE: ("`nu`", ANYONE),
+    amplified.BLT_ALONE: ("`blt`", ANYONE),
+    amplified.DP_SGD: ("`independent`, Poisson (DP-SGD)", WHO_CALLS),
+    amplified.ALLOCATED: ("`independent`, random allocation", WHO_CALLS),
+    amplified.CYCLIC: ("`banded`, cyclic Poisson, best of 2, 4, 8 bands", WHO_CALLS),
+    amplified.NU: ("`nu`, balls in bins", WHO_CALLS),
+    amplified.BLT: ("`blt`, balls in bins", WHO_CALLS),
+    amplified.BANDS: ("`banded`, 16 bands, balls in bins", WHO_CALLS),
 }
 
 
@@ -86,7 +85,7 @@ def table_by_epsilon(rows: list[dict[str, Any]]) -> str:
     noise = {(row["row"], row["epsilon"]): row["prefix_noise"] for row in rows if row["delta"] == amplified.DELTA}
     least = {
         (users, e): min(noise[row, e] for row, (_, who) in BY_EPSILON.items() if who == users)
-        for users in ("anyone", CALLED)
+        for users in (ANYONE, WHO_CALLS)
         for e in amplified.EPSILONS
     }
     lines = ["| noise | " + " | ".join(f"{e:g}" for e in amplified.EPSILONS) + " | who can use it |"]

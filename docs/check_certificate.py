@@ -244,33 +244,96 @@ def sampled_mu(s: dict[str, Any], leak: float) -> float:
     return best
 
 
-def binned_mu(claim: dict[str, Any], c: np.ndarray, leak: float) -> float:
-    """Least mu at this leak of the claimed curve, held against samples: one user's rounds are those of one of b bins.
+def binned_samples(claim: dict[str, Any], c: np.ndarray, sign: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """P / Q and R / Q of samples: one user's rounds are those of one of b bins.
 
-    The pair is the mean over bins j of N(m_j, I) against N(0, I), m_j the sum of the bin's columns of |C| / sigma. The
-    samples are this checker's own; a curve that lies below them by five standard errors is refused.
+    The pair is the mean over bins j of N(m_j, I) against N(0, I), m_j the sum of the bin's columns of |C| / sigma.
     """
-    points, bins, rng = np.array(claim["points"]), claim["bins"], np.random.default_rng()
-    need(points[0, 0] == 0 and (np.diff(points[:, 0]) > 0).all() and (points[:, 1] >= claim["failure"]).all(), "points")
+    bins, rng = claim["bins"], np.random.default_rng()
     modes = np.stack([np.abs(c)[:, j::bins].sum(axis=1) for j in range(min(bins, c.shape[1]))], axis=1)
     modes = np.pad(modes, ((0, 0), (0, bins - modes.shape[1])))
-    kernel, count = modes.T @ modes, 200_000
+    kernel = modes.T @ modes
     half, v = np.diag(kernel) / 2, kernel.mean()
     values, vectors = np.linalg.eigh(kernel)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
+    # The user's world, or noise alone, moved by s / sqrt(v) along the mean mode or against it; s mixes.
+    s = np.array([0.0, 1.5, 3.0, 4.5]) / math.sqrt(v)
+    weight = np.array([np.exp(x * kernel.mean(axis=0)).mean() if sign == 1 else 1.0 for x in s])
+    pick = rng.integers(0, len(s), count)
+    u = rng.standard_normal((count, bins)) @ root.T + sign * s[pick][:, None] * kernel.mean(axis=0)
+    if sign == 1:
+        tilt = np.cumsum(np.exp(s[:, None] * kernel.mean(axis=0)), axis=1)
+        own = (tilt[pick] / tilt[pick][:, -1:] < rng.random(count)[:, None]).sum(axis=1)
+        u += kernel[own]
+    ratio = np.exp(u - half).mean(axis=1)
+    tilted = np.exp(sign * s * u.mean(axis=1)[:, None] - s**2 * v / 2) / weight
+    return ratio, tilted.mean(axis=1) * (ratio if sign == 1 else 1.0)
+
+
+def mean_over_patterns(claim: dict[str, Any], logs: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    """Mean over a user's patterns of exp(logs of their rounds - inner products of their pairs), from the last round."""
+    rounds = logs.shape[1]
+    if "rate" in claim:  # a coin in each round, after a rest
+        b, p = claim["separation"], claim["rate"]
+        later = [np.ones(len(logs))] * b
+        for t in reversed(range(rounds)):
+            later = [(1 - p) * later[0] + p * np.exp(logs[:, t]) * later[-1], *later[:-1]]
+        return (later[0] + p * sum(later[1:])) / (1 + (b - 1) * p)
+    b = claim["bins"]  # a fresh round in each block
+    whole = -(-rounds // b) * b
+    logs, near = np.pad(logs, ((0, 0), (0, whole - rounds))), np.pad(gram, (0, whole - rounds))
+    value = np.exp(logs[:, -b:])
+    for t in range(whole - 2 * b, -1, -b):
+        value = np.exp(logs[:, t : t + b]) * (value @ np.exp(-near[t : t + b, t + b : t + 2 * b]).T) / b
+    return value.mean(axis=1)
+
+
+def chained_samples(claim: dict[str, Any], c: np.ndarray, sign: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """As `binned_samples`, for a coin in each round after a rest, or a fresh round in each block."""
+    c, n, rng = np.abs(c), c.shape[1], np.random.default_rng()
+    gram, apart = c.T @ c, np.subtract.outer(np.arange(n), np.arange(n))
+    if "rate" in claim:
+        b, p = claim["separation"], claim["rate"]
+        share, beyond = 1 / (b - 1 + 1 / p), apart >= b
+    else:
+        b, p = claim["bins"], 1.0
+        share, beyond = 1 / b, np.subtract.outer(np.arange(n) // b, np.arange(n) // b) > 1
+    need(0 < p <= 1 and b >= 1 and (gram[beyond] < 1e-9 * gram.max()).all(), "too many bands for this sampler")
+    mean = share * c.sum(axis=1)
+    v, half, to_mean = mean @ mean, np.diag(gram) / 2, mean @ c
+    s = np.array([0.0, 1.5, 3.0, 4.5]) / math.sqrt(v)
+    y = rng.standard_normal((count, len(c))) + sign * s[rng.integers(0, len(s), count)][:, None] * mean
+    if sign == 1:
+        taken = np.zeros((count, n))
+        if "rate" in claim:
+            start = np.cumsum([1.0, *[p] * (b - 1)]) / (1 + (b - 1) * p)
+            free = np.minimum((start <= rng.random(count)[:, None]).sum(axis=1), b - 1)
+            for t in range(n):
+                taken[:, t] = (free <= t) & (rng.random(count) < p)
+                free = np.where(taken[:, t] == 1, t + b, free)
+        else:
+            for t in range(0, n, b):
+                own = t + rng.integers(0, b, count)
+                taken[np.flatnonzero(own < n), own[own < n]] = 1
+        y += taken @ c.T
+    u = y @ c
+    ratio = mean_over_patterns(claim, u - half, gram)
+    moved = np.exp(sign * s * (y @ mean)[:, None] - s**2 * v / 2)
+    own = [mean_over_patterns(claim, u - half - x * to_mean, gram) for x in s] if sign == 1 else [np.ones(count)] * 4
+    return ratio, (moved * np.stack(own, axis=1)).mean(axis=1)
+
+
+def certified_mu(claim: dict[str, Any], c: np.ndarray, leak: float) -> float:
+    """Least mu at this leak of the claimed curve, held against samples of the sampler's pair of mixtures.
+
+    The samples are this checker's own; a curve that lies below them by five standard errors is refused.
+    """
+    points = np.array(claim["points"])
+    need(points[0, 0] == 0 and (np.diff(points[:, 0]) > 0).all() and (points[:, 1] >= claim["failure"]).all(), "points")
+    fixed = "rate" not in claim and not claim.get("fresh")
+    count = 200_000 if fixed else 100_000
     for sign in (1, -1):
-        # The user's world, or noise alone, moved by s / sqrt(v) along the mean mode or against it; s mixes.
-        s = np.array([0.0, 1.5, 3.0, 4.5]) / math.sqrt(v)
-        weight = np.array([np.exp(x * kernel.mean(axis=0)).mean() if sign == 1 else 1.0 for x in s])
-        pick = rng.integers(0, len(s), count)
-        u = rng.standard_normal((count, bins)) @ root.T + sign * s[pick][:, None] * kernel.mean(axis=0)
-        if sign == 1:
-            tilt = np.cumsum(np.exp(s[:, None] * kernel.mean(axis=0)), axis=1)
-            own = (tilt[pick] / tilt[pick][:, -1:] < rng.random(count)[:, None]).sum(axis=1)
-            u += kernel[own]
-        ratio = np.exp(u - half).mean(axis=1)
-        tilted = np.exp(sign * s * u.mean(axis=1)[:, None] - s**2 * v / 2) / weight
-        proposal = tilted.mean(axis=1) * (ratio if sign == 1 else 1.0)
+        ratio, proposal = (binned_samples if fixed else chained_samples)(claim, c, sign, count)
         for epsilon, delta in points[:: max(1, len(points) // 8)]:
             gain = ratio - math.exp(epsilon) if sign == 1 else 1 - math.exp(epsilon) * ratio
             x = np.maximum(gain, 0.0) / proposal
@@ -329,9 +392,12 @@ def check(c: dict[str, Any]) -> str:
         need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) * (1 - 5e-5) - 1e-5, "mu of the sampled run")
     elif "certified" in price:
         b = noising(c["noising"], n)
-        need(population["adjacency"] == "add_remove" and b.shape == (n, n), "bins need add_remove, and a square B")
+        need(
+            population["adjacency"] == "add_remove" and b.shape == (n, n),
+            "secret cohorts need add_remove, and a square B",
+        )
         own_leak, modes = price["leak"], np.linalg.inv(b) / noise["multiplier"]
-        own = binned_mu(price["certified"], modes, own_leak) ** 2
+        own = certified_mu(price["certified"], modes, own_leak) ** 2
         need(math.sqrt(price["mu_squared"]) >= math.sqrt(own) * (1 - 1e-9) - 1e-9, "mu of the certified run")
     elif n:
         square, error = largest(c["accounting"], c["noising"], n)

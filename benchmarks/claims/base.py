@@ -19,7 +19,7 @@ from safetensors.torch import save
 
 from fieldfare.task import seeded
 from fieldfare_client.tasks.files import data_folder
-from fieldfare_client.tasks.poems import PoemsTask
+from fieldfare_client.tasks.poems import PoemsTask, base_name
 
 BATCH, WARM_UP = 64, 50
 
@@ -53,8 +53,9 @@ def main() -> None:
     if folder is None:
         sys.exit("FIELDFARE_DATA names no folder; first: fieldfare data fetch poems")
     content = save(train(PoemsTask(width=arguments.width), arguments.steps, arguments.peak))
-    (folder / "poems-base.safetensors").write_bytes(content)
-    print(hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / base_name(digest)).write_bytes(content)
+    print(digest)
 
 
 if __name__ == "__main__":

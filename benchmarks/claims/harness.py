@@ -42,6 +42,7 @@ from fieldfare_server.run.session import Session, seeded_key
 from fieldfare_server.run.strategy import FieldfareStrategy
 
 Table = dict[str, Any]
+Spares = tuple[tuple[int, int], ...]
 Part = Literal["tune", "test"]
 BEHAVIOUR = 1
 TUNING_SEED, FIRST_SEED = 1, 1000
@@ -59,8 +60,10 @@ class Cell:
     """Whole plan tables without what `Study.plan` adds."""
     noiseless: bool = False
     """Scale the noise to nothing: the row without privacy."""
-    spare: tuple[tuple[int, int], ...] = ()
+    spare: Spares = ()
     """(a place in `choices`, another one that is tried only where the first is the best so far)."""
+    grid: int = 0
+    """Length of each grid of rates in `choices`, whose ends are edges. 0: all are one grid."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,11 @@ class Runs:
         self.study, self.cache, self.total, self.quiet = study, cache / study.name, total, quiet
         self.cache.mkdir(parents=True, exist_ok=True)
         self.done, self.seconds, self.fresh = 0, 0.0, 0
-        self._costs: dict[str, Cost] = {}
 
     def get(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
         """The record of one run, from the cache or made now."""
         plan = Plan.parse(self.study.plan(choice, part, seed))
-        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {_data_hash(self.study.data)} {BEHAVIOUR}")
+        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {data_hash(self.study.data)} {BEHAVIOUR}")
         path = self.cache / f"{key[:32]}.json"
         if path.is_file():
             record: Table = json.loads(path.read_text())
@@ -120,19 +122,8 @@ class Runs:
             )
         return record
 
-    def _cost(self, plan: Plan, noiseless: bool) -> Cost:
-        # Neither the seed of made-up data nor the learning rate is part of a cost.
-        known = json.dumps([plan.privacy.model_dump(), plan.mechanism.model_dump(), plan.participation.model_dump()])
-        key = _sha(f"{known} {plan.run.rounds}")
-        cost = self._costs.get(key)
-        if cost is None:
-            cost = self._costs[key] = cost_of(plan)
-            if plan.privacy.epsilon is not None and not noiseless:
-                require_charged(cost)
-        return dataclasses.replace(cost, plan=plan, **({"noise_multiplier": 1e-6} if noiseless else {}))
-
     def _run(self, plan: Plan, seed: int, noiseless: bool) -> Table:
-        cost = self._cost(plan, noiseless)
+        cost = charged_cost(plan, noiseless)
         wall, cpu = time.perf_counter(), time.process_time()
         with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
             FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
@@ -156,11 +147,40 @@ class Runs:
         }
 
 
+def trained(plan: Plan, seed: int) -> torch.Tensor:
+    """The parameters at the end of a run of the plan without noise."""
+    cost = dataclasses.replace(cost_of(plan), noise_multiplier=1e-6)
+    with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
+        FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
+    return session.released.params
+
+
+def charged_cost(plan: Plan, noiseless: bool = False) -> Cost:
+    """The plan's cost, computed once for all its learning rates and seeds; noiseless: with next to no noise.
+
+    Raises ValueError unless the plan's epsilon is charged (`require_charged`).
+    """
+    # Neither the seed of made-up data nor the learning rate is part of a cost.
+    known = json.dumps([plan.privacy.model_dump(), plan.mechanism.model_dump(), plan.participation.model_dump()])
+    key = _sha(f"{known} {plan.run.rounds}")
+    cost = _COSTS.get(key)
+    if cost is None:
+        cost = _COSTS[key] = cost_of(plan)
+    if plan.privacy.epsilon is not None and not noiseless:
+        require_charged(cost)
+    return dataclasses.replace(cost, plan=plan, **({"noise_multiplier": 1e-6} if noiseless else {}))
+
+
+_COSTS: dict[str, Cost] = {}
+CERTIFIED = 5e-3
+"""How much less than its epsilon a certified plan may be charged: what the noise has in reserve for the certificate."""
+
+
 def require_charged(cost: Cost) -> None:
     """Raise ValueError unless the plan's epsilon is charged: never more, and at most 1e-4 of it less, which is what the
-    search for a sampled plan's noise leaves."""
-    target = cost.plan.privacy.epsilon
-    if target is None or not target * (1 - 1e-4) <= cost.epsilon <= target * (1 + 1e-9):
+    search for a sampled plan's noise leaves, or `CERTIFIED`."""
+    target, slack = cost.plan.privacy.epsilon, CERTIFIED if cost.plan.participation.scheme == "balls-in-bins" else 1e-4
+    if target is None or not target * (1 - slack) <= cost.epsilon <= target * (1 + 1e-9):
         raise ValueError(f"the plan's epsilon is {target}, and {cost.epsilon} is charged")
 
 
@@ -190,6 +210,7 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
             best = max(range(len(scores)), key=rank)  # the first of several
             waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
         tried = [place for place, value in enumerate(scores) if value is not None]
+        tried = [place for place in tried if not cell.grid or place // cell.grid == best // cell.grid]
         frozen[cell.label] = {
             "choice": best,
             "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
@@ -305,7 +326,8 @@ def commit() -> str:
     return (ask("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
 
 
-def _data_hash(name: str) -> str:
+def data_hash(name: str) -> str:
+    """Of a fetched data set's tables; ends the command where they are not there."""
     if not name:
         return ""
     folder = data_folder()

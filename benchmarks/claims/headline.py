@@ -5,9 +5,10 @@
     python benchmarks/claims/headline.py --data fashion                 the reduced protocol: hours
     python benchmarks/claims/headline.py --data fashion --size full     the paper's rounds: a night on sixteen cores
 
-Rows: DP-SGD with Poisson sampling (add_remove), without sampling, tree, optimal-cc, nu, blt, banded, banded with cyclic
-Poisson sampling (add_remove), dense where rounds allow, no privacy. Adjacencies differ and the figure says which is
-which. Runs are cached: start the command again to go on. `--rows` and `--epsilons` run parts of the grid.
+Rows: DP-SGD with Poisson sampling (add_remove), without sampling, tree, optimal-cc, nu, blt, banded, dense where rounds
+allow, no privacy; with sampling (add_remove) banded with cyclic Poisson, random allocation, nu and banded with balls in
+bins. Adjacencies differ and the figure says which is which. Runs are cached: start the command again to go on. `--rows`
+and `--epsilons` run parts of the grid.
 
 Grid of learning rates: `--rates` values around `Setting.centre / (noise in the mean of a prefix)`, at most the largest
 that is tried without noise, and a spare one at each end.
@@ -28,8 +29,8 @@ import figure
 import harness
 import numpy as np
 from numpy.typing import NDArray
+from reductions import baselines, reduction
 
-from fieldfare.cost import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
 
@@ -39,6 +40,8 @@ RATIO = 2.5
 
 Sampling = str
 POISSON, CYCLIC = "DP-SGD, Poisson (add_remove)", "banded, cyclic Poisson (add_remove)"
+ALLOCATED = "independent, random allocation (add_remove)"
+NU_BINS, BANDED_BINS = "nu, balls in bins (add_remove)", "banded, balls in bins (add_remove)"
 ROWS: dict[str, tuple[harness.Table, Sampling]] = {
     POISSON: ({"kind": "independent"}, "poisson"),
     "independent": ({"kind": "independent"}, "apart"),
@@ -48,6 +51,9 @@ ROWS: dict[str, tuple[harness.Table, Sampling]] = {
     "blt": ({"kind": "blt"}, "apart"),
     "banded": ({"kind": "banded"}, "apart"),
     CYCLIC: ({"kind": "banded"}, "cyclic-poisson"),
+    ALLOCATED: ({"kind": "independent"}, "random-allocation"),
+    NU_BINS: ({"kind": "nu", "nu": "auto"}, "balls-in-bins"),
+    BANDED_BINS: ({"kind": "banded"}, "balls-in-bins"),
     "dense": ({"kind": "dense"}, "apart"),
 }
 CYCLIC_BANDS = 4
@@ -74,10 +80,17 @@ class Setting:
     """Effective rate (rate / (1 - momentum)) above which nothing is tried."""
     score: str
     higher: bool = True
+    both: bool = False
+    """Independent rows try each rate with momentum and without. False: once with momentum, at the middle rate."""
 
     @property
     def times(self) -> int:
         return -(-self.rounds // self.separation)
+
+    @property
+    def bins(self) -> int:
+        """Rounds of a block in which each user takes part once."""
+        return round(self.users / self.cohort)
 
 
 GRADIENT = {"steps": 1, "batch_size": 1, "learning_rate": 1.0}
@@ -94,10 +107,13 @@ SETTINGS: dict[tuple[str, str], Setting] = {
         {"model": "cnn"}, 50_000, 2000, 500, 100, 1e-5, 1.0, 0.9, GRADIENT, 0.015, 5.0, "accuracy"
     ),
     ("poems", "reduced"): Setting(
-        {"width": 32, "most": 4}, 7_806, 60, 195, 40, 1e-5, 0.3, 0.9, EPOCH, 0.01, 10.0, "nats", False
+        {"width": 32, "most": 4}, 7_806, 60, 195, 40, 1e-5, 0.3, 0.9, EPOCH, 0.01, 30.0, "nats", False
     ),
     ("poems", "full"): Setting(
         {"width": 64, "most": 16}, 7_806, 400, 390, 20, 1e-5, 0.3, 0.95, EPOCH, 0.01, 10.0, "nats", False
+    ),
+    ("chess", "small"): Setting(
+        {"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.2, 30.0, "auc", both=True
     ),
     ("chess", "reduced"): Setting(
         {}, 189_864, 100, 400, 100, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
@@ -120,6 +136,8 @@ def table_of(name: str, s: Setting, row: str, epsilon: float) -> harness.Table:
             **{"scheme": "cyclic-poisson", "groups": CYCLIC_BANDS},
             "rate": min(1.0, s.cohort * CYCLIC_BANDS / s.users),
         },
+        "balls-in-bins": {"scheme": "balls-in-bins", "bins": s.bins},
+        "random-allocation": {"scheme": "random-allocation", "bins": s.bins},
         "apart": {"scheme": "min-separation", "separation": s.separation, "max_participations": s.times},
     }[sampling]
     return {
@@ -144,8 +162,7 @@ def with_rate(table: harness.Table, effective: float, momentum: float) -> harnes
 
 def prefix_noise(table: harness.Table) -> float:
     """Root-mean-square noise of a prefix sum, per coordinate, clip norm 1; the charge is checked."""
-    cost = cost_of(Plan.parse(table))
-    harness.require_charged(cost)
+    cost = harness.charged_cost(Plan.parse(table))
     return float(cost.noise_multiplier * np.sqrt(np.mean(np.square(cost.mechanism.prefix_row_norms()))))
 
 
@@ -155,7 +172,7 @@ def rates(s: Setting, noise: float, count: int) -> list[float]:
     return [centre * RATIO ** (index - count // 2) for index in range(-1, count + 1)]
 
 
-def spares(count: int) -> tuple[tuple[int, int], ...]:
+def spares(count: int) -> harness.Spares:
     """The first and the last of `rates` wait until their neighbours are the best."""
     return (1, 0), (count, count + 1)
 
@@ -166,17 +183,19 @@ def cells_of(name: str, s: Setting, rows: list[str], epsilons: list[float], coun
         for epsilon in epsilons:
             table = table_of(name, s, row, epsilon)
             tried = rates(s, prefix_noise(table), count)
-            # DP-SGD runs without momentum, as in the paper; once more with it, at the middle rate.
+            # DP-SGD runs without momentum, as in the paper, and then with it.
             independent = ROWS[row][0]["kind"] == "independent"
             choices = [with_rate(table, rate, 0.0 if independent else s.momentum) for rate in tried]
+            spare = spares(count)
             if independent:
-                choices.append(with_rate(table, tried[len(tried) // 2], s.momentum))
-            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spares(count)))
+                again = tried if s.both else [tried[len(tried) // 2]]
+                choices += [with_rate(table, rate, s.momentum) for rate in again]
+                spare += tuple((a + len(tried), b + len(tried)) for a, b in spares(count) if s.both)
+            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spare, grid=len(tried)))
     free = table_of(name, s, "nu", 8.0) | {"mechanism": {"kind": "independent"}}
     tried = [s.largest / RATIO**index for index in range(count, -2, -1)]
     choices = tuple(with_rate(free, rate, s.momentum) for rate in tried)
-    cells.append(harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count)))
-    return cells
+    return [*cells, harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count))]
 
 
 def scored(choice: harness.Table, part: harness.Part, seed: int) -> harness.Table:
@@ -238,18 +257,18 @@ def main() -> None:
 
     arguments = harness.options(__doc__ or "", more=more)
     if arguments.noise_only:
+        path = harness.RESULTS / "headline-noise.json"
+        before = json.loads(path.read_text())["settings"] if path.is_file() else {}
         found = {}
         for (name, size), s in SETTINGS.items():
             title = f"{name}, {size}"
             print(title)
-            found[title] = {
-                "rounds": s.rounds,
-                "cohort": s.cohort,
-                "users": s.users,
-                "times": s.times,
-                "delta": s.delta,
-                "noise": noise_table(name, s, arguments.rows, arguments.epsilons),
-            }
+            setting = {"rounds": s.rounds, "cohort": s.cohort, "users": s.users, "times": s.times, "delta": s.delta}
+            old = before.get(title, {})
+            stored = old["noise"] if old and {key: old[key] for key in setting} == setting else {}
+            fresh = noise_table(name, s, arguments.rows, arguments.epsilons)
+            noise = {row: stored.get(row, {}) | fresh.get(row, {}) for row in ROWS}
+            found[title] = setting | {"noise": {row: values for row, values in noise.items() if values}}
         pictured = SETTINGS["fashion", "reduced"]
         harness.store("headline-noise", {"settings": found, "crossings": crossings("fashion", pictured)})
         print(harness.write_page("headline", page()))
@@ -258,10 +277,13 @@ def main() -> None:
     if (name, size) not in SETTINGS:
         sys.exit(f"{name} has no size {size}")
     s = SETTINGS[name, size]
+    if name == "poems" and not arguments.base:
+        sys.exit("poems needs --base SHA256 (benchmarks/claims/base.py --width 32): random weights learn nothing here")
     if arguments.base:
         s = dataclasses.replace(s, task={**s.task, "base": arguments.base})
     rows = [r for r in arguments.rows if ROWS[r][0]["kind"] != "dense" or s.rounds <= DENSE_ROUNDS]
     study = harness.Study(f"headline-{name}-{size}", scored, s.score, s.higher, name)
+    harness.data_hash(name)  # before minutes of certificates
     cells = cells_of(name, s, rows, arguments.epsilons, arguments.rates)
     chosen = arguments.cache / study.name / "choices.json"
     harness.tune(study, cells, chosen, arguments.cache)
@@ -275,6 +297,7 @@ def main() -> None:
 def joined(stored: str, name: str, size: str, s: Setting, found: harness.Table) -> harness.Table:
     """What is stored: the cells of this command, and those that were stored before of the same setting."""
     path, setting = harness.RESULTS / f"{stored}.json", json.loads(json.dumps(dataclasses.asdict(s)))
+    setting = {key: value for key, value in setting.items() if key != "both" or value}  # older results lack it
     before = json.loads(path.read_text()) if path.is_file() else {}
     cells = before.get("cells", {}) if before.get("setting") == setting else {}
     by_row = list(ROWS)
@@ -287,6 +310,7 @@ def joined(stored: str, name: str, size: str, s: Setting, found: harness.Table) 
     return {
         **{"data": name, "size": size, "setting": setting},
         "crossing of noise": noise_crossing(name, s),
+        **({"baselines": trivial} if (trivial := baselines(name)) else {}),
         "cells": {label: cells[label] for label in sorted(cells, key=order)},
     }
 
@@ -374,16 +398,20 @@ def score_section(name: str, stored: harness.Table) -> str:
     command = f"python benchmarks/claims/headline.py --data {stored['data']} --size {stored['size']}"
     times = -(-s["rounds"] // s["separation"])
     seeds = len(cells[NO_PRIVACY]["scores"])
+    rate, again = s["cohort"] / s["users"], "at each rate too" if s.get("both") else "in one more run"
     run = f"""**Run here.** {reduction(stored)}{s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users,
-{s["separation"]} rounds apart and so at most {times} times each; sampled rows call every user with probability
-{s["cohort"] / s["users"]:g} a round. Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning
-rates are tried, 2.5 apart around one that is proportional to 1 / noise (the factor was found with `nu` on tune users),
-and a fourth where the first or last of the three is the best. Momentum is {s["momentum"]:g}; for both
-independent rows it is 0, as in the paper, and {s["momentum"]:g} in one more run. Scored: {seeds} seeds on test users.
+{s["separation"]} rounds apart and so at most {times} times each; sampled rows call every user with probability {rate:g}
+a round, or in one secret round of every {round(1 / rate)}: the same of each block (balls in bins) or a fresh one
+(random allocation). Clip norm {s["clip"]:g}, delta {s["delta"]:g}. For each cell three server learning rates are tried,
+2.5 apart around one that is proportional to 1 / noise (the factor was found with `nu` on tune users), and a fourth
+where the first or last of the three is the best. Momentum is {s["momentum"]:g}; for independent rows it is 0, as in the
+paper, and {s["momentum"]:g} {again}. Scored: {seeds} seeds on test users.
 Without privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}. The intervals are over seeds; the test rows,
 which all cells share, add their own."""
     if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
         run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
+    if missing := [row for row in ROWS if row not in rows]:
+        run += f" Rows that were not run: {', '.join(missing)}."
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}
@@ -408,18 +436,6 @@ Noise of these plans (root-mean-square of a prefix sum, per coordinate, clip nor
 
 {harness.footer(command, cells, True)}
 """
-
-
-def reduction(stored: harness.Table) -> str:
-    """What was made smaller than in the paper."""
-    if stored["data"] == "fashion" and stored["size"] != "full":
-        return (
-            "The paper's CIFAR-10 protocol, reduced: Fashion-MNIST with one image a user, so that privacy is that of "
-            "an image; a network of 18 842 parameters. The paper runs 2 000 rounds of 500 of 50 000 users, 20 times "
-            "each, with 12 seeds. All users of a round train in one pass, which gives the sums of the product's nodes "
-            "to round-off. "
-        )
-    return ""
 
 
 def score_crossing(stored: harness.Table) -> tuple[float | None, list[float | None]]:
@@ -470,7 +486,9 @@ def verdicts_of_scores(stored: harness.Table) -> str:
         judged("amplified DP-SGD above `nu` below epsilon 4", POISSON, "nu", below=4.0),
         *(judged(f"`nu` above {row}", "nu", row) for row in ("optimal-cc", "tree, online", "independent")),
         *(judged(f"{row} above `nu`", row, "nu") for row in ("blt", "banded", "dense")),
-        judged(f"{CYCLIC} above amplified DP-SGD", CYCLIC, POISSON),
+        *(judged(f"{row} above amplified DP-SGD", row, POISSON) for row in (CYCLIC, ALLOCATED, NU_BINS, BANDED_BINS)),
+        judged(f"{NU_BINS} above `nu`", NU_BINS, "nu"),
+        judged(f"{BANDED_BINS} above banded", BANDED_BINS, "banded"),
     ]
     mean, seeds = score_crossing(stored)
     noise = stored["crossing of noise"]
@@ -523,8 +541,8 @@ epsilon from which `nu` has less noise than amplified DP-SGD, at {pictured["roun
 **Verdict.** {verdict_of_noise(stored)}
 Scores may cross elsewhere, because momentum and clipping treat white noise and negatively correlated noise differently.
 
-`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of `poems`, `chess` and of the
-larger sizes of `fashion` have their commands (`--data`, `--size`), need hours to days, and were **not run**.
+`python benchmarks/claims/headline.py --noise-only`; deterministic, no seeds. Scores of settings that have no section
+above have their commands (`--data`, `--size`), need hours to days, and were **not run**.
 """
 
 

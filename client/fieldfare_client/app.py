@@ -13,6 +13,7 @@ import atexit
 import json
 import logging
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -31,15 +32,15 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Arrays, Schema
-from fieldfare.task import OBJECT, Task, load_task
+from fieldfare.task import Task, load_task
 from fieldfare_client import witness
 from fieldfare_client.check import check_task
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.training import CohortUpdate, Trainer, clip_with
-from fieldfare_client.training.cores import CoreChoice, cores
+from fieldfare_client.training.cores import CoreChoice, processes
 from fieldfare_client.training.schedule import steps_of
-from fieldfare_client.training.workers import WorkerTrainer
+from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
@@ -48,6 +49,8 @@ from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users,
 log = logging.getLogger("fieldfare.client")
 
 app = ClientApp()
+_shared = threading.RLock()
+"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ def task_name(context: Context) -> str:
 def hosted(context: Context) -> Hosted:
     """Load what this node hosts. Raises as `task_name`."""
     node = context.node_config
-    return _hosted(task_name(context), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
+    with _shared:
+        return _hosted(task_name(context), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
 @lru_cache(maxsize=8)
@@ -205,26 +209,32 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> C
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
 
     def alone() -> CohortUpdate:
-        trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
-        return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
+        with _shared:
+            trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
+            return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
 
     def start() -> WorkerTrainer:
-        return _POOL.get(node, settings, workers, len(points), queries)
+        with _shared:
+            return _POOL.get(node, settings, workers, len(points), queries)
 
     def together(pool: WorkerTrainer) -> CohortUpdate:
         places, spec = node.table.positions(users), settings.clipping
         return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)
 
     # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
-    asked = settings.client.workers
-    workers = cores() if asked == "auto" else min(asked, os.cpu_count() or 1)
-    # No other process has a task that is an object of this one.
-    if workers == 1 or _device() != "cpu" or node.name.startswith(OBJECT):
+    workers = processes(settings.client, node.name)
+    if workers == 1 or _device() != "cpu":
         return alone()
-    if asked != "auto":
-        return together(start())
-    batches = int(steps_of(node.table.sizes_of(users), settings.client).sum())
-    return _train_as_chosen(_POOL.choice(node, settings, workers), batches, alone, start, together)
+    if settings.client.workers == "auto":
+        batches = int(steps_of(node.table.sizes_of(users), settings.client).sum())
+        with _shared:
+            choice = _POOL.choice(node, settings, workers)
+        return _train_as_chosen(choice, batches, alone, start, together)
+    while True:
+        try:
+            return together(start())
+        except WorkersLost:  # with another node's users: these have not failed, and train again
+            continue
 
 
 def _train_as_chosen(
@@ -239,14 +249,20 @@ def _train_as_chosen(
         try:
             pool = start()
             if pool.ready():
-                began = time.perf_counter()
-                result = together(pool)
-                choice.record(True, time.perf_counter() - began, batches)
+                trained = 0
+                choice.begin(time.perf_counter())
+                try:
+                    result = together(pool)
+                    trained = batches
+                finally:
+                    choice.end(time.perf_counter(), trained)
                 if choice.workers is False:
                     _POOL.close()
                 return result
         except BadInput:
             raise
+        except WorkersLost:
+            pass  # with another node's users, or because they were not faster
         except Exception as error:
             # One process can do what the workers could not: they cost no round.
             _POOL.close()
@@ -300,7 +316,9 @@ def users(message: Message, context: Context) -> Message:
     The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user.
     """
     logs.configure_app()
-    if kind := _checked(task_name(context)):
+    with _shared:
+        kind = _checked(task_name(context))
+    if kind:
         return _refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
     content = write_users(node.table.pseudonyms, node.schema)
@@ -314,7 +332,8 @@ def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
     node = hosted(context)
-    witness.watch(context, message.content)
+    with _shared:  # of the file that remembers the server's head
+        witness.watch(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
         return _answer(node, instruction, message)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +36,24 @@ class LocalGrid(Grid):
     that it was made for, whatever the app writes into its metadata; an exception is an error reply of code 2, with
     Flower's text; a node keeps its Context from message to message.
 
-    It differs in three ways. A reply is made when it is pulled, one after another, so the server holds one update at a
-    time, however large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
+    It differs in three ways. A reply is made when it is pulled, so the server holds few updates at a time, however
+    large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
     `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
+
+    With `at_once` above 1, nodes answer in threads: torch computes outside of Python's lock, so they use several cores.
+    Replies still come in the order of their messages, one node answers one message at a time, and a node that fails
+    costs no other its reply. So results are the same bit for bit, unless the ClientApp draws from random generators
+    of the process (`torch.randperm` without a generator): the nodes share those. It must also allow threads at all.
 
     Args:
         client_app: answers every message.
         nodes: how many nodes there are, at least 1. Their ids are 2, 3, ...; their keys are empty.
         run_config: the run's configuration, which every node sees.
         node_config: further configuration of every node, next to its partition-id and num-partitions.
+        at_once: how many nodes answer at the same time, at least 1. Up to twice as many replies wait in memory.
 
     Raises:
-        BadInput: fewer than 1 node, or the installed Flower lets no process but its own make messages.
+        BadInput: fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make messages.
         RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is Python's own.
     """
 
@@ -56,12 +66,15 @@ class LocalGrid(Grid):
         nodes: int,
         run_config: UserConfig | None = None,
         node_config: UserConfig | None = None,
+        at_once: int = 1,
     ) -> None:
         require_main_guard()
         if nodes < 1:
             raise BadInput(f"nodes = {nodes}", "a grid needs at least 1.", "1")
+        if at_once < 1:
+            raise BadInput(f"at_once = {at_once}", "at least 1 node answers at a time.", "1")
         local_grid.assume_task_identity()
-        self._app = client_app
+        self._app, self._at_once = client_app, min(at_once, nodes)
         self._run_config: UserConfig = dict(run_config or {})
         first = local_grid.SERVER_NODE + 1
         self._contexts = {
@@ -105,10 +118,37 @@ class LocalGrid(Grid):
         return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
-        for message_id in list(message_ids):
-            message = self._waiting.pop(message_id, None)
-            if message is not None:
-                yield self.answer(message)
+        waiting = (self._waiting.pop(known) for known in list(message_ids) if known in self._waiting)
+        return map(self.answer, waiting) if self._at_once == 1 else self._answer_together(waiting)
+
+    def _answer_together(self, messages: Iterator[Message]) -> Iterator[Message]:
+        """The replies to `messages` in their order, made in threads."""
+        pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="fieldfare-node")
+        begun: deque[tuple[Message, Future[Message]]] = deque()
+        last: dict[int, Future[Message]] = {}
+
+        def answer(message: Message, before: Future[Message] | None) -> Message:
+            if before is not None:  # a node has one Context, and answers one message after another
+                wait([before])
+            return self.answer(message)
+
+        def begin(messages: Iterable[Message]) -> None:
+            for message in messages:
+                node = message.metadata.dst_node_id
+                # In a copy of this thread's context: lines of the log belong to the same run, and show the same time.
+                last[node] = pool.submit(copy_context().run, answer, message, last.get(node))
+                begun.append((message, last[node]))
+
+        try:
+            begin(islice(messages, 2 * self._at_once))
+            while begun:
+                reply = begun.popleft()[1].result()
+                begin(islice(messages, 1))
+                yield reply
+        finally:
+            # Where it ends early, nodes that train end first: none may still use the data of a run that is over.
+            pool.shutdown(wait=True, cancel_futures=True)
+            self._waiting.update({message.metadata.message_id: message for message, _ in begun})
 
     def answer(self, message: Message) -> Message:
         """The addressed node's reply. An exception becomes an error reply, as on a real node."""

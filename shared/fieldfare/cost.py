@@ -17,11 +17,11 @@ import numpy as np
 from fieldfare.accounting import (
     PrivacyLoss,
     amplification,
-    balls_in_bins,
-    binned_optimum,
     calibrate,
+    certification,
     charge_for,
     discretised,
+    sampled_optimum,
     zcdp_epsilon,
 )
 from fieldfare.accounting.certified import CertifiedCurve
@@ -34,7 +34,6 @@ from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import (
-    BallsInBins,
     MinSeparation,
     Participation,
     Single,
@@ -121,7 +120,7 @@ class Cost:
     concentrated: bool = False
     """Whether discrete noise is charged by zCDP alone, as runs of the ledger's first version are."""
     certificate: Certificate | None = None
-    """What the charge rests on where a Monte Carlo certified it (`accounting.balls_in_bins`)."""
+    """What the charge rests on where a Monte Carlo certified it (`accounting.certification`)."""
 
     @property
     def sensitivity(self) -> float:
@@ -146,9 +145,9 @@ class Cost:
         """
         if self.certificate is None:
             return self
-        old, bins = self.certificate.curve, self.plan.participation.bins or 1
-        curve = balls_in_bins.certify(
-            balls_in_bins.gram(self.mechanism, bins),
+        old = self.certificate.curve
+        curve = certification.certify(
+            certification.law_of(self.mechanism, self.participation),
             self.noise_multiplier,
             tuple(epsilon for epsilon, _ in old.points),
             target=self.certificate.target,
@@ -390,7 +389,7 @@ def cost_of(
     participation = plan.participation.build()
     if isinstance(participation, TruncatedPoisson):
         _require_cap(plan, participation)
-    if isinstance(participation, BallsInBins):
+    if plan.certified:
         stored = None if cache is None else cache.get(CERTIFIED)
         if stored is not None:
             bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
@@ -408,7 +407,7 @@ def cost_of(
 
 
 def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
-    """`cost_of` a plan with secret bins as if every user's bin were known: a bound for its charge, found at once.
+    """`cost_of` a certified plan as if every user's rounds were known: a bound for its charge, found at once.
 
     The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
     """
@@ -422,7 +421,7 @@ def cost_with_resolution(
 ) -> Cost:
     """`cost_of` a new run of `plan`, with the charge for the resolution of floats: see `with_resolution`."""
     participation = plan.participation.build()
-    if not isinstance(participation, BallsInBins):
+    if not plan.certified:
         return with_resolution(cost_of(plan, cache), clip, numel, users)
     # One certificate, for the noise that leaves room for the resolution.
     bare = _tuned(plan, participation, cache)
@@ -459,12 +458,12 @@ def preview() -> Draw:
     return draw
 
 
-def _tuned(plan: Plan, participation: BallsInBins, cache: MutableMapping[str, bytes] | None) -> Cost:
-    """The plan with its mechanism, whose free choices are made for the charge of balls in bins; nothing charged yet."""
+def _tuned(plan: Plan, participation: Participation, cache: MutableMapping[str, bytes] | None) -> Cost:
+    """The plan with its mechanism, whose free choices are made for the certified charge; nothing charged yet."""
     privacy = plan.privacy
     decided = {} if cache is None else cache
     if privacy.epsilon is not None:
-        binned_optimum.choose(plan.mechanism, plan.run.rounds, participation, privacy.epsilon, privacy.delta, decided)
+        sampled_optimum.choose(plan.mechanism, plan.run.rounds, participation, privacy.epsilon, privacy.delta, decided)
     return _bare(plan, build(plan.mechanism, plan.run.rounds, participation, decided), participation)
 
 
@@ -492,28 +491,26 @@ def _certified(
 
     Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
-    privacy, bins = cost.plan.privacy, cost.plan.participation.bins or 1
-    products, samples = balls_in_bins.gram(cost.mechanism, bins), samples or balls_in_bins.SAMPLES
+    privacy, law = cost.plan.privacy, certification.law_of(cost.mechanism, cost.participation)
+    samples = samples or certification.samples_of(law)
     for _ in range(_MOST_ATTEMPTS):
         # The seed is written down before anything is drawn from it.
         seed, attempt = draw()
         if privacy.noise_multiplier is not None:
             sigma = privacy.noise_multiplier
-            target = balls_in_bins.estimated_epsilon(products, sigma, privacy.delta)
+            target = certification.estimated_epsilon(law, sigma, privacy.delta)
         else:
             assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
             target = privacy.epsilon
-            sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
+            sigma = certification.least_noise(law, target, privacy.delta, samples=samples, attempt=attempt)
             shift = 8 * resolution_of(sigma)
             if shift > _NEGLIGIBLE_SHIFT * target:
                 if shift >= target / 2:
                     raise BudgetRefused(f"epsilon = {target}", "the resolution of floats takes most of it.")
                 target -= 1.1 * shift
-                sigma = balls_in_bins.least_noise(products, target, privacy.delta, samples=samples, attempt=attempt)
-        epsilons = balls_in_bins.points_for(products, sigma, target, privacy.delta)
-        curve = balls_in_bins.certify(
-            products, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples
-        )
+                sigma = certification.least_noise(law, target, privacy.delta, samples=samples, attempt=attempt)
+        epsilons = certification.points_for(law, sigma, target, privacy.delta)
+        curve = certification.certify(law, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples)
         made = _with_certificate(cost, Certificate(curve, target, sigma), resolution_of(sigma))
         if privacy.epsilon is None or made.epsilon <= privacy.epsilon:
             if cache is not None and made.certificate is not None:

@@ -7,6 +7,7 @@ the set of patterns that the selector enforces; `fieldfare.mechanisms` maximises
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -200,6 +201,44 @@ class RandomAllocation(Participation):
 
 
 @dataclass(frozen=True)
+class BMinSep(Participation):
+    """After a round a user rests for `separation` - 1 rounds, and then takes part in each with probability `rate`.
+
+    How long users rest at the start of the run is drawn such that every round is as likely as every other
+    (`accounting.chained`, which has what this sampler earns where the draws are secret).
+    """
+
+    separation: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        _positive("separation", self.separation)
+        if not 0 < self.rate <= 1:
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+
+    @property
+    def period(self) -> float:
+        """Mean number of rounds from one participation of a user to the next."""
+        return self.separation - 1 + 1 / self.rate
+
+    def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        return self.separation, -(-rounds // self.separation)
+
+    def allows(self, pattern: Sequence[int], rounds: int) -> bool:
+        return all(b - a >= self.separation for a, b in itertools.pairwise(pattern)) and _increasing(pattern, rounds)
+
+    def shortened(self, factor: float) -> BMinSep:
+        """1 / `factor` of the period, hence `factor` times the cohort: the pause stays unless it is too long for it."""
+        period = max(1.0, self.period / factor)
+        separation = min(self.separation, math.floor(period))
+        return BMinSep(separation, min(1.0, 1 / (period - separation + 1)))
+
+    def draw_of(self, round: int) -> str:
+        """The name of the draw of `round`: a coin for each user."""
+        return f"coins.{round}"
+
+
+@dataclass(frozen=True)
 class TruncatedPoisson(Participation):
     """Every round includes each user independently with probability `rate`, and at most `cap` users in all.
 
@@ -228,8 +267,8 @@ IN_STEP = (FixedOrder, CyclicPoisson, BallsInBins)
 """Where all rounds of one user leave the same remainder on division by the separation."""
 BINNED = (BallsInBins, RandomAllocation)
 """Where each user draws one round of a block, uniformly."""
-SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, *BINNED)
+SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, BMinSep, *BINNED)
 """Where secret coins decide who takes part, for each user independently of all others."""
-CALLED = frozenset({"balls-in-bins", "random-allocation", "truncated-poisson"})
+CALLED = frozenset({"balls-in-bins", "random-allocation", "b-min-sep", "truncated-poisson"})
 """Schemes that are charged for their secret draws alone: only under `add_remove`, only with Gaussian noise, and where
 real users can be called at will. Plans say so by `callable = true`."""

@@ -39,6 +39,7 @@ from fieldfare.participation import (
     CALLED,
     Adjacency,
     BallsInBins,
+    BMinSep,
     CyclicPoisson,
     FixedOrder,
     MinSeparation,
@@ -197,17 +198,18 @@ class ParticipationSpec(Table):
         "cyclic-poisson",
         "balls-in-bins",
         "random-allocation",
+        "b-min-sep",
         "truncated-poisson",
     ] = Field(
         default="single",
         description="once; again after a pause; at the same place of every period; at random; at random within groups; "
-        "in one secret round of every block, the same in each; in one drawn afresh for each block; at random, up to a "
-        "cap on the cohort",
+        "in one secret round of every block, the same in each; in one drawn afresh for each block; at random after a "
+        "pause; at random, up to a cap on the cohort",
     )
     separation: int | None = Field(
         default=None,
         ge=1,
-        description="min-separation: rounds from one participation of a user to the next",
+        description="min-separation, b-min-sep: fewest rounds from one participation of a user to the next",
         json_schema_extra=ROUNDS,
     )
     max_participations: int | None = Field(
@@ -225,7 +227,8 @@ class ParticipationSpec(Table):
         default=None,
         gt=0,
         le=1,
-        description="poisson, cyclic-poisson, truncated-poisson: that a user (of the group) is included in a round",
+        description="poisson, cyclic-poisson, truncated-poisson, b-min-sep: that a user (of the group; after the "
+        "pause) is included in a round",
         json_schema_extra=PROBABILITY,
     )
 
@@ -252,8 +255,8 @@ class ParticipationSpec(Table):
     )
     callable: bool = Field(
         default=False,
-        description="balls-in-bins, random-allocation, truncated-poisson: a statement that users can be called at "
-        "will, whenever their round comes; a simulation needs none",
+        description="balls-in-bins, random-allocation, b-min-sep, truncated-poisson: a statement that users can be "
+        "called at will, whenever their round comes; a simulation needs none",
     )
 
     # scheme -> (its participation, the fields that it needs, the fields that it may also have)
@@ -265,6 +268,7 @@ class ParticipationSpec(Table):
         "cyclic-poisson": (CyclicPoisson, {"groups", "rate"}, set()),
         "balls-in-bins": (BallsInBins, {"bins"}, set()),
         "random-allocation": (RandomAllocation, {"bins"}, set()),
+        "b-min-sep": (BMinSep, {"separation", "rate"}, set()),
         "truncated-poisson": (TruncatedPoisson, {"rate", "cap", "enrolled"}, set()),
     }
 
@@ -542,7 +546,7 @@ class Plan(Table, metaclass=PlanType):
                     f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
                     "that is public.",
                     "add_remove; or participation.scheme = 'min-separation'"
-                    if scheme == "truncated-poisson"
+                    if scheme in ("truncated-poisson", "b-min-sep")
                     else "add_remove; or participation.scheme = 'fixed-order'",
                 )
             if (self.participation.bins or 0) > self.run.rounds:
@@ -613,6 +617,13 @@ class Plan(Table, metaclass=PlanType):
     def secret(self) -> bool:
         """Whether the charge rests on secret calls, and on users who can be called at will."""
         return self.participation.scheme in CALLED
+
+    @property
+    def certified(self) -> bool:
+        """Whether a Monte Carlo certifies the charge (`accounting.certification`)."""
+        if self.participation.scheme == "random-allocation":  # exact for independent noise, and refused for others
+            return getattr(self.mechanism, "bands", 1) > 1 and self.mechanism.kind == "banded"
+        return self.participation.scheme in ("balls-in-bins", "b-min-sep")
 
     @property
     def report_goal(self) -> int:

@@ -31,12 +31,16 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower import private
+from fieldfare_flower.server_errors import outlasted
+from fieldfare_flower.waits import part_time_left
 
 HEADS = 4 << 20
 """Bytes of everything in a reply that is not the data of an array: names, metrics, the message itself."""
 HEADS_PER_ARRAY = 1 << 10
 SMALLEST_CHUNK = 64 << 10
 """Arrays travel in chunks of 5 MB; a node may be set to smaller ones, down to about this."""
+LOOK_BYTES = 512 << 20
+"""About how much memory the replies of one look may take."""
 SIZE, SCHEMA = "size", "schema"
 """Why a reply was refused: it, or what it would become, is too large; it cannot be decoded."""
 _MARK = secrets.token_hex(16)
@@ -75,6 +79,30 @@ class ReplyLimit:
 
 class _Refused(Exception):
     """A reply that is not taken; the argument is `SIZE` or `SCHEMA`."""
+
+
+class _Budget:
+    """The bytes that one reply may still bring. Its parts are pulled by several threads at once."""
+
+    def __init__(self, most: int) -> None:
+        self._left, self._lock = most, threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes, negative ones back. Raises `_Refused` where they are more than are left."""
+        with self._lock:
+            self._left -= size
+            if self._left < 0:
+                raise _Refused(SIZE)
+
+
+class _Pulling(threading.local):
+    """What this thread pulls: the budget of its reply, and the bytes that its present request has announced."""
+
+    budget: _Budget | None = None
+    announced = 0
+
+
+_pulling = _Pulling()
 
 
 class _Decoded(dict[str, bytes]):
@@ -161,18 +189,21 @@ def _pull_bounded(
     """All parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit` says."""
     if len(ids) > limit.parts:
         raise _Refused(SIZE)
-    left, lock = limit.most, threading.Lock()
+    budget = _Budget(limit.most)
 
     def pull_counted(object_id: str) -> bytes:
-        nonlocal left
-        content = pull_one(object_id)
-        with lock:
-            left -= len(content)
-            if left < 0:
-                raise _Refused(SIZE)
+        _pulling.budget, _pulling.announced = budget, 0
+        try:
+            content = pull_one(object_id)
+        finally:
+            # Announced by this part, or by answers that said that it is not there yet.
+            budget.take(-_pulling.announced)
+            _pulling.budget = None
+        budget.take(len(content))
         return content
 
-    return pull(ids, pull_counted, **options)
+    # Else each of several replies that break off in one look would be waited for as long as all of them.
+    return pull(ids, pull_counted, **{**part_time_left(), **options})
 
 
 def _require_small(contents: Mapping[str, bytes], read_head: Callable[[bytes], Any], limit: ReplyLimit) -> None:
@@ -205,11 +236,12 @@ def _confirm(grid: Any, message_id: str) -> None:
     if request is None or send is None or run is None or node is None:
         private.warn("a reply that was refused stays in the SuperLink's database until the run ends")
         return
-    send(request(node=node, run_id=run.run_id, message_object_id=message_id))
+    with outlasted("a reply that was refused stays in its database until the run ends"):
+        send(request(node=node, run_id=run.run_id, message_object_id=message_id))
 
 
 def _watch_responses(grid: Any, module: str) -> None:
-    """Refuse a part that says that it is too large before it is read into memory."""
+    """Refuse parts that say that they are together too large before they are read into memory."""
     hooks = getattr(getattr(getattr(grid, "_runtime_client", None), "_client", None), "event_hooks", {})
     watching = hooks.get("response")
     if watching is None:
@@ -217,10 +249,15 @@ def _watch_responses(grid: Any, module: str) -> None:
     elif not any(getattr(hook, "__module__", "") == __name__ for hook in watching):
 
         def require_small(response: Any) -> None:
-            length = response.headers.get("content-length", "")
-            pulled = response.request.url.path.endswith("pull-object")
-            # A response wraps its part: a few hundred bytes more.
-            if pulled and length.isdecimal() and int(length) > _limits[module][1].most + (1 << 10):
+            length, budget = response.headers.get("content-length", ""), _pulling.budget
+            if not length.isdecimal():
+                return
+            if response.request.url.path.endswith("pull-messages") and int(length) > LOOK_BYTES:
+                # The replies of this look are lost with it; the caller pulls later ones one by one.
                 raise _Refused(SIZE)
+            if budget is not None:
+                # First, because `take` counts what it refuses.
+                _pulling.announced += int(length)
+                budget.take(int(length))
 
         watching.append(require_small)

@@ -14,15 +14,11 @@ again. A Flower without these names runs as it is, with a warning.
 
 from __future__ import annotations
 
-import time
+import math
 from typing import Any
 
 from fieldfare_flower import logs, private
-from fieldfare_flower.private import log
-from fieldfare_flower.server_errors import server_error
-
-ASK_AGAIN = 2.0
-"""Seconds until a SuperLink that failed is asked for work again."""
+from fieldfare_flower.server_errors import ask_again
 
 
 def show_serverapp_output(plugin: type | None) -> bool:
@@ -40,14 +36,7 @@ def survive_http_500(client: type | None) -> bool:
         return False
 
     def acquire_task(self: Any, request: Any) -> Any:
-        while True:
-            try:
-                return acquire(self, request)
-            except Exception as error:
-                if not server_error(error):
-                    raise
-                log.warning("the SuperLink does not say what is to be done (%s)", error)
-                time.sleep(ASK_AGAIN)
+        return ask_again(lambda: acquire(self, request), math.inf)
 
     client.AcquireTask = acquire_task  # type: ignore[attr-defined]
     return True

@@ -1,4 +1,4 @@
-"""Run Flower's SuperNode with three repairs.
+"""Run Flower's SuperNode with four repairs.
 
     python -Pm fieldfare_flower.supernode ARGUMENT ...        (the arguments of flower-supernode)
 
@@ -15,6 +15,8 @@ the repair, with a warning.
 * `survive_http_500`: one answer of status 500 to a heartbeat, as from a SuperLink whose disk is full, ends the thread
   that sends them (HeartbeatSender, pull request 5230). The node goes on working, but counts as offline for ever.
   Upstream: no issue is known; for tasks pull request 7910 handles such failures. Unnecessary once nodes do the same.
+* `repeat_requests_of_nodes`: such an answer to any other request loses the node's reply, or ends the node; see
+  `fieldfare_flower.server_errors`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 
 from fieldfare_flower import logs, private
 from fieldfare_flower.private import log
-from fieldfare_flower.server_errors import server_error
+from fieldfare_flower.server_errors import repeat_requests_of_nodes, server_error
 from fieldfare_flower.waits import shorten_part_waits
 
 FIRST_POLL, LAST_POLL, GROWTH = 0.2, 3.0, 1.25
@@ -121,10 +123,12 @@ def survive_http_500(connection: ModuleType | None) -> bool:
 def repair() -> list[str]:
     """Apply every repair that this Flower has room for; returns the effects of those that it has not."""
     loop = private.find("flwr.supernode.start_client_internal")
+    client = private.find("flwr.supernode.fleet_http_client:FleetHttpClient")
     repairs = {
         "it polls at its own pace": patch_poll_interval(loop),
         "a stray reply may delay all later ones": answer_before_pull(loop),
         "a server error may end its heartbeats": survive_http_500(private.find("flwr.supernode.fleet_http_connection")),
+        "a server error may lose its reply": repeat_requests_of_nodes(client),
     }
     return [effect for effect, applied in repairs.items() if not applied]
 

@@ -13,6 +13,8 @@ only.
 
 from __future__ import annotations
 
+import time
+
 from fieldfare_flower import private
 
 FIRST_WAIT = 0.05
@@ -20,6 +22,8 @@ FIRST_WAIT = 0.05
 LONGEST_WAIT = 2.0
 """Upper bound of a wait, in seconds. A pull may overrun its deadline by this much."""
 
+_until: float | None = None
+"""Of `time.monotonic`."""
 _PULLS = ("pull_objects", "pull_and_inflate_object_from_tree")
 
 
@@ -34,14 +38,24 @@ def shorten_part_waits() -> bool:
 def limit_part_waits(seconds: float) -> bool:
     """Let later pulls of this process wait at most `seconds` for missing parts; False, with a warning, if they cannot.
 
-    Parts that are already uploaded are pulled even when no time is left.
+    Each pull may wait so long; `part_time_left` says what is left for all of them together. Parts that are already
+    uploaded are pulled even when no time is left.
     """
+    global _until
+    _until = time.monotonic() + seconds
     defaults = _defaults("pull_objects")
     if "max_time" not in defaults:
         private.warn("a reply that breaks off in mid-upload may hold its round up for minutes")
         return False
     defaults["max_time"] = seconds
     return True
+
+
+def part_time_left() -> dict[str, float]:
+    """The keyword that lets a pull wait until the newest `limit_part_waits` is over; nothing where there was none."""
+    if _until is None or "max_time" not in _defaults("pull_objects"):
+        return {}
+    return {"max_time": max(0.0, _until - time.monotonic())}
 
 
 def _lower_defaults(name: str, **wanted: float) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 from pathlib import Path
@@ -100,6 +100,18 @@ def test_a_spare_choice_is_tried_where_its_neighbour_is_the_best(
     assert [value is None for value in frozen["one"]["tune_scores"]] == [place not in made for place in range(5)]
 
 
+@pytest.mark.parametrize(("best", "edge"), [(0, True), (1, False), (2, True), (3, True), (4, False), (5, True)])
+def test_each_grid_of_a_cell_has_its_edges(
+    fashion: Path, monkeypatch: pytest.MonkeyPatch, best: int, edge: bool
+) -> None:
+    harness = load("harness")
+    monkeypatch.setattr(harness.Runs, "get", lambda *given: {"scores": {"accuracy": float(given[2]["place"] == best)}})
+    cells = [harness.Cell("one", tuple({"place": place} for place in range(6)), grid=3)]
+    study = harness.Study("x", None, "accuracy")
+    frozen = harness.tune(study, cells, fashion / "choices.json", fashion / "cache", quiet=True)
+    assert (frozen["one"]["choice"], frozen["one"]["edge"]) == (best, edge)
+
+
 def test_choices_of_other_parts_of_a_grid_stay(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = load("harness")
     monkeypatch.setattr(harness.Runs, "get", lambda *given: {"scores": {"accuracy": 0.5}})
@@ -129,6 +141,81 @@ def test_one_pass_sums_what_the_product_sums(fashion: Path, norm: float) -> None
         found = one_pass.OnePass(task, settings).train(starts, weights, table, users, at_round=2, queries=queries)
         assert found.users == expected.users
         assert float((found.update - expected.update).norm()) <= 2e-6 * float(expected.update.norm())
+
+
+def players(folder: Path, part: str = "train", count: int = 30) -> Path:
+    """A table of made-up players, with missing months; the last has no known transition."""
+    random = np.random.default_rng(1)
+    rating = (1500 + 10 * random.integers(0, 3, (count, 37)).cumsum(1)) * (random.random((count, 37)) < 0.9)
+    rating[-1, 1::2] = 0
+    columns = {"rating": rating.astype(np.int16), "birth": np.where(np.arange(count) % 3, 1980, 0).astype(np.int16)}
+    table = UserTable([f"p{row}" for row in range(count)], np.arange(count + 1), columns)  # type: ignore[arg-type]
+    write(folder / f"chess-{part}.arrow", [table])
+    return folder
+
+
+def test_gradient_lengths_are_those_of_one_image_at_a_time(fashion: Path) -> None:
+    one_pass, training = load("one_pass"), load("training")
+    task = importlib.import_module("fieldfare_client.tasks.fashion").FashionTask(model="cnn-small")
+    settings = Settings(ClientSpec(steps=1, batch_size=1), clipping.parse({"kind": "flat", "norm": 1.0}), 0, False)
+    model, table = task.build_model(), task.users()
+    start = Schema.of(model).flatten(dict(model.named_parameters()))
+    inputs, targets = task.prepare(table.rows(np.arange(5)).columns)
+    found = one_pass.OnePass(task, settings).norms(start, inputs, targets)
+    for row, length in enumerate(found):
+        loss = task.loss(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        assert float(length) == pytest.approx(float(torch.cat([part.flatten() for part in parts]).norm()), rel=1e-4)
+    table_of = training.plan_table(small(training), training.BLT, 2.0, {"kind": "sgd", "learning_rate": 3.0})
+    norms = load("remarks").median_norms(Plan.parse(training.scored(table_of, "tune", 1)), users=20)
+    assert set(norms) == {"start", "end"}
+    assert 0 < norms["start"] != norms["end"] > 0
+    assert f"{norms['end']:.2f} after 2 rounds" in load("remarks").norms_of({"norms": norms, "size": {"rounds": 2}})[0]
+
+
+def test_gains_are_compared_where_several_were_run() -> None:
+    cells = {"a, base": 0.9, "a, two-point": 0.5, "a, two-point, kappa 0.3": 0.7, "b, two-point": 0.1}
+    (line,) = load("remarks").gains_of({"cells": {label: {"scores": [value]} for label, value in cells.items()}})
+    assert line == "two points by gain (a): 0.3 0.7000, 0.7 0.5000; the means span 0.2000"
+
+
+@pytest.mark.parametrize("norm", [0.2, 50.0])
+def test_one_pass_sums_what_the_product_sums_over_months(tmp_path: Path, norm: float) -> None:
+    one_pass = load("one_pass")
+    task = importlib.import_module("fieldfare_client.tasks.chess").ChessTask(folder=players(tmp_path))
+    client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
+    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    assert one_pass.OnePass.fits(task, settings)
+    trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
+    users, starts = np.array([2, 3, 11, 20, 29]), [cnn_point(task, seed) for seed in range(2)]
+    expected = trainer.train(starts, [0.4, 0.6], task.users(), users, at_round=2)
+    found = one_pass.OnePass(task, settings).train(starts, [0.4, 0.6], task.users(), users, at_round=2)
+    assert float((found.update - expected.update).norm()) <= 2e-6 * float(expected.update.norm()) > 0
+
+
+def test_scores_without_a_model_are_counts_of_past_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a loop over players and months."""
+    monkeypatch.setenv("FIELDFARE_DATA", str(players(tmp_path, "test")))
+    reductions = load("reductions")
+    auc = importlib.import_module("fieldfare_client.tasks.scores").auc
+    table = importlib.import_module("fieldfare_client.tasks.files").table("chess", "test", ("rating",), tmp_path)
+    last, year, target = [], [], []
+    for row in table.rows(np.arange(30)).columns["rating"].tolist():
+        changed = [bool(a and b and a != b) for a, b in itertools.pairwise(row)]
+        for month in range(1, 36):
+            if row[month] and row[month + 1]:
+                last.append(changed[month - 1])
+                year.append(sum(changed[max(0, month - 12) : month]))
+                target.append(changed[month])
+    as_tensors = [torch.tensor(values, dtype=torch.float64) for values in (last, year, target)]
+    assert reductions.baselines("chess") == pytest.approx(
+        {
+            "it changed last month": auc(as_tensors[0], as_tensors[2]),
+            "changes in the last 12 months": auc(as_tensors[1], as_tensors[2]),
+        },
+        rel=1e-9,
+    )
+    assert reductions.baselines("fashion") == {}
 
 
 def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
@@ -274,16 +361,36 @@ def test_the_headlines_noise_is_the_published_one() -> None:
 def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice() -> None:
     headline = load("headline")
     s = dataclasses.replace(headline.SETTINGS["fashion", "reduced"], rounds=20, cohort=10, users=100, separation=10)
-    cells = headline.cells_of("fashion", s, list(headline.ROWS), [2.0, 8.0], 3)
-    assert len(cells) == 2 * len(headline.ROWS) + 1
+    certified = [headline.NU_BINS, headline.BANDED_BINS]  # half a minute each: not priced here
+    for row in certified:
+        plan = Plan.parse(headline.table_of("fashion", s, row, 2.0))
+        assert (plan.privacy.adjacency, plan.participation.bins) == ("add_remove", 10)
+    rows = [row for row in headline.ROWS if row not in certified]
+    cells = headline.cells_of("fashion", s, rows, [2.0, 8.0], 3)
+    assert len(cells) == 2 * len(rows) + 1
     for cell in cells:
         independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
         digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
         assert len(digests) == 3 + 2 + independent
         assert cell.spare == ((1, 0), (3, 4))
+    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), list(headline.ROWS), [2.0], 3)
+    for cell in both:
+        independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
+        assert len(cell.choices) == 5 * (1 + independent)
+        assert cell.spare == ((1, 0), (3, 4), (6, 5), (8, 9))[: 2 * (1 + independent)]
+        momenta = [choice["server_optimizer"]["momentum"] for choice in cell.choices]
+        assert momenta == ([0.0] * 5 + [s.momentum] * 5 if independent else [s.momentum] * 5)
     sampled = Plan.parse(cells[0].choices[2])
     assert sampled.server_optimizer.model_dump()["momentum"] == 0
     assert sampled.privacy.adjacency == "add_remove"
+
+
+def test_the_headline_of_poems_starts_from_a_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    headline = load("headline")
+    monkeypatch.setattr("sys.argv", ["headline.py", "--data", "poems"])
+    with pytest.raises(SystemExit, match=r"needs --base .*base\.py"):
+        headline.main()
+    assert "Fine-tuning" in headline.reduction({"data": "poems", "size": "reduced"})
 
 
 def test_the_crossing_is_found_by_bisection() -> None:
@@ -311,38 +418,6 @@ def test_the_ode_of_the_clipping_claim_prefers_small_norms() -> None:
     clipping = load("clipping")
     risks = {clip: clipping.best_step("independent", 50, clip, 100)[1] for clip in (0.3, 10.0)}
     assert risks[0.3] < risks[10.0]
-
-
-def test_every_row_of_lora_is_a_plan_with_as_many_choices_and_its_size_is_known() -> None:
-    lora = load("lora")
-    given = argparse.Namespace(base="0" * 64, rounds=20, cohort=10, users=100, width=64, most=4)
-    cells = lora.cells(given)
-    assert len(cells) == 1 + 4 * len(lora.ROWS)
-    for cell in cells:
-        assert len({Plan.parse(lora.scored(choice, "test", 1)).digest() for choice in cell.choices}) == 6
-    sizes = {name: lora.trained_parameters(row, given) for name, row in lora.ROWS.items()}
-    assert sizes["rank 4, and bias"] / sizes["full"] == pytest.approx(0.0306, abs=1e-4)
-    assert sizes["full"] == 165_908
-
-
-def test_loras_goal_needs_half_of_the_gain_and_a_twentieth_of_the_bytes() -> None:
-    lora = load("lora")
-    given = argparse.Namespace(base="0" * 64, rounds=20, cohort=10, users=100, width=64, most=4)
-    sizes = {name: lora.trained_parameters(row, given) for name, row in lora.ROWS.items()}
-
-    def one(nats: float) -> dict[str, Any]:
-        scores = {"nats": nats, "accuracy": 0.2, "accuracy_characters": 0.1}
-        run = {"scores": scores, "seed": 1000, "cpu_seconds": 1.0, "load": 1.0, "commit": "c", "versions": "v"}
-        return {"scores": [nats, nats], "runs": [run, {**run, "seed": 1001}], "tune_scores": [nats]}
-
-    base = {"nats": 6.0, "accuracy": 0.1}
-    whole = {"full, no privacy": one(5.9)}
-    short = lora.page(whole | {"rank 4, and bias, blt, epsilon 8": one(5.951)}, base, sizes, given)
-    assert "The goal is **not reached**" in short
-    enough = lora.page(whole | {"rank 4, and bias, blt, epsilon 8": one(5.949)}, base, sizes, given)
-    assert "reached by rank 4, and bias, blt, epsilon 8" in enough
-    large = lora.page(whole | {"full, blt, epsilon 8": one(5.94)}, base, sizes, given)
-    assert "**not reached**" in large
 
 
 def test_the_base_model_learns_from_public_rows_alone(tmp_path: Path) -> None:

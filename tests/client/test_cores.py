@@ -163,7 +163,7 @@ def test_a_run_that_finds_its_workers_on_the_way_gives_the_same_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cores, "PATIENCE", 0.0)
-    monkeypatch.setattr(client_app, "cores", lambda: 2)
+    monkeypatch.setattr(cores, "cores", lambda: 2)
     monkeypatch.setenv("FIELDFARE_DEVICE", "cpu")
     ready = WorkerTrainer.ready
     monkeypatch.setattr(WorkerTrainer, "ready", lambda pool: pool._await_ready() or ready(pool))  # type: ignore[func-returns-value]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
@@ -143,6 +143,13 @@ def test_chess_trains_and_scores(players: Path) -> None:
     train(task, 3)
     tune = ChessTask(folder=players, scored="tune")
     assert 0 <= tune.evaluate(tune.build_model())["auc"] <= 1
+
+
+def test_fewer_players_are_taken_evenly_among_all_numbers(players: Path) -> None:
+    tables = [ChessTask(folder=players, users=count).users() for count in (1000, 10)]
+    everybody, some = (table.rows(np.arange(len(table))).columns["birth"].tolist() for table in tables)  # type: ignore[arg-type]
+    assert len(some) == 10
+    assert some == [everybody[place * len(everybody) // 10] for place in range(10)]
 
 
 def test_the_written_gru_is_torchs() -> None:
@@ -288,19 +295,24 @@ def test_accuracy_counts_what_the_rule_counts(verse: Path) -> None:
 
 
 def test_a_base_model_is_named_by_its_hash(verse: Path, tmp_path: Path) -> None:
+    """Two of them lie in one folder."""
     base = PoemsTask(width=8).build_model()
-    path = tmp_path / "poems-base.safetensors"
-    save_file({name: value.contiguous() + 1 for name, value in base.state_dict().items()}, path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    adapted = PoemsTask(width=8, trained="adapters", base=digest, folder=tmp_path).build_model()
-    torch.testing.assert_close(adapted.get_parameter("positions"), base.get_parameter("positions") + 1)
-    assert not adapted.get_parameter("qkv.up").any()
-    with pytest.raises(BadInput, match="another model"):
-        PoemsTask(width=8, base="0" * 64, folder=tmp_path).build_model()
+    digests = []
+    for more in (1, 2):
+        content = save({name: value.contiguous() + more for name, value in base.state_dict().items()})
+        digests.append(hashlib.sha256(content).hexdigest())
+        (tmp_path / poems.base_name(digests[-1])).write_bytes(content)
+    for more, digest in enumerate(digests, start=1):
+        adapted = PoemsTask(width=8, trained="adapters", base=digest, folder=tmp_path).build_model()
+        torch.testing.assert_close(adapted.get_parameter("positions"), base.get_parameter("positions") + more)
+        assert not adapted.get_parameter("qkv.up").any()
     with pytest.raises(BadInput, match="another shape"):
-        PoemsTask(width=12, base=digest, folder=tmp_path).build_model()
+        PoemsTask(width=12, base=digests[0], folder=tmp_path).build_model()
     with pytest.raises(BadInput, match=r"base\.py"):
-        PoemsTask(width=8, base=digest, folder=verse).build_model()
+        PoemsTask(width=8, base=digests[0], folder=verse).build_model()
+    (tmp_path / poems.base_name(digests[0])).write_bytes(b"other bytes")
+    with pytest.raises(BadInput, match="another model"):
+        PoemsTask(width=8, base=digests[0], folder=tmp_path).build_model()
 
 
 def test_adapters_start_at_the_base_model() -> None:

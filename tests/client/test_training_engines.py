@@ -37,9 +37,9 @@ SETTINGS: list[dict[str, Any]] = [
 class Recurrent(nn.Module):
     """Six numbers as a sequence of three."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[nn.GRU | nn.LSTM] = nn.GRU) -> None:
         super().__init__()
-        self.cell, self.head = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+        self.cell, self.head = kind(2, 4, batch_first=True), nn.Linear(4, 3)
         self.fixed = nn.Parameter(torch.ones(3), requires_grad=False)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -60,6 +60,19 @@ class Tied(nn.Module):
         return outputs
 
 
+class Shared(nn.Module):
+    """Autograd gives `a` and `b` one gradient, and the elements of `total` one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.a, self.b = nn.Linear(6, 3), nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
+        self.total = nn.Parameter(torch.ones(4))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = torch.tanh(self.inner(values) + (self.a + self.b) + self.total.sum())
+        return outputs
+
+
 def convolutional() -> nn.Module:
     layers = [nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten()]
     return nn.Sequential(*layers, nn.Linear(8, 3))
@@ -75,7 +88,9 @@ MODELS = {
     "activation first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 3), nn.Identity()),
     "convolutional": convolutional,
     "recurrent": Recurrent,
+    "lstm": lambda: Recurrent(nn.LSTM),
     "tied": Tied,
+    "shared": Shared,
 }
 
 

@@ -22,11 +22,11 @@ TINY = 5e-324
 
 
 class Recurrent(nn.Module):
-    """An LSTM, for which torch has no batching rule on a CPU: it warns at every use."""
+    """An LSTM of two directions, for which torch has no batching rule on a CPU: it warns at every use."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell, self.head = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 2)
+        self.cell, self.head = nn.LSTM(2, 3, batch_first=True, bidirectional=True), nn.Linear(6, 2)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.head(self.cell(values)[0][:, -1])

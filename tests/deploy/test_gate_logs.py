@@ -113,3 +113,36 @@ def test_refused_requests_are_json_objects_even_where_they_are_no_text(tmp_path:
 
         until(lambda: refused()[1:])
         assert refused() == ["(not ASCII)", '/v1/"\\']
+
+
+@pytest.mark.skipif(not shutil.which("nginx"), reason="needs nginx")
+def test_a_request_that_is_no_part_of_a_reply_is_small(tmp_path: Path) -> None:
+    """The coordinator reads those of all replies at once: an error whose reason has 30 MB would cost it much more."""
+    port = free_port()
+    with gate(tmp_path, port):
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "exchange/ca.crt"))
+
+        def send(path: str, megabytes: int) -> int:
+            """The status; the body is announced, and sent where it is asked for."""
+            size = megabytes << 20
+            head = f"POST /v1/fleet/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n"
+            try:
+                plain = socket.create_connection(("127.0.0.1", port), timeout=60)
+                with plain, trusting.wrap_socket(plain, server_hostname="localhost") as connection:
+                    connection.sendall(f"{head}Expect: 100-continue\r\nConnection: close\r\n\r\n".encode())
+                    answer = connection.recv(1000)
+                    if b" 100 " in answer.splitlines()[0]:
+                        connection.sendall(bytes(size))
+                        answer = connection.recv(1000)
+                    return int(answer.split()[1])
+            except ConnectionRefusedError:
+                return 0
+
+        until(lambda: send("push-messages", 0))
+        # 500: a worker of nginx may not write to the folder of this test.
+        passed, too_large = (500, 502), 413
+        assert send("push-messages", 3) in passed
+        assert send("push-messages", 5) == too_large
+        assert send("pull-messages", 5) == too_large
+        assert send("push-object", 31) in passed
+        assert send("push-object", 33) == too_large

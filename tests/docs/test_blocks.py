@@ -25,6 +25,10 @@ NOT_RUN = {
         "amplification.md",
         "fieldfare plan deploy/plans/flights-binned.toml --suggest-mechanism",
     ): "a minute of samples; tests/server/planning runs it on a small plan",
+    (
+        "amplification.md",
+        "fieldfare plan deploy/plans/flights-spaced.toml",
+    ): "half a minute of samples; tests/server/run/test_spaced_runs.py certifies such runs of a small plan",
     ("README.md", "make install && source .venv/bin/activate"): "installs for minutes; .ci/run does it from nothing",
     ("README.md", "make demo"): "minutes; tests/server/cli runs the command on a sample",
     ("index.md", "make install && source .venv/bin/activate"): "as in the README",

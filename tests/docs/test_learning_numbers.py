@@ -51,6 +51,8 @@ def made(name: str) -> str:
     )
     if name in ("headline", "theory"):
         return str(importlib.import_module(name).page())
+    if name == "lora":
+        return str(importlib.import_module("lora").page(stored))
     if name.startswith("training-"):
         return str(importlib.import_module("training").page(stored))
     module = importlib.import_module(name)

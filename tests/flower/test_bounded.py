@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import tracemalloc
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.superlink.grid import HttpGrid, http_grid
 
-from fieldfare_flower import bounded, private
+from fieldfare_flower import bounded, private, waits
 from fieldfare_flower.bounded import SCHEMA, SIZE, ReplyLimit, limit_replies, refusal
 from fieldfare_flower.local_grid import assume_task_identity
 from fieldfare_server.run.replies import Receiver, Slots
@@ -186,19 +187,88 @@ def test_no_more_is_pulled_than_may_be_sent(grid: HttpGrid, link: Link) -> None:
     assert sum(len(link.parts[part]) for part in link.pulled) < LIMIT.most + (8 << 20)
 
 
-def test_a_part_that_says_it_is_too_large_is_not_read(grid: HttpGrid, link: Link) -> None:
+def response(path: str, length: int) -> httpx.Response:
+    headers = {"content-length": str(length)}
+    return httpx.Response(200, headers=headers, request=httpx.Request("POST", f"http://link/v1/runtime/{path}"))
+
+
+@pytest.mark.parametrize("parts", [1, 8])
+def test_a_part_that_says_it_is_too_large_is_not_read(
+    parts: int, grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor parts that are too large together: several are pulled at once, and each would be read whole."""
     (watch,) = link._client.event_hooks["response"]
     assert limit_replies(grid, LIMIT)
     assert len(link._client.event_hooks["response"]) == 1, "one watches, however often the limit changes"
+    pull, read = link.PullObject, []
 
-    def response(path: str, length: int) -> httpx.Response:
-        headers = {"content-length": str(length)}
-        return httpx.Response(200, headers=headers, request=httpx.Request("POST", f"http://link/v1/runtime/{path}"))
+    def pull_watched(request: Any) -> Any:
+        pulled = pull(request)
+        size = len(pulled.object_content)
+        watch(response("pull-object", size))
+        read.append(size)
+        return pulled
 
-    watch(response("pull-object", LIMIT.most))
-    watch(response("pull-messages", 10**9))
-    with pytest.raises(bounded._Refused, match=SIZE):
-        watch(response("pull-object", 10**9))
+    monkeypatch.setattr(link, "PullObject", pull_watched)
+    content = honest()
+    large = [Array(np.full(6 * LIMIT.most // (10 if parts > 1 else 5), n, np.uint8)) for n in range(parts)]
+    content["more"] = ArrayRecord({str(n): array for n, array in enumerate(large)})
+    patch_chunks(monkeypatch, 2 * LIMIT.most)
+    link.add("large", content)
+    assert look(grid, "large") == {"large": SIZE}
+    assert sum(read) <= LIMIT.most
+    link.add("honest", honest())
+    assert look(grid, "honest") == {"honest": None}
+    watch(response("get-nodes", 10**9))  # only what nodes send has a limit
+
+
+def test_replies_whose_heads_are_too_large_together_are_pulled_one_by_one(
+    grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error with a long reason has no part: it comes with the list of all replies that are there."""
+    (watch,) = link._client.event_hooks["response"]
+    pull = link.PullMessages
+    sizes = {"honest": 1000, "liar": bounded.LOOK_BYTES + 1}
+
+    def pull_watched(request: Any) -> Any:
+        watch(response("pull-messages", sum(sizes[name] for name in request.message_ids)))
+        return pull(request)
+
+    monkeypatch.setattr(link, "PullMessages", pull_watched)
+    for name in sizes:
+        link.add(name, honest(len(name)))
+    receiver, slots = Receiver(), Slots(list(sizes))
+    receiver.limit(grid, LIMIT)
+    answers = list(receiver.look(grid, slots))
+    assert {answer.slot: answer.reply is not None for answer in answers} == {0: True, 1: False}
+
+
+def patch_chunks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let arrays travel in parts of `size` bytes."""
+    monkeypatch.setattr(sys.modules[Array.__module__], "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", size)
+
+
+def test_replies_that_break_off_are_waited_for_together(
+    grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty uploads that stop half-way cost a round its timeout once, and not thirty times."""
+    clock, waited = SimpleNamespace(now=100.0), []
+    monkeypatch.setattr(waits.time, "monotonic", lambda: clock.now)
+
+    def wait_for_parts(ids: list[str], pull_one: Any, *, max_time: float) -> dict[str, bytes]:
+        waited.append(max_time)
+        clock.now += max_time
+        raise http_grid.ObjectPullError(ids[-1], "timeout")
+
+    monkeypatch.setattr(http_grid, "pull_objects", wait_for_parts)
+    monkeypatch.setattr(bounded, "_limits", {})
+    assert limit_replies(grid, LIMIT)
+    names = [f"stalled-{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        link.add(name, honest(number + 1))
+    waits.limit_part_waits(60.0)
+    assert [reply.error.code for reply in grid.pull_messages(names)] == [3] * 30
+    assert waited == [60.0] + [0.0] * 29
 
 
 def test_what_is_not_the_nodes_fault_is_raised_or_said_as_before(grid: HttpGrid, link: Link) -> None:

@@ -12,7 +12,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.runtime.runtime_http_client import RuntimeHttpClient
 from flwr.supercore.superexec.run_superexec import AutoExecPlugin
 
-from fieldfare_flower import coordinator, private
+from fieldfare_flower import coordinator, private, server_errors
 from fieldfare_flower.coordinator import show_serverapp_output, survive_http_500
 
 
@@ -42,7 +42,8 @@ def test_a_superlink_that_fails_is_asked_for_work_again(monkeypatch: pytest.Monk
         return found.raise_for_status() and request
 
     monkeypatch.setattr(RuntimeHttpClient, "AcquireTask", acquire)
-    monkeypatch.setattr(coordinator, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(server_errors, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(server_errors, "FIRST_PAUSE", 0.0)
     assert survive_http_500(RuntimeHttpClient)
     client = RuntimeHttpClient.__new__(RuntimeHttpClient)
     assert client.AcquireTask("work?") == "work?"  # type: ignore[arg-type,comparison-overlap]

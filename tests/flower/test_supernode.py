@@ -148,6 +148,7 @@ def test_a_flower_without_any_of_these_names_runs_as_it_is_with_one_warning(
 ) -> None:
     ran = []
     remove("flwr.supernode.start_client_internal", "flwr.supernode.fleet_http_connection:HeartbeatSender")
+    remove("flwr.supernode.fleet_http_client:FleetHttpClient")
     monkeypatch.setattr(private, "load_program", lambda name: lambda: ran.append(name))
     monkeypatch.setattr(supernode.logs, "configure", lambda level: None)
     monkeypatch.setattr(supernode, "shorten_part_waits", lambda: True)
@@ -156,4 +157,4 @@ def test_a_flower_without_any_of_these_names_runs_as_it_is_with_one_warning(
     assert ran == ["flower-supernode"]
     (warning,) = caplog.records
     assert warning.getMessage().startswith(f"{private.LACKS}: ")
-    assert len(warning.getMessage().split(";")) == 3
+    assert len(warning.getMessage().split(";")) == 4

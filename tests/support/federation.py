@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from flwr.app import Message
 
 from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
+from fieldfare.schema import pseudonyms
 from fieldfare.task import Task, seeded
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
@@ -110,6 +112,24 @@ class LyingGrid(LocalGrid):
             if lie is not None:
                 return lie(message, reply)
         return reply
+
+
+class DeadlyTask(TinyTask):
+    """The rows of its first user end every training worker that reads them, as a crash in a library does."""
+
+    deadly: ClassVar[int] = int(pseudonyms(["user-00"])[0])
+    marker: ClassVar[float] = 1e6
+
+    def users(self) -> UserTable:
+        generator = np.random.default_rng(5)
+        x = generator.normal(size=(USERS * 6, 3)).astype(np.float32)
+        y = np.where(np.arange(USERS * 6) < 6, self.marker, x.sum(1)).astype(np.float32)
+        return UserTable.grouped(np.repeat([f"user-{i:02d}" for i in range(USERS)], 6), {"x": x, "y": y})
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        if multiprocessing.parent_process() is not None and bool((columns["y"] == self.marker).any()):
+            os._exit(3)
+        return super().prepare(columns)
 
 
 class SlowTask(TinyTask):

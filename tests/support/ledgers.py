@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from math import fsum
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, text
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle, budget
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
 
@@ -48,6 +51,17 @@ def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
     """Open a round with `cohort` and commit it, with the run's cumulative mu."""
     opened = run.open_round(cohort)
     run.commit_round(opened, cohort, gaussian(mu), digest(f"{run.id} {opened.index}"), reports=len(cohort))
+
+
+def plain_sums(charges: list[budget.Charge], leak: float, foreign: Sequence[tuple[str, str]] = ()) -> budget.Sums:
+    """What all users of a population are charged alike, summed from every run and every (price, state) of `foreign`."""
+    each = [budget.parts(*pair) for pair in zip(charges, budget.prices(charges, leak), strict=True)]
+    others = [(Price.from_json(price), state) for price, state in foreign if state != "released"]
+    spent = [part.spent for part in each] + [price for price, state in others if state == "committed"]
+    committed = [part.committed for part in each] + [price for price, _ in others]
+    return budget.Sums(
+        *(Price(fsum(p.mu_squared for p in some), fsum(p.leak for p in some)) for some in (spent, committed))
+    )
 
 
 def edit_behind_the_guards(connection: Connection, statement: str) -> None:

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,8 @@ _lists: dict[str, UserList] = {}
 """The last list of users of each module."""
 _nodes: dict[str, Node] = {}
 """The last training loop of each module."""
+_one_node = threading.RLock()
+"""Held while a node of this process answers: its loop has the process's random generators, and the app's model."""
 
 
 def users(function: ListUsers) -> Handler:
@@ -117,7 +120,8 @@ def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
 
 def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
     def handle(message: Message, context: Context) -> Message:
-        return answer(message, context)
+        with _one_node:
+            return answer(message, context)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import nn
 
 from fieldfare.errors import BadInput
-from fieldfare.registry import Table
+from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
 from fieldfare_client.tasks.files import SCORED, Scored, table
@@ -39,6 +39,7 @@ START = (2017 - FIRST_YEAR) * 12 + 2
 LISTS = 37
 """March 2017 to March 2020, before the pandemic."""
 LEAST_TRANSITIONS = 12
+TRAIN_USERS = 189_864
 FILE = "usr/share/scid/data/spelling.ssp"
 PLAYER = re.compile(r"^([^#\n]+?)\s*#(\S+)\s+(\S*)\s*(?:\[(\d+)\*?\])?\s*(\d{4})?")
 STEPS, INPUTS = LISTS - 2, 8
@@ -165,6 +166,9 @@ class Recurrent(nn.Module):
 class ChessParameters(Table):
     """Monthly ratings of chess players."""
 
+    users: int = Field(
+        default=TRAIN_USERS, ge=1, le=TRAIN_USERS, description="evenly among all numbers", json_schema_extra=USERS
+    )
     width: int = Field(default=32, ge=1, le=4096, description="of the recurrent layer")
     scored: Scored = SCORED
 
@@ -178,8 +182,10 @@ class ChessTask(Task):
     score_name: ClassVar[str] = "auc"
     held_out: ClassVar[str] = "A twentieth of the players, chosen by a hash, who are never trained on; public ratings."
 
-    def __init__(self, width: int = 32, scored: Scored = "test", folder: Path | None = None) -> None:
-        self.width, self.scored, self.folder = width, scored, folder
+    def __init__(
+        self, users: int = TRAIN_USERS, width: int = 32, scored: Scored = "test", folder: Path | None = None
+    ) -> None:
+        self.users_count, self.width, self.scored, self.folder = users, width, scored, folder
         self._scored: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def build_model(self) -> nn.Module:
@@ -219,7 +225,9 @@ class ChessTask(Task):
         return inputs, targets
 
     def users(self) -> UserTable:
-        return table("chess", "train", ("rating", "birth"), self.folder)
+        everybody = table("chess", "train", ("rating", "birth"), self.folder)
+        count = min(self.users_count, len(everybody))
+        return everybody.select(np.arange(count) * len(everybody) // count)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         if self._scored is None:

@@ -151,6 +151,11 @@ SOURCES = (
 )
 
 
+def base_name(sha256: str) -> str:
+    """The file of a base model: several, of different widths, lie in one folder."""
+    return f"poems-base-{sha256[:12]}.safetensors"
+
+
 class Adapted(nn.Module):
     """A linear layer, and with `rank` above 0 a trained low-rank term: W x + b + B A x (Hu et al. 2022), B = 0 first.
 
@@ -214,7 +219,7 @@ class PoemsParameters(Table):
     base: str = Field(
         default="",
         pattern="^([0-9a-f]{64})?$",
-        description="SHA-256 of the public base model poems-base.safetensors in FIELDFARE_DATA; empty: random weights",
+        description="SHA-256 of a base model in FIELDFARE_DATA (benchmarks/claims/base.py); empty: random weights",
     )
     scored: Scored = SCORED
 
@@ -263,7 +268,7 @@ class PoemsTask(Task):
         from safetensors.torch import load as load_weights
 
         folder = self.folder or data_folder()
-        path = Path("poems-base.safetensors") if folder is None else folder / "poems-base.safetensors"
+        path = (folder or Path()) / base_name(self.base)
         try:
             content = path.read_bytes()
         except OSError:

@@ -3,15 +3,19 @@
 Worker processes take seconds to start, and a small model loses more in handing its rounds over than they gain. So a
 node trains alone until that took `PATIENCE` seconds in all, starts the workers while it goes on, and lets them train
 `TRIALS` rounds once all of them are ready. They stay if they are clearly faster, by the wall clock. No round is trained
-twice for it.
+twice for it. Where the nodes of one process train at the same time, what counts is the time from the first one's
+beginning to the last one's end.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from dataclasses import dataclass, field
 
+from fieldfare.plan import ClientSpec
+from fieldfare.task import OBJECT
 from fieldfare_client.training.choice import CLEARLY, TRIALS
 
 log = logging.getLogger("fieldfare.client")
@@ -24,6 +28,16 @@ def cores() -> int:
     """How many cores this process may use."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1_000_000
     return max(1, min(os.cpu_count() or 1, here))
+
+
+def processes(client: ClientSpec, task: str) -> int:
+    """How many processes this machine trains `task` in: as many as the plan asks for, at most one a core.
+
+    One for a task that is an object of this process, because no other process has it.
+    """
+    if task.startswith(OBJECT):
+        return 1
+    return cores() if client.workers == "auto" else min(client.workers, os.cpu_count() or 1)
 
 
 @dataclass
@@ -39,6 +53,11 @@ class CoreChoice:
     workers: bool | None = None
     """The decision, once there is one."""
     why: str = "not decided yet: too few rounds have been timed"
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _under_way: int = 0
+    _since: float = 0.0
+    _batches: int = 0
+    """Batches of the nodes whom workers have trained since `_since`, when none was under way."""
 
     @property
     def wants_workers(self) -> bool:
@@ -58,6 +77,21 @@ class CoreChoice:
             # The first round of the workers includes what is done only once.
             theirs, own = min(self.together[1:]), min(self.alone)
             self._settle(theirs < CLEARLY * own, f"{1e3 * theirs:.3g} ms a batch in workers, {1e3 * own:.3g} ms alone")
+
+    def begin(self, now: float) -> None:
+        """A node's users begin to train in workers."""
+        with self._lock:
+            if not self._under_way:
+                self._since, self._batches = now, 0
+            self._under_way += 1
+
+    def end(self, now: float, batches: int) -> None:
+        """A node's users have trained `batches` batches in workers; 0 where that failed."""
+        with self._lock:
+            self._under_way -= 1
+            self._batches += batches
+            if not self._under_way:
+                self.record(True, now - self._since, self._batches)
 
     def give_up(self, why: str) -> None:
         """Train alone from now on: the workers failed."""

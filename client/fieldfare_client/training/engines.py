@@ -107,6 +107,20 @@ def spread(value: torch.Tensor, users: int) -> torch.Tensor:
     return value.expand(users, *value.shape).clone(memory_format=torch.contiguous_format)
 
 
+def own_memory(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """`gradients` as tensors that can be changed in place.
+
+    Autograd may give two parameters the same tensor (those of `a + b`), or one whose elements share their memory.
+    """
+    seen: set[int] = set()
+    own = []
+    for gradient in gradients:
+        whole = gradient.contiguous()
+        own.append(whole.clone() if whole.data_ptr() in seen else whole)
+        seen.add(whole.data_ptr())
+    return own
+
+
 def step_each(
     weights: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor],
@@ -118,7 +132,7 @@ def step_each(
 
     Args:
         weights: each parameter of every user, (users, *shape).
-        gradients: likewise; overwritten.
+        gradients: likewise, each in memory of its own (`own_memory`); overwritten.
         velocities: likewise; None without momentum.
         starts: the broadcast parameters, (*shape).
         client: rates and terms of the step.

@@ -8,7 +8,7 @@ import torch
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
-from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.engines import Chunk, Engine, is_plain, own_memory
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.schedule import step_keys
 
@@ -25,7 +25,7 @@ class LoopEngine(Engine):
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        self._keyed, self._buffers = has_keyed(model), Buffers(model)
+        self._keyed, self._buffers, self._plain = has_keyed(model), Buffers(model), is_plain(client)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         named = dict(self.model.named_parameters())
@@ -62,7 +62,8 @@ class LoopEngine(Engine):
                 last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
                 gathered = rows[user, first:last].reshape(-1)
-                inputs, targets = chunk.inputs[gathered], chunk.targets[gathered]
+                # `index_select` copies whole rows, where brackets copy number by number.
+                inputs, targets = chunk.inputs.index_select(0, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
@@ -70,12 +71,10 @@ class LoopEngine(Engine):
                     batch = slice(step * width, step * width + count)
                     self._step(weights, starts, velocity, inputs[batch], targets[batch])
             with torch.no_grad():
-                update = list(self.schema.split(out[user]).values())
-                if all(weight.dtype == out.dtype for weight in weights):
-                    torch._foreach_copy_(update, weights)
-                    torch._foreach_sub_(update, starts)
-                else:
-                    for target, weight, loaded in zip(update, weights, starts, strict=True):
+                for target, weight, loaded in zip(self.schema.split(out[user]).values(), weights, starts, strict=True):
+                    if weight.dtype == out.dtype:
+                        torch.sub(weight, loaded, out=target)  # one pass over memory, where a copy would be another
+                    else:
                         target.copy_(weight.double() - loaded.double())
 
     def _step(
@@ -91,6 +90,8 @@ class LoopEngine(Engine):
         with torch.enable_grad():
             loss = self.task.loss(self.model(inputs), targets).mean()
             gradient = list(torch.autograd.grad(loss, weights, materialize_grads=True))
+        if not self._plain:
+            gradient = own_memory(gradient)
         with torch.no_grad():
             if client.gradient_clip is not None:
                 norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradient)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 
 _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
@@ -19,6 +22,22 @@ def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tens
 def _standard(values: torch.Tensor) -> torch.Tensor:
     wider = _WIDER.get(values.dtype)
     return values if wider is None else values.to(wider)
+
+
+def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """`torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves them."""
+    first = parts[0]
+    place, memory = first.data_ptr(), first.untyped_storage().data_ptr()
+    for part in parts:
+        alike = part.dtype == first.dtype and part.shape[1:] == first.shape[1:] and part.is_contiguous()
+        # An empty part has no place.
+        apart = part.numel() and part.data_ptr() != place
+        if not alike or apart or part.untyped_storage().data_ptr() != memory:
+            return torch.cat(list(parts))
+        place += part.nbytes
+    # Of a single row, the first stride says nothing.
+    strides = math.prod(first.shape[1:]), *first.stride()[1:]
+    return first.as_strided((sum(len(part) for part in parts), *first.shape[1:]), strides)
 
 
 def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> str:

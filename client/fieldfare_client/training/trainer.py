@@ -35,7 +35,7 @@ from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
-from fieldfare_client.training.rows import standard_dtypes
+from fieldfare_client.training.rows import join, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
 from fieldfare_client.training.vmapped import VmapEngine
@@ -328,7 +328,7 @@ class Trainer:
         chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
         keys = user_keys(rows.users, self.seed, work.at_round)
         plan = schedule(rows.sizes, keys, self.client)
-        return Chunk(torch.cat([part[0] for part in chunk]), torch.cat([part[1] for part in chunk]), plan)
+        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan)
 
     def _updates(self, engine: Engine, work: _Work, chunk: Chunk) -> list[torch.Tensor]:
         """Every query's combination of the chunk's updates, float32 (users, d) each."""

@@ -10,8 +10,9 @@ from torch.func import functional_call, grad, vmap
 from fieldfare.plan import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import set_keys
-from fieldfare_client.training.engines import Batches, Chunk, Engine, is_plain, spread, step_each
+from fieldfare_client.training.engines import Batches, Chunk, Engine, is_plain, own_memory, spread, step_each
 from fieldfare_client.training.local_model import Buffers
+from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.schedule import step_keys
 
 
@@ -36,7 +37,8 @@ class VmapEngine(Engine):
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         try:
-            self._train(start, chunk, out)
+            with mapped_recurrence(self.model):
+                self._train(start, chunk, out)
             changed = self._buffers.changed()
         except BaseException:
             self._buffers.restore()
@@ -69,7 +71,7 @@ class VmapEngine(Engine):
                 torch._foreach_sub_(list(moving.values()), gradients, alpha=client.learning_rate)
                 continue
             rolling = None if velocities is None else [velocity[:active] for velocity in velocities]
-            step_each(list(moving.values()), gradients, rolling, list(starts.values()), client)
+            step_each(list(moving.values()), own_memory(gradients), rolling, list(starts.values()), client)
         for name, columns in zip(self.schema.names, self.schema.slices(), strict=True):
             torch.sub(weights[name].flatten(1), starts[name].flatten(), out=out[: batches.training, columns])
         out[batches.training :] = 0.0

@@ -3,6 +3,10 @@
 One thread each, because threads that share a core wait for each other: on a busy machine two OpenMP threads take ten
 times as long as one. Models and sums travel through memory-mapped files (on a RAM disk, where the system has one), and
 every worker maps the users' rows itself.
+
+Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker would
+idle without it or only one other cohort is there. So no worker waits while one node's sum is added and the next node's
+cohort is written.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ import itertools
 import multiprocessing
 import signal
 import tempfile
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -47,14 +53,52 @@ class _Job:
     seed: int
     isolated: bool
     table: str
-    points: str
-    sum: str
     shape: tuple[int, int]
     sums: tuple[int, int]
 
 
+DIED, LOST = "a training worker died", "the training workers have ended"
+_Reply = tuple[str, tuple[float, ...], Counter[str]]
+"""An error's text, counts, and failures by kind."""
+
+
+class WorkersLost(RuntimeError):
+    """The workers ended, and not because of this cohort: other workers can train it."""
+
+
+@dataclass
+class _Memory:
+    """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used again."""
+
+    stem: Path
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    free: list[tuple[Path, NDArray[Any]]] = field(default_factory=list)
+    made: int = 0
+
+    def take(self) -> tuple[Path, NDArray[Any]]:
+        """An array and its file. Raises `OSError` where the file system is full."""
+        if self.free:
+            return self.free.pop()
+        path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
+        self.made += 1
+        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
+        path.write_bytes(bytes(size))
+        return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
+
+
+@dataclass(eq=False)
+class _Share:
+    """The users of one cohort whom one worker trains."""
+
+    worker: int
+    batches: int
+    memory: tuple[Path, NDArray[Any]]
+    reply: _Reply | None = None
+
+
 class WorkerTrainer:
-    """A `Trainer` in several processes. A context manager: leaving it ends them.
+    """A `Trainer` in several processes. A context manager: leaving it ends them. Several threads may train at once.
 
     Args:
         task: a name that `fieldfare.task.load_task` finds; every worker loads it.
@@ -95,19 +139,29 @@ class WorkerTrainer:
         self._starting: list[Connection] = []
         """The pipes of workers that have not yet said that they are ready."""
         self._processes: list[Any] = []
+        # Of what several threads use. Who holds the first waits for no reply, and who closes holds neither.
+        self._changed = threading.Condition()
+        self._reading = [threading.Lock() for _ in range(workers)]
+        """Held by the thread that reads a worker's replies."""
+        self._queues: list[deque[_Share]] = [deque() for _ in range(workers)]
+        """What each worker has to do, in this order."""
+        self._cohorts = 0
+        """How many are being trained."""
+        self._ended = False
+        self._ending = threading.Lock()
         try:
             source = table.source
             if source is None:
                 source = self._path("users.arrow")
                 write(source, [table])
-            self._points = self._map("points", (points, self.schema.numel), np.dtype(np.float32))
-            shape = (queries, self.schema.numel)
-            self._sums = [self._map(f"sum-{worker}", shape, np.dtype(np.float64)) for worker in range(workers)]
+            self._points = _Memory(self._path("points"), (points, self.schema.numel), np.dtype(np.float32))
+            self._sums = _Memory(self._path("sum"), (queries, self.schema.numel), np.dtype(np.float64))
+            for memory in (self._points, self._sums):
+                memory.free.append(memory.take())
             context = multiprocessing.get_context("spawn")
-            for worker in range(workers):
-                paths = str(source), str(self._path("points")), str(self._path(f"sum-{worker}"))
-                shapes = self._points.shape, self._sums[0].shape
-                job = _Job(task, client.model_dump_json(), spec, seed, isolated, *paths, *shapes)
+            for _ in range(workers):
+                shapes = self._points.shape, self._sums.shape
+                job = _Job(task, client.model_dump_json(), spec, seed, isolated, str(source), *shapes)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with one_thread():
@@ -122,11 +176,6 @@ class WorkerTrainer:
 
     def _path(self, name: str) -> Path:
         return Path(self._folder.name) / name
-
-    def _map(self, name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
-        self._path(name).write_bytes(bytes(dtype.itemsize * shape[0] * shape[1]))
-        return np.memmap(self._path(name), dtype, "r+", shape=shape)
 
     def train(
         self,
@@ -150,46 +199,107 @@ class WorkerTrainer:
 
         Raises:
             BadInput: as `Trainer.train`.
-            RuntimeError: a worker failed or died, or the pool is closed; afterwards it is.
+            RuntimeError: a worker failed or died; afterwards the pool is closed.
+            WorkersLost: the pool is closed, perhaps by another thread whose cohort a worker failed at.
         """
         users = np.asarray(users, np.int64)
         if not self._pipes:
-            raise RuntimeError("the training workers have ended")
+            raise WorkersLost(LOST)
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
-        if len(points) > len(self._points) or len(points) * queries != len(weights) or queries != len(self._sums[0]):
-            raise BadInput(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{len(self._points)} each")
-        for place, point in enumerate(points):
-            self._points[place] = point.detach().cpu().numpy()
-        self._await_ready()
-        order = np.argsort(-steps_of(self.table.sizes_of(users), self.client), kind="stable")
+        most, asked = self._points.shape[0], self._sums.shape[0]
+        if len(points) > most or len(points) * queries != len(weights) or queries != asked:
+            raise BadInput(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{most} each")
+        steps = steps_of(self.table.sizes_of(users), self.client)
+        order = np.argsort(-steps, kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
-        counts: list[float] = []
-        failures: Counter[str] = Counter()
+        count = min(len(self._processes), len(users))
+        taken: tuple[Path, NDArray[Any]] | None = None
+        shares: list[_Share] = []
         try:
-            for first, pipe in enumerate(self._pipes):
-                pipe.send((at_round, tuple(weights), inside[order[first :: len(self._pipes)]], spec))
-            for number, pipe in enumerate(self._pipes):
-                error, partial, failed = pipe.recv()
-                if error:
-                    raise RuntimeError(f"training worker {number} failed: {error}")
-                counts = [a + b for a, b in itertools.zip_longest(counts, partial, fillvalue=0.0)]
-                failures.update(failed)
-        except (EOFError, ConnectionError):
-            self.close()
-            raise RuntimeError("a training worker died") from None
+            with self._changed:
+                self._await_ready()
+                self._changed.wait_for(lambda: self._cohorts < 2 or not all(self._queues) or self._ended)
+                if self._ended:
+                    raise WorkersLost(LOST)
+                taken = self._points.take()
+                self._cohorts += 1
+                for place, point in enumerate(points):
+                    taken[1][place] = point.detach().cpu().numpy()
+                # The largest share to the worker that has least to do.
+                idle = sorted(range(len(self._queues)), key=lambda w: sum(share.batches for share in self._queues[w]))
+                for first, worker in enumerate(idle[:count]):
+                    part = order[first::count]
+                    share = _Share(worker, int(steps[part].sum()), self._sums.take())
+                    shares.append(share)
+                    self._send(share, (at_round, tuple(weights), inside[part], spec, str(taken[0])))
+            return self._collect(shares, len(users))
         except BaseException:
             # Ctrl-C between two replies as well: a reply left in a pipe must not be read in a later round.
             self.close()
             raise
-        total = torch.from_numpy(np.sum(np.stack(self._sums), axis=0).reshape(-1))
-        return CohortUpdate(total, len(users), tuple(counts), failures)
+        finally:
+            with self._changed:
+                self._cohorts -= taken is not None
+                self._points.free += [] if taken is None else [taken]
+                self._sums.free += [share.memory for share in shares]
+                self._changed.notify_all()
+
+    def _send(self, share: _Share, work: tuple[Any, ...]) -> None:
+        queue = self._queues[share.worker]
+        queue.append(share)
+        try:
+            self._pipes[share.worker].send((*work, str(share.memory[0])))
+        except ConnectionError:
+            raise (RuntimeError(DIED) if queue[0] is share else WorkersLost(LOST)) from None
+
+    def _collect(self, shares: list[_Share], users: int) -> CohortUpdate:
+        """Wait for the replies to `shares`, and add them up in this order, whoever replies first."""
+        total = np.zeros(self._sums.shape)
+        counts: list[float] = []
+        failures: Counter[str] = Counter()
+        for share in shares:
+            error, partial, failed = self._reply(share)
+            if error:
+                raise RuntimeError(f"training worker {share.worker} failed: {error}")
+            total += share.memory[1]
+            counts = [a + b for a, b in itertools.zip_longest(counts, partial, fillvalue=0.0)]
+            failures.update(failed)
+        return CohortUpdate(torch.from_numpy(total.reshape(-1)), users, tuple(counts), failures)
+
+    def _reply(self, share: _Share) -> _Reply:
+        """The reply to `share`. Reads those before it too, whichever thread waits for them.
+
+        Where the worker has died, it did so while it trained the first share of its queue: that one has the error.
+        Raises `WorkersLost` for every other.
+        """
+        with self._reading[share.worker]:
+            while share.reply is None:
+                if self._ended:
+                    raise WorkersLost(LOST)
+                try:
+                    reply: _Reply = self._pipes[share.worker].recv()
+                except (EOFError, OSError):
+                    with self._changed:
+                        if not self._ended:
+                            self._queues[share.worker][0].reply = (DIED, (), Counter())
+                        self._ended = True
+                    continue
+                with self._changed:
+                    self._queues[share.worker].popleft().reply = reply
+                    self._changed.notify_all()
+        return share.reply
 
     def ready(self) -> bool:
         """Whether all workers have loaded the task. Does not wait. Raises as `train` where one failed at that."""
-        while self._starting and self._starting[0].poll():
-            self._greet()
-        return not self._starting
+        try:
+            with self._changed:
+                while self._starting and self._starting[0].poll():
+                    self._greet()
+                return not self._starting
+        except BaseException:
+            self.close()
+            raise
 
     def _await_ready(self) -> None:
         while self._starting:
@@ -200,29 +310,37 @@ class WorkerTrainer:
         try:
             error = self._starting[0].recv()
         except (EOFError, ConnectionError):
-            self.close()
             raise RuntimeError(f"a training worker died before it began. {GUARD}") from None
         if error:
-            self.close()
             raise RuntimeError(f"a training worker could not begin: {error}")
         del self._starting[0]
 
     @property
     def alive(self) -> bool:
         """Whether the pool can still train."""
-        return bool(self._processes) and all(process.is_alive() for process in self._processes)
+        return not self._ended and bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def close(self) -> None:
-        """End the workers and free their shared memory. Closing twice is fine."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(timeout=5)
-            if process.is_alive():
-                process.terminate()
-                process.join()
-        self._pipes, self._starting, self._processes = [], [], []
-        self._folder.cleanup()
+        """End the workers and free their shared memory; cohorts that train there are lost. Closing twice is fine."""
+        with self._ending:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+            if self._cohorts:  # threads that wait for replies get an end of file in their place
+                for process in self._processes:
+                    process.terminate()
+            with ExitStack() as reading:
+                for lock in self._reading:
+                    reading.enter_context(lock)
+                for pipe in self._pipes:
+                    pipe.close()
+            for process in self._processes:
+                process.join(timeout=5)
+                if process.is_alive():
+                    process.terminate()
+                    process.join()
+            self._pipes, self._starting, self._processes = [], [], []
+            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -240,8 +358,6 @@ def _serve(pipe: Connection, job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         table = open_table(Path(job.table))
-        points = np.memmap(job.points, np.float32, "r", shape=job.shape)
-        total = np.memmap(job.sum, np.float64, "r+", shape=job.sums)
         task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
         trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated)
         trainer.clip = clip_with(job.clipping, trainer.schema)
@@ -249,18 +365,23 @@ def _serve(pipe: Connection, job: _Job) -> None:
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send("")
+    maps: dict[str, NDArray[Any]] = {}
     while True:
         try:
-            at_round, weights, users, spec = pipe.recv()
+            at_round, weights, users, spec, points, total = pipe.recv()
         except (EOFError, ConnectionError):
             return
         try:
             if spec is not None:
                 trainer.clip = clip_with(spec, trainer.schema)
             queries = job.sums[0]
-            sources = [torch.from_numpy(points[place].copy()) for place in range(len(weights) // queries)]
+            if points not in maps:
+                maps[points] = np.memmap(points, np.float32, "r", shape=job.shape)
+            if total not in maps:
+                maps[total] = np.memmap(total, np.float64, "r+", shape=job.sums)
+            sources = [torch.from_numpy(maps[points][place].copy()) for place in range(len(weights) // queries)]
             cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
-            total[:] = cohort.update.numpy().reshape(job.sums)
+            maps[total][:] = cohort.update.numpy().reshape(job.sums)
             pipe.send(("", cohort.counts, cohort.failures))
         except Exception as error:  # the parent raises it
             pipe.send((f"{type(error).__name__}: {error}", (), {}))

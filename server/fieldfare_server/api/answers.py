@@ -54,7 +54,9 @@ from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
+from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
+from fieldfare_server.ledger.memory import AtHead
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
@@ -91,6 +93,7 @@ class Answers:
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
         self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
+        self._populations: AtHead[tuple[Population, watch.Activity | None]] = AtHead()
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
@@ -103,15 +106,28 @@ class Answers:
     def populations(self, cursor: str | None, limit: int, only: Container[str] | None = None) -> Page[Population]:
         """Populations by name, or those among `only`; the cursor is the last name of the previous page."""
         with self._ledger.snapshot() as snapshot:
-            views_ = [view for view in snapshot.populations() if cursor is None or view.name > cursor]
-            views_ = [view for view in views_ if only is None or view.name in only]
-            items = tuple(_population(snapshot, view) for view in views_[:limit])
-        return Page[Population](items=items, next=items[-1].name if len(views_) > limit else None)
+            names = [name for name in snapshot.population_names() if cursor is None or name > cursor]
+            names = [name for name in names if only is None or name in only]
+            head = snapshot.head()
+            items = tuple(self._population(snapshot, name, head) for name in names[:limit])
+        return Page[Population](items=items, next=items[-1].name if len(names) > limit else None)
 
     def population(self, name: str) -> Population:
         """One population."""
         with self._ledger.snapshot() as snapshot:
-            return _population(snapshot, _population_view(snapshot, name))
+            return self._population(snapshot, name, snapshot.head())
+
+    def _population(self, snapshot: Reader, name: str, head: Head) -> Population:
+        def read() -> tuple[Population, watch.Activity | None]:
+            view = _population_view(snapshot, name)
+            activity = watch.activity(snapshot, name) if view.runs_active else None
+            return _population(snapshot, view, activity), activity
+
+        # All but the end that is expected changes only with a row of the journal.
+        answer, activity = self._populations.get(head, name, read)
+        if activity is None:
+            return answer
+        return answer.model_copy(update={"projected_end": _projected_end(snapshot, activity)})
 
     def history(self, name: str, points: int) -> History:
         """A population's budget over time, and every change to it."""
@@ -150,8 +166,7 @@ class Answers:
         """The price of a run's plan with some values changed. Raises `BadInput` on an impossible plan."""
         with self._ledger.snapshot() as snapshot:
             population = _population_view(snapshot, name)
-            newest = snapshot.runs(None, 1, name).items
-            run = _run_view(snapshot, asked.run) if asked.run else (newest[0] if newest else None)
+            run = _run_view(snapshot, asked.run) if asked.run else snapshot.newest_run(population)
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
         result = what_if(run.plan, asked.model_dump(exclude={"run"}), population, self._ledger)
@@ -367,7 +382,8 @@ class Answers:
     def figures(self) -> Figures:
         """The ledger's figures for /metrics."""
         with self._ledger.snapshot() as snapshot:
-            populations = tuple(_population(snapshot, view) for view in snapshot.populations())
+            head = snapshot.head()
+            populations = tuple(self._population(snapshot, name, head) for name in snapshot.population_names())
             states, committed = watch.run_states(snapshot, time.time())
             void, rejects = self._counts.of(None, snapshot)
             failed = watch.failed_residual_tests(snapshot)
@@ -422,9 +438,9 @@ def _gauge(total: Price, epsilon: float, delta: float) -> Loss:
     return Loss(epsilon=epsilon, delta=delta, rho=total.mu_squared / 2 if gaussian else None, mu=mu)
 
 
-def _population(snapshot: Reader, view: views.PopulationView) -> Population:
-    activity = watch.activity(snapshot, view.name) if view.runs_active else None
-    newest = snapshot.runs(None, 1, view.name).items
+def _population(snapshot: Reader, view: views.PopulationView, activity: watch.Activity | None) -> Population:
+    """All of a population's answer but for `projected_end`, which depends on the time."""
+    newest = snapshot.newest_run(view)
     return Population(
         name=view.name,
         state=view.state,
@@ -464,21 +480,21 @@ def _population(snapshot: Reader, view: views.PopulationView) -> Population:
         runs=view.runs_total,
         active_run=activity.run if activity else None,
         rounds_left=view.rounds_left if view.runs_active else None,
-        projected_end=_projected_end(snapshot, activity),
+        projected_end=None,
         level=_level(view),
-        last_run=newest[0].id if newest else None,
-        last_run_fits=_fits_again(snapshot, view, newest[0]) if newest else None,
+        last_run=newest.id if newest else None,
+        last_run_fits=_fits_again(snapshot, view, newest) if newest else None,
         in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
 
 
-def _projected_end(snapshot: Reader, activity: watch.Activity | None) -> datetime | None:
+def _projected_end(snapshot: Reader, activity: watch.Activity) -> datetime | None:
     """When the run under way ends at its recent pace; None for a run that stands still."""
-    if activity is None or not activity.seconds_per_round or activity.last_closed_at is None:
+    if not activity.seconds_per_round or activity.last_closed_at is None:
         return None
     stands = time.time() - activity.last_closed_at > STANDS_STILL * max(activity.seconds_per_round, 1.0)
-    if stands or snapshot.run(activity.run).state != "running":
+    if stands or watch.state(snapshot, activity.run, time.time()) != "running":
         return None
     return utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * activity.rounds_left)
 

@@ -444,8 +444,9 @@ class WhatIfAnswer(_Answer):
     fits: bool = Field(description="whether the population would admit it now")
     bound: Bound = Field(
         default="as charged",
-        description="what the figures are: a run's own, or, for balls in bins, more than a run's: a certificate drawn "
-        "from fewer samples, or the charge without amplification where a certificate takes too long for a request. "
+        description="what the figures are: a run's own, or, where a Monte Carlo certifies the charge, more than a "
+        "run's: a certificate drawn from fewer samples, or the charge without amplification where a certificate takes "
+        "too long for a request. "
         "Then a run may fit where `fits` is false",
     )
     why: str | None = None

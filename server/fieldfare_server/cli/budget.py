@@ -36,6 +36,15 @@ _COLUMNS = {
     "runs": "runs_total",
 }
 
+_CAPTION = (
+    "Epsilons at each population's delta; they do not add up. The limit holds for all runs together, however each is "
+    "chosen; what is spent is a gauge of it. The guarantee is the largest limit so far."
+)
+_INDIVIDUAL = (
+    " With individual accounting, spent is of the user who has spent most, and the largest next run is one of those "
+    "users alone who have most left."
+)
+
 
 def budget(
     population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None,
@@ -66,8 +75,7 @@ def budget(
             "Privacy budgets",
             tuple(_COLUMNS),
             [[_cell(name, row[name]) for name in _COLUMNS.values()] for row in populations],
-            caption="Epsilons at each population's delta; they do not add up. The limit holds for all runs together, "
-            "however each is chosen; what is spent is a gauge of it. The guarantee is the largest limit so far.",
+            caption=_CAPTION + (_INDIVIDUAL if any(row["accounting"] == "individual" for row in populations) else ""),
         )
         for row in populations:
             if row["overdrawn"]:

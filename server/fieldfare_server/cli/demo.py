@@ -41,7 +41,7 @@ PLAN: dict[str, Any] = {
 """The plan that docs/plan-files.md prints; `deploy/plans/flights.toml` is the same plan."""
 
 ANYONE = "anyone"
-WHO_CALLS = "who calls any user at any time, in secret"
+WHO_CALLS = "anyone who can call users at will, in secret"
 WAYS: tuple[tuple[str, dict[str, Any], dict[str, Any] | None, str], ...] = (
     ("independent", {"kind": "independent"}, None, ANYONE),
     ("correlated", {"kind": "nu", "nu": "auto"}, None, ANYONE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -50,6 +51,9 @@ def exit_code(error: FieldfareError) -> int:
     return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
 
 
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
 def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
     code = exit_code(error)
@@ -77,11 +81,19 @@ def _parts(error: Refused) -> dict[str, Any]:
 
 @contextmanager
 def refusals(as_json: bool) -> Iterator[None]:
-    """Turn every `FieldfareError` inside the block into one message and an exit code, never a traceback."""
+    """Turn every `FieldfareError` inside the block into one message and an exit code, never a traceback.
+
+    The same for a disk that is full, read-only or broken, wherever that is met.
+    """
     try:
         yield
     except FieldfareError as error:
         fail(error, as_json)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        where = str(error.filename or "the disk")
+        fail(Refused(where, f"it cannot be used ({error.strerror}).", "make room, or mend the disk"), as_json)
 
 
 def print_json(value: Any) -> None:

@@ -191,7 +191,8 @@ def _print_choices(choices: list[Choice], as_json: bool) -> None:
         ("mechanism", "users are asked by", "adjacency", "noise multiplier", "noise in a prefix sum"),
         [(c.mechanism, c.scheme, c.adjacency, c.noise_multiplier, c.prefix_noise) for c in choices],
         caption="Rows under add_remove need users that can be called at will, and hide who took part; zero_out shows "
-        "it. Balls in bins are estimates: a run is charged by its own certificate.",
+        "it. Balls in bins, b-min-sep and banded noise with random allocation are estimates: a run is charged by its "
+        "own certificate.",
     )
 
 

@@ -13,6 +13,7 @@ from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_client.app import app as client_app
 from fieldfare_client.app import user_names
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.evidence.population_size import check_population_size
@@ -63,8 +64,9 @@ class Trace:
 
 
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
-    """A grid of `nodes` nodes in this process that run the plan's task."""
-    return LocalGrid(client_app, nodes, {"task": plan.task_reference})
+    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes."""
+    at_once = min(nodes, processes(plan.client, plan.run.task))
+    return LocalGrid(client_app, nodes, {"task": plan.task_reference}, at_once=at_once)
 
 
 def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:

@@ -69,3 +69,4 @@ def supervise(
                 except FieldfareError as error:
                     # The database was away for longer than the ledger waits: open it again.
                     log.warning("the ledger cannot be read: %s", error)
+            time.sleep(every)  # also where it can be opened, and refuses what is asked of it

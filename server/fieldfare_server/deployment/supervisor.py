@@ -2,7 +2,9 @@
 
 The ledger decides. A run is an orphan when its lease was given back, or when its holder has been silent for too long.
 A resume that comes too early, twice, or while the old coordinator still lives is refused by the lease, and does no
-harm. A run that is resumed several times without committing a round is left to the operator.
+harm. A run that is resumed several times without committing a round is resumed once an hour from then on, because a
+disk that is full, or a database that is read-only, has room again when a person has looked at it; after a day it is
+left to the operator.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ FIRST_PAUSE = 45.0
 """Seconds that a submitted resume has to take the lease before it is submitted again."""
 LONGEST_PAUSE = 600.0
 """Upper bound of that pause, which doubles with each attempt."""
-MOST_ATTEMPTS = 6
-"""Resumes without a committed round after which a run is left to the operator.
-"""
+QUICK_ATTEMPTS = 6
+"""Resumes without a committed round after which the operator is told, and resumes follow once an hour."""
+RARE_PAUSE = 3600.0
+MOST_ATTEMPTS = QUICK_ATTEMPTS + 24
+"""Resumes without a committed round after which a run is left to the operator."""
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Supervisor:
     """Resumes orphaned runs. Call `look` regularly with all runs that have not ended.
 
     Args:
-        resume: submits a run to the federation and returns at once; may raise `FieldfareError`.
+        resume: submits a run to the federation and returns at once; may raise `FieldfareError` or OSError.
         clock: seconds that only increase.
     """
 
@@ -76,8 +80,9 @@ class Supervisor:
         log.warning("run %s: no coordinator holds it at round %d of %d; resuming", run.id, run.next_round, run.rounds)
         try:
             self._resume(run)
-        except FieldfareError as error:
-            # The federation is away, which says nothing against the run: the attempt does not count.
+        except (FieldfareError, OSError) as error:
+            # The federation is away, or this machine's disk full, which says nothing against the run: the attempt does
+            # not count.
             watched.failures += 1
             self._pause(watched, watched.failures)
             log.error("run %s: could not be submitted: %s", run.id, error)
@@ -85,11 +90,14 @@ class Supervisor:
         watched.failures = 0
         watched.attempts += 1
         self._pause(watched, watched.attempts)
-        if watched.attempts == MOST_ATTEMPTS:
+        if watched.attempts >= QUICK_ATTEMPTS:
+            watched.next_at = self._clock() + RARE_PAUSE
+            then = "no more are tried" if watched.attempts == MOST_ATTEMPTS else "the next is in an hour"
             log.error(
-                "run %s: %d resumes without a committed round; no more are tried: fieldfare run --resume %s",
+                "run %s: %d resumes without a committed round; %s: fieldfare run --resume %s",
                 run.id,
                 watched.attempts,
+                then,
                 run.id,
             )
 

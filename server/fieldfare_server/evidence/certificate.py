@@ -185,8 +185,12 @@ def _detail(own: _Priced) -> dict[str, Any]:
         return {}
     planned = PrivacyLoss.from_json(str(own.row.planned))
     if planned.certified:
-        (curve,), bins = planned.certified, own.cost.plan.participation.bins or 1
-        return {"certified": {**curve.to_json(), "bins": bins}}
+        (curve,), spec = planned.certified, own.cost.plan.participation
+        if spec.scheme == "b-min-sep":
+            law: dict[str, Any] = {"separation": spec.separation, "rate": spec.rate}
+        else:
+            law = {"fresh": True, "bins": spec.bins} if spec.scheme == "random-allocation" else {"bins": spec.bins}
+        return {"certified": {**curve.to_json(), **law}}
     (event,) = planned.sampled
     named = asdict(event)
     return {"sampled": {"multiplier": named.pop("noise_multiplier"), **named}}

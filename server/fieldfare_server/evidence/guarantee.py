@@ -235,7 +235,7 @@ def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
     if planned.certified:
-        sampler = f"each user in one of {participation.bins} rounds of every block, drawn once and kept secret"
+        sampler = _certified_sampler(participation)
     elif planned.sampled:
         sampler = planned.sampled[0].sampler
     else:
@@ -248,6 +248,16 @@ def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
         f"{claim}. Users are called at will ({stated}); one who does not answer counts as present, with an update of "
         "zero"
     )
+
+
+def _certified_sampler(participation: ParticipationSpec) -> str:
+    if participation.scheme == "b-min-sep":
+        return (
+            f"each user after a pause of {(participation.separation or 1) - 1} rounds with probability "
+            f"{participation.rate:g} a round, by coins that are kept secret"
+        )
+    once = "once" if participation.scheme == "balls-in-bins" else "afresh for each block"
+    return f"each user in one of {participation.bins} rounds of every block, drawn {once} and kept secret"
 
 
 def _noise_source(facts: PlanFacts | None) -> str:

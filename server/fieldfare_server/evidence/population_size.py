@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fieldfare.errors import BadInput
+from fieldfare.participation import BMinSep
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 
@@ -71,12 +72,13 @@ def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
     rate = 1 / spec.bins if spec.bins else spec.rate
     if not plan.samples or rate is None:
         return []
+    rate = 1 / BMinSep(spec.separation, rate).period if spec.separation else rate
     expected = rate * users / (spec.groups or 1)
     factor = max(expected / plan.run.cohort, plan.run.cohort / expected)
     if factor <= NOTICED:
         return []
     why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
-    key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {rate:g}"
+    key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {spec.rate:g}"
     return [_Finding(key, why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -102,13 +103,6 @@ class Charge(NamedTuple):
     """Its mu^2 is in its users' odometers; only its leak is everyone's."""
 
 
-class Foreign(NamedTuple):
-    """What the ledger says of a charge by another trainer: its price, and whether it is committed or only reserved."""
-
-    price: str
-    committed: bool
-
-
 @dataclass(frozen=True)
 class Sums:
     """What all users of a population are charged alike, and that with what is reserved."""
@@ -117,45 +111,52 @@ class Sums:
     committed: Price
 
 
-def sums(runs: Iterable[Charge], leak: float, foreign: Iterable[Foreign] = ()) -> Sums:
-    """The sums over all runs of a population with D = `leak`, in the order of their starts, and over `foreign`."""
-    each = parts(list(runs), leak)
-    spent, committed = [part for part, _ in each], [part for _, part in each]
-    for charge in foreign:
-        committed.append(_price(charge.price))
-        if charge.committed:
-            spent.append(_price(charge.price))
-    return Sums(_total(spent), _total(committed))
+@dataclass
+class Total:
+    """A sum of prices that a price may leave again. Exact, so it depends on what it holds and not on what it held."""
+
+    mu_squared: Fraction = Fraction()
+    leak: Fraction = Fraction()
+
+    def add(self, part: Price, sign: int = 1) -> None:
+        """Add a price, or (sign -1) take it out. Raises ValueError or OverflowError if it is not finite."""
+        self.mu_squared += sign * Fraction(part.mu_squared)
+        self.leak += sign * Fraction(part.leak)
+
+    def price(self) -> Price:
+        """The sum, rounded once."""
+        return Price(float(self.mu_squared), float(self.leak))
 
 
-def parts(runs: list[Charge], leak: float) -> list[tuple[Price, Price]]:
-    """(spent, committed) of each run; of a run that is charged to odometers only the leak, which is everyone's."""
-    wholes = prices(runs, leak)
-    spent = [paid(run, whole) for run, whole in zip(runs, wholes, strict=True)]
-    committed = [whole if run.active else part for run, whole, part in zip(runs, wholes, spent, strict=True)]
-    return [
-        (Price(0.0, part.leak), Price(0.0, held.leak)) if run.individual else (part, held)
-        for run, part, held in zip(runs, spent, committed, strict=True)
-    ]
+def parts(run: Charge, whole: Price) -> Sums:
+    """What a run that reserved `whole` is charged; one that is charged to odometers, only the leak, which all pay."""
+    spent = paid(run, whole)
+    committed = whole if run.active else spent
+    return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
 
 
 def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
-    """What each run reserved, in the order in which they were started.
+    """What each run reserved, in the order in which they were started, in a population with D = `leak`."""
+    wholes: list[Price] = []
+    for run in runs:
+        whole, leak = reserved(run, leak)
+        wholes.append(whole)
+    return wholes
+
+
+def reserved(run: Charge, left: float) -> tuple[Price, float]:
+    """(what a run reserved, what of D it leaves to later runs without a price).
 
     Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
     of D, then a quarter of what is left, and so on, which depends on nothing but their order.
+
+    left: what the runs that were started before it leave.
     """
-    wholes: list[Price] = []
-    left = leak
-    for run in runs:
-        if run.price is not None:
-            whole = _price(run.price)
-        else:
-            planned = loss(run.planned)
-            whole = price_of(planned, RUN_SHARE * left if planned.amplified else None)
-            left -= whole.leak if planned.amplified else 0.0
-        wholes.append(whole)
-    return wholes
+    if run.price is not None:
+        return stored_price(run.price), left
+    planned = loss(run.planned)
+    whole = price_of(planned, RUN_SHARE * left if planned.amplified else None)
+    return whole, left - whole.leak if planned.amplified else left
 
 
 def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
@@ -190,11 +191,6 @@ def paid(run: Charge, whole: Price) -> Price:
     return Price(spent.mu_squared, whole.leak)
 
 
-def _total(prices: list[Price]) -> Price:
-    # Exact sums: the same whatever the order of the rows.
-    return Price(math.fsum(each.mu_squared for each in prices), math.fsum(each.leak for each in prices))
-
-
 @lru_cache(maxsize=8192)
 def loss(text: str) -> PrivacyLoss:
     """`PrivacyLoss.from_json`, cached."""
@@ -202,7 +198,8 @@ def loss(text: str) -> PrivacyLoss:
 
 
 @lru_cache(maxsize=8192)
-def _price(text: str) -> Price:
+def stored_price(text: str) -> Price:
+    """`Price.from_json`, cached."""
     return Price.from_json(text)
 
 
@@ -211,7 +208,7 @@ def is_price(planned: PrivacyLoss, text: str) -> bool:
 
     Another machine may compute a sampled price with other last digits.
     """
-    named = _price(text)
+    named = stored_price(text)
     if not planned.amplified:
         return not planned.concentrated and named.mu_squared == planned.mu_squared
     right = price_of(planned, named.leak)

@@ -121,10 +121,10 @@ class Database:
     def write(self, work: Callable[[Connection, str], T]) -> T:
         """Run `work(connection, event)` in one serialised transaction and commit it durably.
 
-        If the database goes away, the transaction is tried again for `patience` seconds. If an earlier try was
-        committed after all (its event is in the journal), that try's result is returned. Raises `LedgerError` when
-        the database stays away, is full, read-only or corrupt. Then nothing was committed, unless the answer to the
-        commit itself was lost: the ledger shows on resume which it is.
+        If the database goes away, or its disk is full, the transaction is tried again for `patience` seconds. If an
+        earlier try was committed after all (its event is in the journal), that try's result is returned. Raises
+        `LedgerError` when the database stays away or full, or is read-only or corrupt. Then nothing was committed,
+        unless the answer to the commit itself was lost: the ledger shows on resume which it is.
         """
         event_number = secrets.token_hex(16)
         deadline = time.monotonic() + self.patience
@@ -271,13 +271,15 @@ def _went_away(error: Exception) -> bool:
     if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
         return False
     if isinstance(error.orig, sqlite3.Error):
-        return False
+        # A full disk may have room again; a lock was waited for already.
+        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     state = getattr(error.orig, "sqlstate", None)
     return error.connection_invalidated or state is None or state[:2] == "08" or state in _TRANSIENT
 
 
-_TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03")
-"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts."""
+_TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")
+"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or connections; a
+standby that is not promoted yet."""
 
 
 def is_empty(engine: Engine) -> bool:

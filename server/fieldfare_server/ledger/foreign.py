@@ -137,7 +137,7 @@ def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> 
         left = max(0.0, terms.leak - committed.leak)
         return BudgetRefused(
             f"a charge on population {name!r}",
-            f"it takes {decimal(price.leak, 3)} of the population's leak, of which {left:.3g} is left.",
+            f"it takes {decimal(price.leak, 3)} of the population's leak, of which {decimal(left, 3)} is left.",
             "a loss without delta, or a population that was created with a leak (--leak)",
         )
     left_mu = budget.room(committed, terms).mu

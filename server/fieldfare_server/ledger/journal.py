@@ -89,6 +89,7 @@ class Entry:
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
+_HEAD = select(models.head)
 _INSERT = insert(models.journal)
 _MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
 _MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
@@ -209,8 +210,8 @@ def clean(text: str, longest: int) -> str:
 
 def read_head(connection: Connection) -> chain.Head:
     """Where the journal ends, as the `head` row says."""
-    row = connection.execute(select(models.head)).mappings().one()
-    return chain.Head(row["ledger"], row["count"], row["hash"])
+    row = connection.execute(_HEAD).one()
+    return chain.Head(row.ledger, row._mapping["count"], row.hash)
 
 
 def _read_row(connection: Connection, number: int) -> Mapping[str, Any] | None:

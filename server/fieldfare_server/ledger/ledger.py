@@ -21,6 +21,7 @@ from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, 
 from fieldfare_server.ledger import migrate as schema
 from fieldfare_server.ledger.database import Database, is_empty
 from fieldfare_server.ledger.journal import Clock, Journal
+from fieldfare_server.ledger.memory import Memory
 from fieldfare_server.ledger.proof import Disproved
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.run_handle import RunHandle
@@ -37,7 +38,7 @@ class Ledger(Reader):
     """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked."""
 
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
-        super().__init__(database, journal.clock)
+        super().__init__(database, journal.clock, Memory())
         self.database = database
         self.proof = journal.proof
         """Whether the tables say what the journal proves."""

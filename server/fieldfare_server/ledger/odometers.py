@@ -31,7 +31,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle
@@ -497,19 +497,17 @@ class Watch:
     def __init__(self, most: int = 8) -> None:
         """most: populations that are remembered; an older one is read again."""
         self._lock, self._most = threading.Lock(), most
-        self._watched: OrderedDict[tuple[str, int], _Watched] = OrderedDict()
+        self._watched: OrderedDict[int, _Watched] = OrderedDict()
 
-    def standing(self, connection: Connection, population: Row[Any]) -> Standing:
-        """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing."""
-        ledger = connection.execute(select(models.head.c.ledger)).scalar_one()
+    def standing(self, connection: Connection, population: Row[Any], history: object) -> Standing:
+        """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
+
+        history: which journal this is, and how many runs it has charged to these odometers.
+        """
         runs = active_runs(connection, population.id)
-        c = models.runs.c
-        ours = (c.population_id == population.id, c.accounting == INDIVIDUAL)
-        started = connection.execute(select(func.count(), func.max(c.seq)).where(*ours)).one()
-        shape = (population.users, *started, tuple(run.seq for run in runs))
+        shape = (population.users, history, tuple(run.seq for run in runs))
         with self._lock:
-            key = (ledger, population.id)
-            known = self._watched.get(key)
+            known = self._watched.get(population.id)
             same = known is not None and known.shape == shape
             if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
                 # An older snapshot than the last is rare, and is read whole as well.
@@ -518,12 +516,8 @@ class Watch:
                 for run in runs:
                     known.standing.spent += taken(connection, run.seq, population.users, known.rounds[run.seq])
             known.rounds = {run.seq: run.next_round for run in runs}
-            self._watched[key] = known
-            self._watched.move_to_end(key)
+            self._watched[population.id] = known
+            self._watched.move_to_end(population.id)
             while len(self._watched) > self._most:
                 self._watched.popitem(last=False)
             return replace(known.standing, spent=known.standing.spent.copy())
-
-
-WATCH = Watch()
-"""Of this process, for views."""

@@ -208,9 +208,11 @@ def tighten(
         old = (row.epsilon, row.delta)
         new = (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
         _require_budget(*new)
-        what = f"budget ({new[0]:.6g}, {new[1]:.3g}) of population {name!r}"
+        what = f"budget ({new[0]:.6g}, {decimal(new[1], 3)}) of population {name!r}"
         if new[0] > old[0] or new[1] > old[1] or new == old:
-            raise BadInput(what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {old[1]:.3g}), or a raise")
+            raise BadInput(
+                what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {decimal(old[1], 3)}), or a raise"
+            )
         if row.leak >= new[1]:
             raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
         proven = replay.populations[name]
@@ -290,9 +292,9 @@ def _require_raise(row: Row[Any], epsilon: float | None, delta: float | None) ->
     _require_open(row)
     if new[0] < old[0] or new[1] < old[1] or new == old:
         raise BadInput(
-            f"budget ({new[0]:.6g}, {new[1]:.3g}) of population {row.name!r}",
+            f"budget ({new[0]:.6g}, {decimal(new[1], 3)}) of population {row.name!r}",
             "raising a budget does not lower it.",
-            f"above ({old[0]:.6g}, {old[1]:.3g}), or `fieldfare population tighten`",
+            f"above ({old[0]:.6g}, {decimal(old[1], 3)}), or `fieldfare population tighten`",
         )
     _require_below(*new, row.ceiling_epsilon, row.ceiling_delta)
     return new

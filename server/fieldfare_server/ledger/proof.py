@@ -349,7 +349,7 @@ class Proof:
         for number in sorted(kept):
             name = names[number]
             population = self._replay.populations[name]
-            runs = [run for run in population.runs if run.active and run.individual]
+            runs = [run for run in population.runs if run.individual]
             stored = [odometers.stored_settled(connection, number)]
             stored += [odometers.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
             users = population.values["users"]
@@ -366,7 +366,7 @@ class Proof:
     def _active(self) -> set[str]:
         """Runs under way."""
         populations = self._replay.populations.values()
-        return {run.values["id"] for population in populations for run in population.runs if run.active}
+        return {run.values["id"] for population in populations for run in population.runs}
 
     def _compare_open(self, connection: Connection) -> None:
         left = {name: self._replay.runs[name] for name in self._active() if self._replay.runs[name].open is not None}

@@ -18,6 +18,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import budget, foreign, models, odometers, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
+from fieldfare_server.ledger.memory import Memory
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
@@ -48,8 +49,9 @@ COUNTED = 20_000
 class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
-    def __init__(self, source: Source, clock: Clock) -> None:
-        self._source, self._clock = source, clock
+    def __init__(self, source: Source, clock: Clock, memory: Memory) -> None:
+        self._source, self._clock, self._memory = source, clock, memory
+        self._head: Head | None = None
 
     def read(self) -> AbstractContextManager[Connection]:
         """A read-only transaction on one consistent snapshot."""
@@ -62,18 +64,31 @@ class Reader:
         Its transaction ends with the `with` block. The functions of `watch` accept it as their source.
         """
         with self.read() as connection:
-            yield Reader(OpenTransaction(connection), self._clock)
+            inner = Reader(OpenTransaction(connection), self._clock, self._memory)
+            inner._head = self._head
+            yield inner
+
+    def population_names(self) -> list[str]:
+        """The names of all populations, in order."""
+        with self.read() as connection:
+            c = models.populations.c
+            return list(connection.execute(select(c.name).order_by(c.name)).scalars())
 
     def populations(self) -> tuple[views.PopulationView, ...]:
         """All populations, by name."""
-        with self.read() as connection:
-            found = connection.execute(select(models.populations).order_by(models.populations.c.name)).all()
-            return tuple(rows.population_view(connection, row) for row in found)
+        with self.snapshot() as snapshot:
+            return tuple(map(snapshot.population, snapshot.population_names()))
 
     def population(self, name: str) -> views.PopulationView:
         """One population. Raises `BadInput` if there is none of that name."""
-        with self.read() as connection:
-            return rows.population_view(connection, rows.population_row(connection, name))
+        with self.snapshot() as snapshot, snapshot.read() as connection:
+            head, memory = snapshot.head(), self._memory
+
+            def read() -> views.PopulationView:
+                return rows.population_view(connection, rows.population_row(connection, name), head, memory)
+
+            # A population changes only with a row of the journal.
+            return memory.views.get(head, name, read)
 
     def runs(
         self,
@@ -83,7 +98,7 @@ class Reader:
         state: RunState | None = None,
     ) -> views.RunPage:
         """Runs, newest first; of one population, or in one state, if given."""
-        query = rows.select_runs().order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
+        query = rows.RUNS.order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
         if cursor is not None:
             query = query.where(models.runs.c.seq < cursor)
         if state is not None:
@@ -98,9 +113,15 @@ class Reader:
     def run(self, run_id: str) -> views.RunView:
         """One run. Raises `BadInput` if there is none of that id."""
         with self.read() as connection:
-            seq = rows.run_row(connection, run_id).seq
-            row = connection.execute(rows.select_runs().where(models.runs.c.seq == seq)).one()
+            row = rows.run_row(connection, run_id, rows.RUN_SHOWN)
         return rows.run_view(row, self._clock())
+
+    def newest_run(self, population: views.PopulationView) -> views.RunView | None:
+        """The run of a population that was started last; None without one."""
+        with self.read() as connection:
+            query = rows.RUNS.where(models.runs.c.seq == population.newest_run)
+            row = None if population.newest_run is None else connection.execute(query).first()
+        return None if row is None else rows.run_view(row, self._clock())
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Attempts at rounds of a run, oldest first."""
@@ -120,13 +141,12 @@ class Reader:
         c = models.rounds.c
         columns = [c[name] for name in views.SeriesPoint.model_fields]
         with self.read() as connection:
-            run = rows.run_row(connection, run_id)
+            run = rows.run_row(connection, run_id, rows.RUN_SHOWN)
             step = max(1, -(-run.next_round // (points - 1)))
             kept = or_(c.index % step == 0, c.index == run.next_round - 1)
             query = select(*columns).where(c.run_seq == run.seq, c.state == "committed", kept).order_by(c.index)
             series = connection.execute(query).mappings().all()
-            counts = ("participants", "cohort_size", "reports")
-            hidden = dict.fromkeys(counts) if rows.hides_counts(connection, run.population_id) else {}
+        hidden = dict.fromkeys(("participants", "cohort_size", "reports")) if run.adjacency == "add_remove" else {}
         return tuple(
             views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in series
         )
@@ -218,11 +238,12 @@ class Reader:
         """
         with self.read() as connection:
             row = rows.population_row(connection, population)
-            terms, common = rows.terms_of(row), rows.base(connection, row).committed
+            taken = self._memory.taken(connection, row, read_head(connection))
+            terms, common = rows.terms_of(row), taken.sums.committed
             price = budget.quote(planned, common, terms, leak)
             if common.leak + price.leak > terms.leak:
                 return budget.refusal(population, planned, price, common, terms)
-            standing = odometers.WATCH.standing(connection, row)
+            standing = self._memory.odometers.standing(connection, row, taken.history)
         try:
             odometers.admit(standing, terms, common, odometers.Asked(population, demand, planned, price))
         except BudgetRefused as refused:
@@ -253,8 +274,13 @@ class Reader:
 
     def head(self) -> Head:
         """Where the journal ends. Kept elsewhere, it shows when an old copy of the ledger was put back."""
+        if self._head is not None:
+            return self._head
         with self.read() as connection:
-            return read_head(connection)
+            head = read_head(connection)
+        if isinstance(self._source, OpenTransaction):
+            self._head = head  # within one snapshot it stays
+        return head
 
 
 def _require_limit(limit: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -49,6 +48,8 @@ class Run:
 
     values: dict[str, Any]
     plan: str
+    whole: Price = field(default_factory=Price)
+    """What it reserved."""
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
     """By (round, attempt). A reader may drop those that are closed."""
     tries: int = 0
@@ -93,13 +94,13 @@ class Population:
     chunks: list[dict[str, Any]] = field(default_factory=list)
     """A reader may drop them."""
     runs: list[Run] = field(default_factory=list)
-    """Those that have not ended, and all that have no price."""
-    ended: tuple[Fraction, Fraction] = (Fraction(), Fraction())
-    """Exact sums (mu^2, leak) of what the other runs have spent."""
+    """Those under way, in the order of their starts."""
+    left: float = 0.0
+    """What of D is left to runs without a price (`budget.reserved`)."""
+    alike: budget.Total = field(default_factory=budget.Total)
+    """What all users are charged alike, spent and reserved."""
     charges: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Charges of other trainers by key, by column name of `charges`."""
-    foreign: tuple[Fraction, Fraction] = (Fraction(), Fraction())
-    """Exact sums (mu^2, leak) of those that are not released."""
     settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
     """Digest of what ended runs have cost each user."""
     standing: odometers.Standing | None = None
@@ -118,12 +119,8 @@ class Population:
         return bool(self.values["accounting"] == odometers.INDIVIDUAL)
 
     def base(self) -> Price:
-        """What all users are charged alike, spent and reserved. O(runs under way), and exactly `rows.base`."""
-        mu_squared, leak = (mine + others for mine, others in zip(self.ended, self.foreign, strict=True))
-        # Runs of the first version are priced by their order among all runs, and they all come before the others.
-        for _, price in budget.parts([run.charge for run in self.runs], self.values["leak"]):
-            mu_squared, leak = mu_squared + Fraction(price.mu_squared), leak + Fraction(price.leak)
-        return Price(float(mu_squared), float(leak))
+        """What all users are charged alike, spent and reserved: exactly what `Reader.population` shows of it."""
+        return self.alike.price()
 
     def largest(self, terms: budget.Terms) -> int:
         """What is committed of the user who has least left under `terms`, beyond what all are charged alike, in units.
@@ -137,33 +134,33 @@ class Population:
         return self.standing.most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
 
     def committed(self, terms: budget.Terms | None = None) -> Price:
-        """What is committed of the user who has least left: exactly `rows.sums`. terms: None for the budget of now."""
+        """What is committed of the user who has least left: exactly what `Reader.population` shows.
+
+        terms: None for the budget of now.
+        """
         return _with(self.base(), self.largest(terms or self.terms))
 
-    def end(self, run: Run) -> None:
-        """Note that `run`, one of `runs`, has ended."""
-        if run.values["price"] is None:
-            return
+    def start(self, run: Run) -> None:
+        """Note that `run` is under way."""
+        run.whole, self.left = budget.reserved(run.charge, self.left)
+        self.runs.append(run)
+        self._charge(run, 1)
+
+    def end(self, run: Run, values: dict[str, Any]) -> None:
+        """Note that `run`, one of `runs`, has ended, and with it what `values` says."""
         self.runs.remove(run)
-        self._add_ended(run, 1)
+        self._charge(run, -1)
+        run.values |= values
+        self._charge(run, 1)
 
     def recompute(self, run: Run, digest: str) -> None:
         """Note that the charges of `run`, which has ended, are recomputed for single users."""
-        counted = run.values["price"] is not None
-        if counted:
-            self._add_ended(run, -1)
+        self._charge(run, -1)
         run.values["accounting"], run.recomputed = odometers.INDIVIDUAL, digest
-        if counted:
-            self._add_ended(run, 1)
+        self._charge(run, 1)
 
-    def _add_ended(self, run: Run, sign: int) -> None:
-        [(spent, _)] = budget.parts([run.charge], self.values["leak"])
-        self.ended = (self.ended[0] + sign * Fraction(spent.mu_squared), self.ended[1] + sign * Fraction(spent.leak))
-
-    def add_foreign(self, price: Price, sign: int) -> None:
-        """Note that another trainer's charge is reserved (sign 1), or released (-1)."""
-        mu_squared, leak = sign * Fraction(price.mu_squared), sign * Fraction(price.leak)
-        self.foreign = (self.foreign[0] + mu_squared, self.foreign[1] + leak)
+    def _charge(self, run: Run, sign: int) -> None:
+        self.alike.add(budget.parts(run.charge, run.whole).committed, sign)
 
 
 def _with(common: Price, largest: int) -> Price:
@@ -243,7 +240,7 @@ class Replay:
         start["accounting"] = body.get("accounting", odometers.WORST_CASE)
         kept = start["accounting"] == odometers.INDIVIDUAL
         self._require(row, not kept or body["adjacency"] != "add_remove", "its odometers would tell who is there")
-        self.populations[name] = Population({**_NO_RULES, **body, **start, **bound, **created})
+        self.populations[name] = Population({**_NO_RULES, **body, **start, **bound, **created}, left=leak)
         self._require_below_ceiling(row, self.populations[name].values)
 
     def _population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -323,14 +320,14 @@ class Replay:
         self._require(row, price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
         self._require(row, self._holds(row, population, price, largest), "it does not fit in the budget")
         population.charges[body["key"]] = {**body, "state": "reserved", "reserved_at": row["at"], "closed_at": None}
-        population.add_foreign(price, 1)
+        population.alike.add(price)
 
     def _charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self._close_charge(row, body, "committed")
 
     def _charge_release(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         charge = self._close_charge(row, body, "released")
-        self.populations[row["population"]].add_foreign(Price.from_json(charge["price"]), -1)
+        self.populations[row["population"]].alike.add(Price.from_json(charge["price"]), -1)
 
     def _close_charge(self, row: Mapping[str, Any], body: dict[str, Any], state: str) -> dict[str, Any]:
         charge = self.populations[row["population"]].charges[body["key"]]
@@ -361,7 +358,7 @@ class Replay:
         self._step(row, "register", body)
         pledged = body.get("pledged", {})
         for run in population.runs:
-            if body["count"] and run.active and run.individual:
+            if body["count"] and run.individual:
                 run.newcomers.append((body["first"], body["count"], pledged[run.values["id"]]))
         if body["count"]:
             population.chunks.append(body)
@@ -427,7 +424,7 @@ class Replay:
             {"format": 0, **body, **start, **started, "state": "running", "request": None}, plan, pledged=pledged or ""
         )
         self.runs[row["run"]] = run
-        population.runs.append(run)
+        population.start(run)
 
     def _run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self._running(row)
@@ -456,8 +453,8 @@ class Replay:
             population.settled = body["odometers"]
             run.newcomers.clear()
             self._step(row, "finish", {"odometers": body["odometers"]})
-        run.values |= {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
-        population.end(run)
+        ended = {"state": body["state"], "message": body["message"], "request": None, "ended_at": row["at"]}
+        population.end(run, ended)
 
     def _run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self.runs[row["run"]]

@@ -193,10 +193,11 @@ def separate(database: Database, passwords: Mapping[Part, str]) -> dict[Part, st
             for part, password in passwords.items():
                 _make(connection, names[part], password)
             known = {part: name for part, name in names.items() if _exists(connection, name)}
+            place = _place(connection)
             if known:
-                _guard(connection, owner, names)
+                _guard(connection, place, owner, names)
             for part, name in known.items():
-                _grant(connection, part, name)
+                _grant(connection, place, part, name)
                 _require_apart(connection, name, database.name)
             return known
     except SQLAlchemyError as error:
@@ -234,10 +235,10 @@ def _make(connection: Connection, name: str, password: str) -> None:
     _run(connection, f"{verb} ROLE {_name(connection, name)} LOGIN PASSWORD '{verifier}'")
 
 
-def _guard(connection: Connection, owner: str, names: Mapping[Part, str]) -> None:
+def _guard(connection: Connection, place: tuple[str, str], owner: str, names: Mapping[Part, str]) -> None:
     """Make the guards, and close what PUBLIC could get round them with: temporary tables, and names of its own."""
-    schema = str(connection.execute(text("SELECT current_schema()")).scalar_one())
-    words = {"schema": _name(connection, schema), "setting": CALLER, "owner": _literal(owner)}
+    database, schema = place
+    words = {"schema": schema, "setting": CALLER, "owner": _literal(owner)}
     words |= {part: _literal(name) for part, name in names.items()}
     # Tuples of plain words, which Python writes as SQL does.
     words |= {"coordinator actions": str(COORDINATOR_ACTIONS), "charge actions": str(CHARGE_ACTIONS)}
@@ -250,9 +251,8 @@ def _guard(connection: Connection, owner: str, names: Mapping[Part, str]) -> Non
     for table in _ASKED:
         when = f"WHEN (current_user = {_literal(names['api'])})"
         _trigger(connection, f"{table}_role", f"INSERT OR UPDATE ON {table}", when, "ledger_asked_role")
-    database = str(connection.execute(text("SELECT current_database()")).scalar_one())
-    _run(connection, f"REVOKE CREATE ON SCHEMA {_name(connection, schema)} FROM PUBLIC")
-    _run(connection, f"REVOKE TEMPORARY, CREATE ON DATABASE {_name(connection, database)} FROM PUBLIC")
+    _run(connection, f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC")
+    _run(connection, f"REVOKE TEMPORARY, CREATE ON DATABASE {database} FROM PUBLIC")
 
 
 def _trigger(connection: Connection, name: str, event: str, when: str, function: str) -> None:
@@ -261,10 +261,15 @@ def _trigger(connection: Connection, name: str, event: str, when: str, function:
     _run(connection, f"CREATE TRIGGER {name} BEFORE {event} FOR EACH ROW {when} EXECUTE FUNCTION {function}()")
 
 
-def _grant(connection: Connection, part: Part, name: str) -> None:
+def _place(connection: Connection) -> tuple[str, str]:
+    """(database, schema) of the ledger, quoted."""
+    database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
+    return _name(connection, str(database)), _name(connection, str(schema))
+
+
+def _grant(connection: Connection, place: tuple[str, str], part: Part, name: str) -> None:
     role, tables = _name(connection, name), ", ".join(_TABLES)
-    schema = _name(connection, str(connection.execute(text("SELECT current_schema()")).scalar_one()))
-    database = _name(connection, str(connection.execute(text("SELECT current_database()")).scalar_one()))
+    database, schema = place
     _run(connection, f"REVOKE ALL ON {tables} FROM {role}")
     _run(connection, f"GRANT CONNECT ON DATABASE {database} TO {role}")
     _run(connection, f"GRANT USAGE ON SCHEMA {schema} TO {role}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, case, func, or_, select
+from sqlalchemy import Case, Connection, Row, RowMapping, Select, and_, bindparam, case, func, or_, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
@@ -20,13 +20,40 @@ from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import blobs, budget, models, odometers, views
+from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.memory import Memory, Taken
 from fieldfare_server.ledger.states import ACTIVE, HELD
+
+# Made once: to build a statement takes longer than to run it.
+_RUN = select(models.runs).where(models.runs.c.id == bindparam("id"))
+RUNS = (
+    select(
+        models.runs,
+        models.populations.c.name.label("population"),
+        models.populations.c.adjacency,
+        models.populations.c.delta,
+        models.leases.c.holder,
+        models.leases.c.renewed_at,
+        models.leases.c.seconds,
+    )
+    .join(models.populations, models.runs.c.population_id == models.populations.c.id)
+    .join(models.leases, models.leases.c.run_seq == models.runs.c.seq)
+)
+"""All runs, each with its population's terms and its lease: the rows that `run_view` takes."""
+RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
+"""One of them."""
+_POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
+_p = models.proposals.c
+_WAITING = (
+    select(models.proposals)
+    .where(_p.population_id == bindparam("number"), _p.state == "waiting")
+    .order_by(_p.proposed_at.desc(), _p.id)
+)
 
 
 def population_row(connection: Connection, name: str) -> Row[Any]:
     """The row of a population. Raises `BadInput` that names the populations there are."""
-    query = select(models.populations).where(models.populations.c.name == name)
-    row = connection.execute(query).first() if is_name(name) else None
+    row = connection.execute(_POPULATION, {"name": name}).first() if is_name(name) else None
     if row is None:
         names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
         known = ", ".join(names) or "create it: `fieldfare population create`"
@@ -52,10 +79,9 @@ def population_name(connection: Connection, population_id: int) -> str:
     return name
 
 
-def run_row(connection: Connection, run_id: str) -> Row[Any]:
-    """The row of a run. Raises `BadInput` if there is none."""
-    query = select(models.runs).where(models.runs.c.id == run_id)
-    row = connection.execute(query).first() if is_name(run_id) else None
+def run_row(connection: Connection, run_id: str, query: Select[Any] = _RUN) -> Row[Any]:
+    """The row of a run, or (query `RUN_SHOWN`) what `run_view` takes. Raises `BadInput` if there is none."""
+    row = connection.execute(query, {"id": run_id}).first() if is_name(run_id) else None
     if row is None:
         raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
@@ -124,48 +150,24 @@ def population_participation(connection: Connection, population_id: int, most: i
     return {int(number): int(counts[number]) for number in np.flatnonzero(counts) if number > 0}
 
 
-def charges(connection: Connection, population_id: int) -> list[budget.Charge]:
-    """What each run of a population is charged by, in the order in which they were started."""
-    c = models.runs.c
-    columns = (c.planned, c.spent, c.price, c.next_round, c.state, c.accounting)
-    rows = connection.execute(select(*columns).where(c.population_id == population_id).order_by(c.seq))
-    return [
-        budget.Charge(*row[:4], active=row.state in ACTIVE, individual=row.accounting == odometers.INDIVIDUAL)
-        for row in rows
-    ]
-
-
-def base(connection: Connection, population: Row[Any]) -> budget.Sums:
-    """What all users of a population are charged alike: by its worst-case runs, and by other trainers."""
-    c = models.charges.c
-    query = select(c.price, c.state).where(c.population_id == population.id, c.state != "released")
-    foreign = [budget.Foreign(row.price, row.state == "committed") for row in connection.execute(query)]
-    return budget.sums(charges(connection, population.id), population.leak, foreign)
-
-
 def terms_of(population: Row[Any]) -> budget.Terms:
     """A population's budget."""
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
 def sums(
-    connection: Connection, population: Row[Any], watched: bool = False
-) -> tuple[budget.Sums, odometers.Standing | None, budget.Sums]:
-    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept;
-    what all users are charged alike, which is `base`).
-
-    watched: whether the odometers come from `odometers.WATCH`, which reads each round once: for views, not for charges.
-    """
-    common = base(connection, population)
+    connection: Connection, population: Row[Any], taken: Taken, watch: odometers.Watch
+) -> tuple[budget.Sums, odometers.Standing | None]:
+    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept)."""
+    common = taken.sums
     if not odometers.is_individual(population):
-        return common, None, common
-    read = odometers.WATCH.standing if watched else odometers.standing
-    standing = read(connection, population)
+        return common, None
+    standing = watch.standing(connection, population, taken.history)
     limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
     spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
     committed = standing.most_committed(limit, alike)
     largest = Price(from_units(committed)) if committed else Price()
-    return budget.Sums(common.spent + spent, common.committed + largest), standing, common
+    return budget.Sums(common.spent + spent, common.committed + largest), standing
 
 
 # -- what add_remove hides ------------------------------------------------------------------------------------------
@@ -203,22 +205,13 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: Set[str]) -> dic
     return {**row, "body": body}
 
 
-def population_view(connection: Connection, row: Row[Any]) -> views.PopulationView:
-    """A population with what its runs have spent and reserved. O(runs); prices of sampled runs are cached."""
-    c = models.runs.c
-    active = connection.execute(
-        select(c.rounds, c.next_round).where(c.population_id == row.id, c.state.in_(ACTIVE))
-    ).all()
-    total = connection.execute(select(func.count()).where(c.population_id == row.id)).scalar_one()
-    terms = terms_of(row)
-    totals, standing, common = sums(connection, row, watched=True)
+def population_view(connection: Connection, row: Row[Any], head: Head, memory: Memory) -> views.PopulationView:
+    """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
+    taken = memory.taken(connection, row, head)
+    terms, common = terms_of(row), taken.sums
+    totals, standing = sums(connection, row, taken, memory.odometers)
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
-    p = models.proposals.c
-    waiting = connection.execute(
-        select(models.proposals)
-        .where(p.population_id == row.id, p.state == "waiting")
-        .order_by(p.proposed_at.desc(), p.id)
-    ).all()
+    waiting = connection.execute(_WAITING, {"number": row.id}).all()
     left = budget.room(totals.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
     odometer: dict[str, Any] = {"left": None, "exhausted": None}
     if standing is not None:
@@ -241,28 +234,12 @@ def population_view(connection: Connection, row: Row[Any]) -> views.PopulationVi
         "remaining_epsilon": left.epsilon,
         "remaining_mu": left.mu,
         "overdrawn": not terms.hold(totals.committed),
-        "rounds_left": sum(run.rounds - run.next_round for run in active),
-        "runs_active": len(active),
-        "runs_total": total,
+        "rounds_left": taken.rounds_left,
+        "runs_active": taken.active,
+        "runs_total": taken.runs,
+        "newest_run": taken.newest,
     }
     return views.PopulationView(**{**row._mapping, **values})
-
-
-def select_runs() -> Select[Any]:
-    """All runs, each with its population's terms and its lease: the rows that `run_view` takes."""
-    return (
-        select(
-            models.runs,
-            models.populations.c.name.label("population"),
-            models.populations.c.adjacency,
-            models.populations.c.delta,
-            models.leases.c.holder,
-            models.leases.c.renewed_at,
-            models.leases.c.seconds,
-        )
-        .join(models.populations, models.runs.c.population_id == models.populations.c.id)
-        .join(models.leases, models.leases.c.run_seq == models.runs.c.seq)
-    )
 
 
 def state_now(now: float) -> Case[str]:
@@ -274,7 +251,7 @@ def state_now(now: float) -> Case[str]:
 
 def run_view(row: Row[Any], now: float) -> views.RunView:
     """A run as it stands at `now`: one whose holder fell silent is interrupted, whatever its row says."""
-    planned, spent = PrivacyLoss.from_json(row.planned), PrivacyLoss.from_json(row.spent)
+    planned, spent = budget.loss(row.planned), budget.loss(row.spent)
     silent = row.state in HELD and (not row.holder or now >= row.renewed_at + row.seconds)
     values = {
         "plan": json.loads(row.plan),
@@ -282,7 +259,7 @@ def run_view(row: Row[Any], now: float) -> views.RunView:
         "planned_epsilon": budget.epsilon(planned, row.delta),
         "spent": spent,
         "spent_epsilon": budget.epsilon(spent, row.delta),
-        "leak": None if row.price is None else Price.from_json(row.price).leak,
+        "leak": None if row.price is None else budget.stored_price(row.price).leak,
         "state": "interrupted" if silent else row.state,
     }
     return views.RunView(**{**row._mapping, **values})

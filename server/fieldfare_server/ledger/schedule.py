@@ -33,16 +33,16 @@ class Schedule:
 
     def latest(self, now: float) -> float:
         """The newest scheduled time that is not after `now`; the start for an earlier `now` (a clock was set back)."""
-        return self._time(self._number(now))
+        return self._time(max(0, self._number(now)))
 
     def following(self, now: float) -> float:
-        """The first scheduled time after `now`."""
+        """The first scheduled time after `now`; for an earlier `now` than the start as if times went back from it."""
         return self._time(self._number(now) + 1)
 
     def _number(self, now: float) -> int:
-        number = max(0, math.floor((now - self.start) / self.seconds))
+        number = math.floor((now - self.start) / self.seconds)
         # The quotient is rounded: at a scheduled time itself it may lie on the wrong side of the whole number.
-        while number > 0 and self._time(number) > now:
+        while self._time(number) > now:
             number -= 1
         while self._time(number + 1) <= now:
             number += 1

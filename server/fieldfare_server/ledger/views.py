@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
@@ -101,6 +101,8 @@ class PopulationView(View):
     """Rounds still to come in the runs under way."""
     runs_active: int
     runs_total: int
+    newest_run: int | None = Field(exclude=True)
+    """`seq` of the run that was started last; None without one."""
     created_at: float
     created_by: str
 

@@ -12,16 +12,55 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, and_, func, select, text
+from sqlalchemy import Connection, and_, bindparam, func, select, text
 
 from fieldfare_server.ledger import migrate, models, views
 from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.rows import run_row, state_now
 from fieldfare_server.ledger.runs import RESIDUAL_TEST
-from fieldfare_server.ledger.states import ACTIVE
+from fieldfare_server.ledger.states import ACTIVE, RunState
+
+# Made once: to build a statement takes longer than to run it.
+_r, _t, _j = models.runs.c, models.rounds.c, models.journal.c
+_LATEST = (
+    select(_r.id, _t.closed_at, _t.statistics)
+    .join_from(
+        models.runs,
+        models.rounds,
+        and_(_t.run_seq == _r.seq, _t.index == _r.next_round - 1, _t.state == "committed"),
+    )
+    .where(_r.id.in_(bindparam("names", expanding=True)))
+)
+_ACTIVE = (
+    select(_r.seq, _r.id, _r.rounds, _r.next_round)
+    .join_from(models.runs, models.populations)
+    .where(models.populations.c.name == bindparam("name"), _r.state.in_(ACTIVE))
+    .order_by(_r.seq.desc())
+    .limit(1)
+)
+_PACE = select(func.min(_t.opened_at), func.max(_t.closed_at), func.count()).where(
+    _t.run_seq == bindparam("seq"), _t.index >= bindparam("since"), _t.state == "committed"
+)
+_NEWEST_ROW = (
+    select(models.journal)
+    .where(_j.run == bindparam("run"), _j.action == bindparam("action"))
+    .order_by(_j.id.desc())
+    .limit(1)
+)
+
+# The state is a literal because SQLite uses the small index of open rounds only for one; with a bound parameter, or for
+# the smallest of them, it would read every round.
+_OPEN = select(_t.id).where(text("rounds.state = 'open'"))
+_NEWEST = select(func.max(_t.id))
+_SECRETIVE = select(_r.seq).join(models.populations).where(models.populations.c.adjacency == "add_remove")
+_COUNTED = select(_t.state, _t.rejects, func.count()).where(
+    _t.id > bindparam("last"), _t.id <= bindparam("end"), _t.run_seq.not_in(_SECRETIVE)
+)
+_CLOSED = _COUNTED.group_by(_t.state, _t.rejects)
+_CLOSED_OF = _COUNTED.where(_t.run_seq == bindparam("seq")).group_by(_t.state, _t.rejects)
 
 
 def require_current(database: Database) -> None:
@@ -39,10 +78,8 @@ def _latest() -> str:
 
 def newest_row(source: Source, run_id: str, action: str) -> views.JournalView | None:
     """The newest journal row of a run with that action."""
-    c = models.journal.c
-    query = select(models.journal).where(c.run == run_id, c.action == action).order_by(c.id.desc()).limit(1)
     with source.read() as connection:
-        row = connection.execute(query).mappings().first()
+        row = connection.execute(_NEWEST_ROW, {"run": run_id, "action": action}).mappings().first()
     return None if row is None else views.JournalView(**{**row, "body": json.loads(row["body"])})
 
 
@@ -56,11 +93,8 @@ class Latest:
 
 def latest_rounds(source: Source, run_ids: Collection[str]) -> dict[str, Latest]:
     """The newest committed round of each run that has one."""
-    r, run = models.rounds.c, models.runs.c
-    join = and_(r.run_seq == run.seq, r.index == run.next_round - 1, r.state == "committed")
-    query = select(run.id, r.closed_at, r.statistics).join_from(models.runs, models.rounds, join)
     with source.read() as connection:
-        rows = connection.execute(query.where(run.id.in_(list(run_ids)))).all()
+        rows = connection.execute(_LATEST, {"names": list(run_ids)}).all()
     return {row.id: Latest(row.closed_at, json.loads(row.statistics)) for row in rows}
 
 
@@ -76,19 +110,22 @@ class Activity:
 
 def activity(source: Source, population: str, recent: int = 20) -> Activity | None:
     """The newest run under way of `population`, with the mean pace of its last `recent` rounds; None without one."""
-    run, r = models.runs.c, models.rounds.c
     with source.read() as connection:
-        query = select(run.seq, run.id, run.rounds, run.next_round).join_from(models.runs, models.populations)
-        active = query.where(models.populations.c.name == population, run.state.in_(ACTIVE))
-        row = connection.execute(active.order_by(run.seq.desc()).limit(1)).first()
+        row = connection.execute(_ACTIVE, {"name": population}).first()
         if row is None:
             return None
-        times = select(func.min(r.opened_at), func.max(r.closed_at), func.count()).where(
-            r.run_seq == row.seq, r.index >= row.next_round - recent, r.state == "committed"
-        )
-        first, last, count = connection.execute(times).one()
+        since = {"seq": row.seq, "since": row.next_round - recent}
+        first, last, count = connection.execute(_PACE, since).one()
     pace = (last - first) / count if count else None
     return Activity(row.id, row.rounds - row.next_round, last, pace)
+
+
+def state(source: Source, run_id: str, now: float) -> RunState:
+    """The state of a run, which there must be, as `rows.run_view` shows it at `now`."""
+    query = select(state_now(now)).join_from(models.runs, models.leases).where(models.runs.c.id == run_id)
+    with source.read() as connection:
+        shown: Any = connection.execute(query).scalar_one()
+    return cast(RunState, shown)
 
 
 def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
@@ -149,24 +186,18 @@ class RoundCounts:
 
     def _advance(self, connection: Connection, counted: _Counted, run_id: str | None) -> bool:
         """Count what was closed since; False if this snapshot is older than what is counted already."""
-        c = models.rounds.c
         # A round that is open now closes later, with an id below newer ones: stop before the oldest of those.
-        # The state is a literal because SQLite uses the small index of open rounds only for one; a bound parameter
-        # would make it read every round.
-        open_ = min(connection.execute(select(c.id).where(text("rounds.state = 'open'"))).scalars(), default=None)
-        newest = connection.execute(select(func.max(c.id))).scalar_one() or 0
+        open_ = min(connection.execute(_OPEN).scalars(), default=None)
+        newest = connection.execute(_NEWEST).scalar_one() or 0
         end = newest if open_ is None else open_ - 1
         if end < counted.last:
             return False
         # Under add_remove a count of replies is a count of users, which is the secret.
-        p = models.populations.c
-        secretive = select(models.runs.c.seq).join(models.populations).where(p.adjacency == "add_remove")
-        query = select(c.state, c.rejects, func.count()).where(
-            c.id > counted.last, c.id <= end, c.run_seq.not_in(secretive)
-        )
+        between: dict[str, Any] = {"last": counted.last, "end": end}
+        query = _CLOSED
         if run_id is not None:
-            query = query.where(c.run_seq == run_row(connection, run_id).seq)
-        for state, rejects, count in connection.execute(query.group_by(c.state, c.rejects)):
+            query, between["seq"] = _CLOSED_OF, run_row(connection, run_id).seq
+        for state, rejects, count in connection.execute(query, between):
             counted.void += count if state == "void" else 0
             for reason, number in json.loads(rejects).items():
                 counted.rejects[reason] += count * number

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import math
-import os
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from fieldfare.task import OBJECT
 from fieldfare.text import decimal
 from fieldfare_client.app import forget_users
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
+from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
@@ -102,8 +102,7 @@ def simulate(
 
 def _starts_workers(plan: Plan) -> bool:
     """Whether rounds of `plan` need other processes. Where it leaves that open ("auto"), they do not."""
-    workers = plan.client.workers
-    return workers != "auto" and min(workers, os.cpu_count() or 1) > 1 and not plan.run.task.startswith(OBJECT)
+    return plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1
 
 
 def _resumed(home: StateDirectory, run: str) -> Plan:

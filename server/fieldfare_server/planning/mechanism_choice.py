@@ -1,8 +1,8 @@
 """Which mechanism, and which way of asking users, leaves a plan the least noise: a table of estimates.
 
 Every row has the plan's rounds, epsilon, delta and planned cohort, and a user takes part as often and as far apart as
-in the plan. Rows with balls in bins are expected certificates (`balls_in_bins.least_noise`), within about a percent of
-what a run will be charged; the others are exact. Nothing is certified, charged or run.
+in the plan. Some rows are expected certificates (`certification.least_noise`), within about a percent of what a run
+will be charged; the others are exact. Nothing is certified, charged or run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import balls_in_bins, binned_optimum, calibrate
+from fieldfare.accounting import calibrate, certification, sampled_optimum
 from fieldfare.errors import BadInput, Refused
 from fieldfare.mechanisms import Mechanism, build, parse
 from fieldfare.participation import (
     Adjacency,
     BallsInBins,
+    BMinSep,
     CyclicPoisson,
     MinSeparation,
     Participation,
@@ -73,6 +74,8 @@ def compare_mechanisms(plan: Plan) -> list[Choice]:
 def _block(plan: Plan) -> int:
     """The rounds between two participations of a user."""
     spec = plan.participation
+    if spec.scheme == "b-min-sep":
+        return max(1, min(plan.run.rounds, round(BMinSep(spec.separation or 1, spec.rate or 1).period)))
     if spec.rate is not None:
         return max(1, min(plan.run.rounds, round((spec.groups or 1) / spec.rate)))
     return min(plan.run.rounds, spec.bins or spec.separation or spec.period or plan.run.rounds)
@@ -87,6 +90,9 @@ def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, Any], Participati
     yield {"kind": "independent"}, RandomAllocation(block)
     for count in bands:
         yield {"kind": "banded", "bands": count}, CyclicPoisson(count, count / block)
+        yield {"kind": "banded", "bands": count}, RandomAllocation(block)
+        if count < block:  # else it is balls in bins
+            yield {"kind": "banded", "bands": count}, BMinSep(count, 1 / (block - count + 1))
 
 
 def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> Choice:
@@ -94,12 +100,12 @@ def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> 
     assert privacy.epsilon is not None  # `compare_mechanisms`
     epsilon, delta = privacy.epsilon, privacy.delta
     adjacency: Adjacency = "zero_out" if isinstance(participation, MinSeparation) else "add_remove"
-    certified = isinstance(participation, BallsInBins)
-    if isinstance(participation, BallsInBins):
-        binned_optimum.choose(parse(table), rounds, participation, epsilon, delta, cache)
+    allocated = isinstance(participation, RandomAllocation) and "bands" in table
+    certified = allocated or isinstance(participation, BallsInBins | BMinSep)
+    if certified:
+        sampled_optimum.choose(parse(table), rounds, participation, epsilon, delta, cache)
         mechanism = build(table, rounds, participation, cache)
-        products = balls_in_bins.gram(mechanism, participation.bins)
-        sigma = balls_in_bins.least_noise(products, epsilon, delta, samples=balls_in_bins.SAMPLES)
+        sigma = certification.least_noise(certification.law_of(mechanism, participation), epsilon, delta)
     else:
         mechanism = build(table, rounds, participation, cache)
         sigma = calibrate(mechanism, participation, epsilon=epsilon, delta=delta, adjacency=adjacency)
@@ -117,6 +123,8 @@ def _label(table: dict[str, Any]) -> str:
 def _scheme(participation: Participation) -> str:
     if isinstance(participation, BallsInBins):
         return f"balls-in-bins, {participation.bins} bins"
+    if isinstance(participation, BMinSep):
+        return f"b-min-sep, separation {participation.separation}, rate {participation.rate:.4g}"
     if isinstance(participation, RandomAllocation):
         return f"random-allocation, {participation.bins} bins"
     if isinstance(participation, Poisson):

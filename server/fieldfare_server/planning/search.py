@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput
+from fieldfare.participation import BMinSep
 from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression
 
@@ -123,7 +124,9 @@ def stretch_cohort(cost: Cost, assumed: Assumed, factor: float) -> CohortOption 
         table["participation"]["bins"] = stretched(scheme.bins)
     if scheme.cap is not None:
         table["participation"]["cap"] = math.ceil(scheme.cap * factor)
-    if scheme.rate is not None:
+    if scheme.scheme == "b-min-sep":
+        table["participation"] |= asdict(BMinSep(scheme.separation or 1, scheme.rate or 1.0).shortened(factor))
+    elif scheme.rate is not None:
         table["participation"]["rate"] = scheme.rate * factor
     # The comparison is at equal epsilon also where the plan fixes the multiplier.
     table["privacy"] |= {"epsilon": cost.epsilon, "noise_multiplier": None}

@@ -1,9 +1,9 @@
 """What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no data.
 
-| balls in bins | priced by |
+| a plan that a Monte Carlo certifies | priced by |
 |---|---|
-| up to `CERTIFIED_BINS` and `CERTIFIED_ROUNDS` | a certificate of fewer samples than a run draws: a little more noise |
-| more of them | the charge without amplification, which is an upper bound |
+| balls in bins, up to `CERTIFIED_BINS` and `CERTIFIED_ROUNDS` | a certificate of fewer samples: a little more noise |
+| other ones | the charge without amplification, which is an upper bound |
 
 Every other plan is priced as a run is charged. `WhatIf.bound` says which it was. Prices are kept, so that the same
 question is answered at once.
@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from fieldfare.cost import Cost, cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.reads import Reader
@@ -133,9 +134,10 @@ def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 
 
 def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
-    if plan.participation.scheme != "balls-in-bins":
+    if not plan.certified:
         return cost_of(plan, resolution=resolution), "as charged"
-    if (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS:
+    quick = plan.participation.scheme == "balls-in-bins"  # its samples do not grow with the rounds
+    if quick and (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS:
         return cost_of(plan, resolution=resolution, samples=SAMPLES), "certified with fewer samples"
     return cost_without_amplification(plan, resolution), "without amplification"
 
@@ -145,7 +147,10 @@ def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     cohort = changes.get("cohort")
     if cohort is not None:
         factor = cohort / run["cohort"]
-        if participation.get("rate") is not None:  # a Poisson cohort is rate x users
+        if participation.get("scheme") == "b-min-sep":
+            shorter = BMinSep(participation["separation"], participation["rate"]).shortened(factor)
+            participation |= asdict(shorter)
+        elif participation.get("rate") is not None:  # a Poisson cohort is rate x users
             participation["rate"] *= factor
         if participation.get("cap") is not None:
             participation["cap"] = math.ceil(participation["cap"] * factor)

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_flower import logs
+from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_of
@@ -38,6 +39,7 @@ def main(grid: Grid, context: Context) -> None:
     """Flower's entry point: begin or resume a run, then take it to its end."""
     logs.configure("info")
     shorten_part_waits()
+    outlast_server_errors(grid)
     plan, resume, run_id = (str(context.run_config.get(key, "")) for key in ("plan", "resume", "run-id"))
     with logs.about(resume or run_id):
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import BadInput, CheckpointError, FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
@@ -56,11 +56,22 @@ def left_behind(home: StateDirectory, ledger: Ledger) -> list[str]:
 
 
 def destroy_left_behind(home: StateDirectory, ledger: Ledger, actor: str) -> list[str]:
-    """Destroy what a crash, an abandoned run or an older version left of ended runs; returns their ids."""
-    runs = left_behind(home, ledger)
-    for run_id in runs:
-        destroy(home, ledger, run_id, actor)
-    return runs
+    """Destroy what a crash, an abandoned run or an older version left of ended runs; returns their ids.
+
+    Raises `CheckpointError` where files of a run cannot be destroyed, after those of all others.
+    """
+    destroyed: list[str] = []
+    failure: Exception | None = None
+    for run_id in left_behind(home, ledger):
+        try:
+            destroy(home, ledger, run_id, actor)
+            destroyed.append(run_id)
+        except (FieldfareError, OSError) as error:
+            failure = error
+            log.error("run %s has ended, and its key or checkpoints are still here: %s", run_id, error)
+    if failure is not None:
+        raise CheckpointError("files of ended runs", f"they cannot be destroyed: {failure}") from failure
+    return destroyed
 
 
 def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Schema, pseudonym
 from fieldfare_flower.local_grid import FIRST_NODE
+from fieldfare_flower.server_errors import outlasted
 from fieldfare_server.run.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.selection import Users
 
@@ -102,15 +103,16 @@ class KeyRoster(Roster):
 
     def look(self, grid: Grid) -> None:
         """Take in the nodes that are new. Nothing is sent to them."""
-        nodes = list_nodes(grid)
-        self._note_online(grid, {node.id for node in nodes})
-        for node in nodes:
-            if node.id in self._answered:
-                continue
-            name = self._name_user(grid, node)
-            if name is None:
-                self.refused["node without a public key"] += 1
-            self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
+        with outlasted("who is online is what it was"):
+            nodes = list_nodes(grid)
+            self._note_online(grid, {node.id for node in nodes})
+            for node in nodes:
+                if node.id in self._answered:
+                    continue
+                name = self._name_user(grid, node)
+                if name is None:
+                    self.refused["node without a public key"] += 1
+                self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
         self._next_look = time.monotonic() + LOOK_EVERY
 
     def _name_user(self, grid: Grid, node: Node) -> int | None:

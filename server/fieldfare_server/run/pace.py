@@ -7,6 +7,7 @@ round that is late waits for the one after: that it was late is visible, and how
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -26,8 +27,15 @@ class Pace:
         self._schedule, self._clock, self._sleep = schedule, clock, sleep
 
     def wait(self, tick: Callable[[float], None]) -> None:
-        """Return at the first scheduled time after now. tick: called meanwhile, with the seconds that are left."""
-        due = self._schedule.following(self._clock())
-        while (left := due - self._clock()) > 0:
-            tick(left)
+        """Return at the first scheduled time after now. tick: called meanwhile, with the seconds that are left.
+
+        A clock that is set back costs no more than one interval: what comes next is the first time after what it shows.
+        """
+        due = math.inf
+        while True:
+            now = self._clock()
+            due = min(due, self._schedule.following(now))
+            if due <= now:
+                return
+            tick(due - now)
             self._sleep(max(0.0, min(due - self._clock(), LONGEST_WAIT)))

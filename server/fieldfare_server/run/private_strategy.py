@@ -23,6 +23,7 @@ from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
+from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -215,6 +216,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             raise BadInput("evaluate_config", "clients' metrics would leave un-noised.", "evaluate_fn, on the server")
         config = ConfigRecord(dict(train_config or {}))
         model = self._make_model(initial_arrays)
+        outlast_server_errors(grid)
         with shown_by_flower():
             there = self._look(grid, timeout)
             plan = self._settle_plan(grid, there, model, num_rounds, timeout)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fieldfare_flower.bounded import SCHEMA, ReplyLimit, limit_replies, refusal
-from fieldfare_flower.server_errors import server_error
+from fieldfare_flower.bounded import LOOK_BYTES, SCHEMA, ReplyLimit, limit_replies, refusal
+from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 
 log = logging.getLogger("fieldfare.strategy")
@@ -30,8 +30,6 @@ TOKEN_BYTES = 16
 TIMES_SENT, SPARE_BYTES = 2, 1 << 20
 """The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a ClientApp may
 answer float32 with float64."""
-LOOK_BYTES = 512 << 20
-"""About how much memory the replies of one look may take: large ones are pulled a few at a time."""
 
 
 def fresh_group(run: str, round: int | str) -> str:
@@ -120,7 +118,7 @@ class Receiver:
         """How many replies are pulled together."""
 
     def limit(self, grid: Grid, limit: ReplyLimit) -> None:
-        """From now on no look takes a reply beyond `limit`; see `fieldfare_flower.bounded`."""
+        """From now on no look takes a reply beyond `limit`, and large ones are pulled a few at a time."""
         self._batch = max(1, LOOK_BYTES // limit.most) if limit_replies(grid, limit) else sys.maxsize
 
     def receive(
@@ -163,12 +161,8 @@ class Receiver:
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
         error the run's replies are pulled one at a time, so that each costs its own message only.
         """
-        try:
+        with outlasted("replies are looked for again"):
             yield from self._look(grid, slots)
-        except Exception as error:
-            if not server_error(error):
-                raise
-            log.warning("the SuperLink cannot say which replies it has (%s)", error)
 
     def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
         if not self._one_by_one:

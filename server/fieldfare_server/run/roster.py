@@ -36,7 +36,7 @@ from fieldfare.schema import Schema
 from fieldfare_flower.bounded import ReplyLimit
 from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
 from fieldfare_flower.npy import BadReply
-from fieldfare_flower.server_errors import server_error
+from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 from fieldfare_server.run.failures import Failures
 from fieldfare_server.run.replies import (
@@ -145,13 +145,8 @@ class Roster:
 
         Users of nodes that are offline stay known but are not available. `register` makes users available.
         """
-        try:
-            online = set(grid.get_node_ids())
-        except Exception as error:
-            if not server_error(error):
-                raise
-            online = self._online
-        self._note_online(grid, online)
+        with outlasted("who is online is what it was"):
+            self._note_online(grid, set(grid.get_node_ids()))
         now = time.monotonic()
         self._ask(grid, now)
         limit_part_waits(PART_WAIT)
@@ -265,11 +260,11 @@ class Roster:
 
     def _note_online(self, grid: Grid, online: set[int]) -> None:
         if online != self._online:
+            # First, because it asks the SuperLink, which may fail.
+            names = self._node_names if self.bindings is None else self.bindings.node_names(grid)
             for node in online - self._online:
                 self._questions.pop(node, None)  # it is back: it is asked at once
-            self._online, self._available = online, None
-            if self.bindings is not None:
-                self._node_names = self.bindings.node_names(grid)
+            self._online, self._node_names, self._available = online, names, None
 
     @property
     def nodes_online(self) -> int:

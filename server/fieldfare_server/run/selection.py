@@ -12,7 +12,10 @@ What the accountant assumes is enforced here, from realised participation. Schem
   kept. A round with users beyond the `enrolled` of the plan, for whom the cap is not charged, is refused;
 - *balls in bins*: every user draws a bin, uniformly, by its own word of secret bits; a round's cohort is every
   available user of its bin. The bin holds for the whole run: no void round and no crash draws again;
-- *random allocation*: the same, with a bin for every block of rounds, which holds in that block.
+- *random allocation*: the same, with a bin for every block of rounds, which holds in that block;
+- *b-min-sep*: a user who has not been drawn for `separation` - 1 rounds is drawn by a secret coin of this user and this
+  round. Draws count, whether or not their user was available or answered: the rest that follows is a matter of coins
+  alone, so that a void round, a crash and a user's silence change no other round.
 
 **To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
 its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
@@ -42,16 +45,16 @@ from fieldfare.participation import (
     BINNED,
     IN_STEP,
     SAMPLED,
-    BallsInBins,
+    BMinSep,
     CyclicPoisson,
     FixedOrder,
     MinSeparation,
     Participation,
     Poisson,
-    RandomAllocation,
     Single,
     TruncatedPoisson,
 )
+from fieldfare_server.run.secret_draws import SecretBins, SecretRests, Words
 
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
@@ -62,9 +65,6 @@ Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
 """n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
-
-Words: TypeAlias = Callable[[int, int, str], NDArray[np.uint64]]
-"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
 
 _BLOCK = 1 << 16
 
@@ -129,7 +129,7 @@ class Selector:
             cohort: users wanted in each round; for sampling only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
             order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
-            words: from the run's key alone; balls in bins and random allocation place users by them.
+            words: from the run's key alone; balls in bins, random allocation and b-min-sep draw users by them.
             fewest: a cohort of fewer users is refused (0: never).
 
         Raises:
@@ -155,11 +155,14 @@ class Selector:
         self._affords = affords
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
-        self._places: _Places | _SecretBins | None = None
-        if isinstance(participation, BINNED):
+        self._places: _Places | SecretBins | SecretRests | None = None
+        if isinstance(participation, (*BINNED, BMinSep)):
             if words is None:
                 raise BadInput("words", f"{type(participation).__name__} needs secret bits that place users.")
-            self._places = _SecretBins(participation, words)
+            if isinstance(participation, BMinSep):
+                self._places = SecretRests(participation, words)
+            else:
+                self._places = SecretBins(participation, words)
         elif isinstance(participation, IN_STEP):
             if order is None:
                 raise BadInput("order", f"{type(participation).__name__} needs a generator that places users.")
@@ -194,7 +197,7 @@ class Selector:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
-        if isinstance(self.participation, BINNED):
+        if isinstance(self.participation, (*BINNED, BMinSep)):
             return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
@@ -351,38 +354,6 @@ class _Places:
             return generator.integers(0, self._n, self._block, dtype=np.int32)
         hands = np.tile(np.arange(self._n, dtype=np.int32), (self._block // self._n, 1))
         return np.asarray(generator.permuted(hands, axis=1).reshape(-1), dtype=np.int32)
-
-
-class _SecretBins:
-    """The bin of every user index in one draw, independent and uniform in 0 .. n - 1, whatever the number of users.
-
-    A word w of 64 bits gives bin w mod n, unless w is beyond the last whole multiple of n: then the user's next word
-    decides. Without that rejection some bins would be more probable than the 1 / n that is charged. The participation
-    names the draw that a round belongs to; only the draw that was asked for last is kept.
-    """
-
-    def __init__(self, participation: BallsInBins | RandomAllocation, words: Words) -> None:
-        self._participation, self._n, self._words = participation, participation.bins, words
-        self._name, self._of = "", np.empty(0, dtype=np.int64)
-
-    def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` have the bin of `round`, shape (n,)."""
-        name, needed = self._participation.draw_of(round), int(users.max(initial=-1)) + 1
-        if name != self._name:
-            self._name, self._of = name, np.empty(0, dtype=np.int64)
-        if needed > self._of.size:
-            self._of = self._draw(max(needed, self._of.size + self._of.size // 2))
-        return np.asarray(self._of[users] == round % self._n)
-
-    def _draw(self, count: int) -> NDArray[np.int64]:
-        bins, open_users, attempt = np.empty(count, dtype=np.int64), np.arange(count), 0
-        last = (1 << 64) // self._n * self._n - 1
-        while open_users.size:
-            words = self._words(int(open_users[-1]) + 1, attempt, self._name)[open_users]
-            fair = words <= np.uint64(last)
-            bins[open_users[fair]] = (words[fair] % np.uint64(self._n)).astype(np.int64)
-            open_users, attempt = open_users[~fair], attempt + 1
-        return bins
 
 
 def users_asked(cohort: int, over_selection: float) -> int:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -20,7 +21,7 @@ from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost, cost_of
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
@@ -118,15 +119,14 @@ class Session:
         home.prepare()
         run_id = run_id or new_run_id()
         price = partial(price_with_model, plan, schema=None if model is None else model.schema)
-        certified = plan.participation.scheme == "balls-in-bins"
-        if not certified:
+        if not plan.certified:
             cost, strategy = settle(plan, home.root, price)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
-        destroy_left_behind(home, ledger, actor)
-        if certified:
+        _tidy(home, ledger, actor)
+        if plan.certified:
             # The seed of a certificate is in the ledger before anything is drawn from it.
             draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
             try:
@@ -198,7 +198,7 @@ class Session:
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
-        destroy_left_behind(home, ledger, actor)
+        _tidy(home, ledger, actor)
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
         if model is None:
@@ -339,6 +339,12 @@ class Session:
         finally:
             if self._ledger is not None:
                 self._ledger.close()
+
+
+def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
+    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it."""
+    with contextlib.suppress(CheckpointError):  # it is in the log
+        destroy_left_behind(home, ledger, actor)
 
 
 def require_identity(plan: Plan, stable: bool) -> None:

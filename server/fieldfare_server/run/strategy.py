@@ -47,7 +47,8 @@ NODE_POLL = 1.0
 PAUSE_POLL = 0.5
 """Seconds between looks at a paused run's request."""
 SETTLING = 10.0
-"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one waits."""
+"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one waits.
+No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ class FieldfareStrategy(WithoutNodeEvaluation):
         self._standing = Standing(counts=not session.plan.samples)
         self._spreads = False
         """Whether nodes that have never answered well are asked for a share of a cohort only."""
-        self._settled = False
-        """Whether the nodes that were there at the start had their moment to answer."""
+        self._began: float | None = None
+        """When the nodes that were there at the start got their moment to answer, of `time.monotonic`."""
         self._counted: Counter[str] = Counter()
         """What the roster refused, as far as rounds have recorded it."""
         schedule = session.account.schedule
@@ -287,10 +288,12 @@ class FieldfareStrategy(WithoutNodeEvaluation):
             return self._sample_cohort(grid)
         deadline = time.monotonic() + plan.run.round_timeout
         self._settle(grid)
+        judged_from = (self._began or 0.0) + min(SETTLING, plan.run.round_timeout)
         while True:
             roster.look(grid)
             roster.register()
-            self._require_right_app()
+            if is_simulated(grid) or time.monotonic() >= judged_from:
+                self._require_right_app()
             # On a simulated grid waiting brings no further user. On a real one nodes join, and users come back.
             time_is_over = time.monotonic() >= deadline
             if time_is_over:
@@ -312,13 +315,13 @@ class FieldfareStrategy(WithoutNodeEvaluation):
 
     def _settle(self, grid: Grid) -> None:
         """Once in a session: give the nodes that are there a moment to say whom they host."""
-        if self._settled:
+        if self._began is not None:
             return
+        self._began = time.monotonic()
         timeout = self.session.plan.run.round_timeout
         # Simulated nodes are all ours: the cohorts are those of every other engine only if all of them have answered.
         moment = timeout if is_simulated(grid) else min(SETTLING, timeout)
         self.session.cohorts.roster.settle(grid, moment, self.session.heartbeat)
-        self._settled = True
 
     def _select_among_present(self) -> Users:
         """A cohort among the users who are there now; empty where more are to be waited for.

@@ -5,8 +5,9 @@
 | `zero_out` | any | Gaussian, mu = sensitivity / sigma. Cohorts and counts are public, so sampling amplifies nothing |
 | `replace_one` | any | the same with twice the sensitivity |
 | `add_remove` | Poisson, cyclic Poisson | amplified where the reduction below holds, else Gaussian |
-| `add_remove` | random allocation, truncated Poisson | amplified for independent noise, else refused |
-| `add_remove` | balls in bins | by a certificate (`balls_in_bins`), which `cost` makes; here Gaussian |
+| `add_remove` | truncated Poisson | amplified for independent noise, else refused |
+| `add_remove` | random allocation | amplified for independent noise; banded: as below; else refused |
+| `add_remove` | balls in bins, b-min-sep | by a certificate (`certification`), which `cost` makes; here Gaussian |
 
 Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other user's
 inclusion, so the two worlds are coupled round by round. A selector that fills a cohort of fixed size would put another
@@ -31,6 +32,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fieldfare.accounting import chained
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import AllocatedGaussian, Event, SampledGaussian, TruncatedGaussian, refusal
 from fieldfare.errors import BadInput
@@ -39,6 +41,7 @@ from fieldfare.participation import (
     SAMPLED,
     Adjacency,
     BallsInBins,
+    BMinSep,
     CyclicPoisson,
     Participation,
     Poisson,
@@ -49,7 +52,7 @@ from fieldfare.participation import (
 )
 
 INDEPENDENT_ONLY: Final = (RandomAllocation, TruncatedPoisson)
-"""Samplers that are charged for independent noise, and refused for any other."""
+"""Samplers whose events are those of independent noise."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ def amplification(mechanism: Mechanism, participation: Participation, adjacency:
         event, groups = TruncatedGaussian(rate, 1.0, 1, cap, enrolled), 1
     elif isinstance(participation, RandomAllocation):
         event, groups = AllocatedGaussian(participation.bins, 1.0, 1), participation.bins
-    elif isinstance(participation, BallsInBins):
-        return Amplification(False, "balls in bins are charged by a certificate, not by sampled events")
+    elif isinstance(participation, BallsInBins | BMinSep):
+        return Amplification(False, "a certificate charges the whole run, not sampled events")
     else:
         return Amplification(False, "users are not sampled independently of each other")
     if adjacency != "add_remove":
@@ -139,11 +142,11 @@ def require_valid(adjacency: Adjacency, participation: Participation) -> None:
         raise BadInput(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "
-            "updates; only schemes 'poisson', 'truncated-poisson', 'cyclic-poisson', 'random-allocation' and "
-            "'balls-in-bins' include users independently.",
+            "updates; only schemes 'poisson', 'truncated-poisson', 'cyclic-poisson', 'random-allocation', "
+            "'b-min-sep' and 'balls-in-bins' include users independently.",
             "zero_out",
         )
-    if isinstance(participation, INDEPENDENT_ONLY) and adjacency != "add_remove":
+    if isinstance(participation, (*INDEPENDENT_ONLY, BMinSep)) and adjacency != "add_remove":
         raise BadInput(
             f"adjacency = {adjacency!r} with {type(participation).__name__}",
             "this sampler earns its charge by keeping who takes part secret, and under this adjacency that is public.",
@@ -153,16 +156,21 @@ def require_valid(adjacency: Adjacency, participation: Participation) -> None:
 
 def require_charged(mechanism: Mechanism, participation: Participation) -> None:
     """Raise `BadInput` where no charge of this sampler with this mechanism's noise is proven."""
+    if isinstance(participation, BMinSep):
+        chained.require_bands(mechanism.bandwidth(), participation, mechanism.kind)
     if not isinstance(participation, INDEPENDENT_ONLY) or mechanism.bandwidth() == 1:
         return
     if isinstance(participation, RandomAllocation):
-        scheme = "random-allocation"
-        why = "two blocks of fresh draws then share noise, and their joint charge is not computed here."
+        if mechanism.kind == "banded":
+            chained.require_bands(mechanism.bandwidth(), participation)
+            return
+        scheme, charged = "random-allocation", "independent and banded noise"
+        why = "noise of a block then reaches far beyond it, and the joint charge of many blocks is not computed here."
     else:
-        scheme = "truncated-poisson"
+        scheme, charged = "truncated-poisson", "independent noise only"
         why = "a user's rounds then share noise, and only rounds with noise of their own are charged with sampling."
     raise BadInput(
         f"participation.scheme = {scheme!r} with mechanism.kind = {mechanism.kind!r}",
-        f"this sampler is charged for independent noise only: {why}",
+        f"this sampler is charged for {charged}: {why}",
         "mechanism.kind = 'independent'; or scheme 'balls-in-bins', which any kind with a square strategy may have",
     )

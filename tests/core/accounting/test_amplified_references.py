@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fieldfare.accounting import PrivacyLoss, SampledGaussian
-from fieldfare.accounting.balls_in_bins import certify, gram
+from fieldfare.accounting.balls_in_bins import law_of
+from fieldfare.accounting.certification import certify
 from fieldfare.factorization.toeplitz import matrix
 from fieldfare.mechanisms.triangular import TriangularMechanism
 
@@ -23,10 +24,10 @@ def test_a_certificate_is_within_three_percent_of_jax_privacy(case: str) -> None
     rows = [row for row in STORED["balls_in_bins"] if row["case"] == case]
     setting, epsilons = STORED["cases"][case], tuple(sorted({row["epsilon"] for row in rows}))
     c = matrix(np.array(setting["c_col"]), setting["rounds"])
-    products = gram(TriangularMechanism("dense", c), setting["bins"])
+    law = law_of(TriangularMechanism("dense", c), setting["bins"])
     samples = (1 << 18, 1 << 18)
     curve = certify(
-        products, setting["noise_multiplier"], (0.0, *epsilons), target=epsilons[-1], seed=bytes(16), samples=samples
+        law, setting["noise_multiplier"], (0.0, *epsilons), target=epsilons[-1], seed=bytes(16), samples=samples
     )
     for epsilon, bound in curve.points[1:]:
         at = max((row for row in rows if row["epsilon"] == epsilon), key=lambda row: float(row["delta"]))

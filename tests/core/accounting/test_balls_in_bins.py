@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from fieldfare import mechanisms
-from fieldfare.accounting import PrivacyLoss, balls_in_bins, gaussian_delta
-from fieldfare.accounting.balls_in_bins import certify, estimate_noise, gram, least_noise, points_for, upper_bound
+from fieldfare.accounting import PrivacyLoss, gaussian_delta
+from fieldfare.accounting.balls_in_bins import gram, law_of
+from fieldfare.accounting.certification import certify, estimate_noise, least_noise, points_for
 from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.filter import Price, price
+from fieldfare.accounting.importance import Pair, upper_bound
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms.triangular import TriangularMechanism
 from fieldfare.participation import BallsInBins
@@ -48,7 +50,7 @@ EXACT = {
 
 
 def certified(coefs: Sequence[float], sigma: float, epsilons: tuple[float, ...], bins: int = 2) -> CertifiedCurve:
-    return certify(gram(toeplitz(coefs), bins), sigma, (0.0, *epsilons), target=epsilons[0], seed=SEED, samples=FEW)
+    return certify(law_of(toeplitz(coefs), bins), sigma, (0.0, *epsilons), target=epsilons[0], seed=SEED, samples=FEW)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -64,7 +66,7 @@ def test_published_integrals_lie_below_the_certified_bound_and_close_to_it(name:
 def test_each_order_is_estimated_without_bias(name: str, add: bool) -> None:
     """Five standard errors: a false alarm in 20 such tests has probability 1e-5."""
     coefs, *at = EXACT[name]
-    pair = balls_in_bins._Pair(gram(toeplitz(coefs), 2) / 4.0, 1.0, 2.0)
+    pair = Pair(law_of(toeplitz(coefs), 2).at(2.0), 1.0, 2.0)
     draws = pair.draw(SEED, 7, 1 << 17, add)
     for epsilon, exact in zip((1.0, 2.0), at, strict=True):
         x = draws.values(epsilon)
@@ -77,25 +79,24 @@ def test_each_order_is_estimated_without_bias(name: str, add: bool) -> None:
 def test_integrals_of_any_small_strategy(rounds: int, epsilon: float) -> None:
     c = np.tril(np.random.default_rng(rounds).uniform(-1, 1, (rounds, rounds))) + 1.5 * np.eye(rounds)
     exact = integrated(c, 2, 1.5, epsilon)
-    products = gram(TriangularMechanism("dense", c), 2)
+    law = law_of(TriangularMechanism("dense", c), 2)
     points = (0.0, 0.7)
-    curve = certify(products, 1.5, points, target=0.7, seed=SEED, samples=FEW)
+    curve = certify(law, 1.5, points, target=0.7, seed=SEED, samples=FEW)
     delta = dict(curve.points)[epsilon]
     assert max(exact) < delta < max(exact) * 1.04
 
 
 def test_negative_entries_are_charged_by_their_size() -> None:
     """spec/amplification.md, 2.2: the updates (1, -1) reach this, and C in the place of |C| says .0587."""
-    products = gram(TriangularMechanism("dense", [[1.0, 0.0], [-0.5, 1.0]]), 2)
-    curve = certify(products, 1.0, (0.0, 1.0), target=1.0, seed=SEED, samples=FEW)
+    law = law_of(TriangularMechanism("dense", [[1.0, 0.0], [-0.5, 1.0]]), 2)
+    curve = certify(law, 1.0, (0.0, 1.0), target=1.0, seed=SEED, samples=FEW)
     assert 0.101877 < curve.points[1][1] < 0.106
 
 
 def test_one_bin_is_the_gaussian_mechanism() -> None:
     mechanism = toeplitz(nu(0.1, 6))
-    products = gram(mechanism, 1)
-    mu = math.sqrt(products[0, 0]) / 3.0
-    curve = certify(products, 3.0, (0.0, 0.5, 1.0), target=1.0, seed=SEED, samples=FEW)
+    mu = math.sqrt(gram(mechanism, 1)[0, 0]) / 3.0
+    curve = certify(law_of(mechanism, 1), 3.0, (0.0, 0.5, 1.0), target=1.0, seed=SEED, samples=FEW)
     assert curve.mu == pytest.approx(mu)
     for epsilon, delta in curve.points:
         assert gaussian_delta(mu, epsilon) < delta < gaussian_delta(mu, epsilon) * 1.05
@@ -142,7 +143,7 @@ def test_plain_samples_in_all_rows_never_lie_above(kind: str, bins: int) -> None
     mechanism = mechanisms.build(table, 64, BallsInBins(bins))
     sigma = 0.8 * math.sqrt(gram(mechanism, bins).diagonal().max())
     found = sampled(mechanism.strategy_matrix(64), bins, sigma, 0.5, np.random.default_rng(3), 200_000)
-    curve = certify(gram(mechanism, bins), sigma, (0.0, 0.5), target=0.5, seed=SEED, samples=FEW)
+    curve = certify(law_of(mechanism, bins), sigma, (0.0, 0.5), target=0.5, seed=SEED, samples=FEW)
     assert all(mean - 5 * error < curve.points[1][1] for mean, error in found)
     assert curve.points[1][1] < max(mean + 5 * error for mean, error in found) * 1.05
 
@@ -151,9 +152,9 @@ def test_the_price_of_one_of_sixteen_agrees_with_the_published_accountant() -> N
     """PLD_accounting 2.0 (the authors of 2502.08202): 1 of 16 rounds once, noise 1.29005, delta 1e-5 is epsilon in
     [.9807, 1.0172]. Four blocks of independent noise at twice the noise are the same pair.
     """
-    products = gram(mechanisms.build({"kind": "independent"}, 64, BallsInBins(16)), 16)
-    assert estimate_noise(products, 0.9807, 1e-5, 1 << 16) > 2 * 1.29005 * 0.985
-    assert estimate_noise(products, 1.0172, 1e-5, 1 << 16) < 2 * 1.29005 * 1.015
+    law = law_of(mechanisms.build({"kind": "independent"}, 64, BallsInBins(16)), 16)
+    assert estimate_noise(law, 0.9807, 1e-5, 1 << 16) > 2 * 1.29005 * 0.985
+    assert estimate_noise(law, 1.0172, 1e-5, 1 << 16) < 2 * 1.29005 * 1.015
 
 
 # -- the bound --------------------------------------------------------------------------------------------------------
@@ -183,9 +184,9 @@ def test_no_samples_above_zero_still_cost_something() -> None:
 
 
 def test_the_failure_probability_is_part_of_every_delta_and_halves_with_each_attempt() -> None:
-    products = gram(toeplitz(nu(0.1)), 2)
+    law = law_of(toeplitz(nu(0.1)), 2)
     first, second = (
-        certify(products, 2.0, (0.0, 30.0), target=1.0, seed=SEED, attempt=i, samples=(2000, 2000)) for i in (1, 2)
+        certify(law, 2.0, (0.0, 30.0), target=1.0, seed=SEED, attempt=i, samples=(2000, 2000)) for i in (1, 2)
     )
     assert (first.failure, second.failure) == (5e-10, 2.5e-10)
     assert first.points[1][1] >= first.failure
@@ -194,7 +195,7 @@ def test_the_failure_probability_is_part_of_every_delta_and_halves_with_each_att
 
 
 def test_samples_depend_on_the_seed_and_their_place_alone() -> None:
-    pair = balls_in_bins._Pair(gram(toeplitz(nu(0.1)), 2), 1.0)
+    pair = Pair(law_of(toeplitz(nu(0.1)), 2), 1.0)
     few, many = (pair.draw(SEED, 0, count, add=False) for count in (20_000, 50_000))
     assert np.array_equal(few.log_ratio, many.log_ratio[:20_000])
     assert not np.array_equal(few.log_ratio, pair.draw(SEED, 1, 20_000, add=False).log_ratio)
@@ -202,14 +203,14 @@ def test_samples_depend_on_the_seed_and_their_place_alone() -> None:
 
 
 def test_the_search_finds_noise_whose_certificate_fits() -> None:
-    products = gram(toeplitz(nu(0.2, 8)), 4)
-    sigma = least_noise(products, 1.0, 1e-4, samples=FEW)
-    curve = certify(products, sigma, points_for(products, sigma, 1.0, 1e-4), target=1.0, seed=SEED, samples=FEW)
+    law = law_of(toeplitz(nu(0.2, 8)), 4)
+    sigma = least_noise(law, 1.0, 1e-4, samples=FEW)
+    curve = certify(law, sigma, points_for(law, sigma, 1.0, 1e-4), target=1.0, seed=SEED, samples=FEW)
     assert 0.95 < curve.epsilon(1e-4) <= 1.0
-    estimate = estimate_noise(products, 1.0, 1e-4)
+    estimate = estimate_noise(law, 1.0, 1e-4)
     assert estimate < sigma < 1.05 * estimate
     with pytest.raises(BudgetRefused, match="failure"):
-        least_noise(products, 1.0, 1e-10)
+        least_noise(law, 1.0, 1e-10)
 
 
 # -- the curve --------------------------------------------------------------------------------------------------------

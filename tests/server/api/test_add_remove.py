@@ -23,7 +23,7 @@ from fastapi.testclient import TestClient
 from flwr.app import Message
 from typer.testing import CliRunner
 
-from fieldfare.accounting import balls_in_bins
+from fieldfare.accounting import certification
 from fieldfare_client.app import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower import logs
@@ -160,7 +160,7 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             with pytest.MonkeyPatch.context() as patch:
                 # One seed for the certificates of both worlds: it is drawn from nothing that users have.
                 patch.setattr(ledger_runs, "secrets", SimpleNamespace(token_bytes=lambda count: bytes([7] * count)))
-                patch.setattr(balls_in_bins, "SAMPLES", (1 << 15, 1 << 15))
+                patch.setattr(certification, "SAMPLES", (1 << 15, 1 << 15))
                 return world(
                     root / name, url, missing, MECHANISMS[charged], None, {"scheme": "balls-in-bins", "bins": 2}
                 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 
 from fieldfare_client.app import user_names
 from fieldfare_server.cli.application import application
+from fieldfare_server.cli.output import refusals
 from fieldfare_server.ledger import Ledger
 from support.ledgers import start
 
@@ -188,6 +191,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
     assert budget["spent_epsilon"] == pytest.approx(run["epsilon"])
+    assert "users alone who have most left" in " ".join(fieldfare("budget").output.split())
     assert [entry["id"] for entry in said(fieldfare("runs", "--json"))] == [run["run"]]
 
     checked = said(fieldfare("verify", "--json"))
@@ -349,3 +353,16 @@ def test_plan_shows_what_a_sampled_run_is_priced_at(fieldfare: Run, plan_file: C
     # Three rounds have no cheap price; that is said where it is dear.
     assert ("Dear across runs" in shown) == (min(priced.values()) > 1.25 * told["epsilon"])
     assert "epsilon_priced" not in said(fieldfare("plan", plan_file(), "--json"))
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_full_or_read_only_disk_is_said_and_no_traceback(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (errno.ENOSPC, errno.EROFS):
+        with pytest.raises(SystemExit) as ended, refusals(as_json):
+            raise OSError(number, os.strerror(number), "/state/run/noise.key")
+        assert ended.value.code not in (0, None)
+        printed = "".join(capsys.readouterr())
+        assert "/state/run/noise.key" in printed
+        assert os.strerror(number) in printed
+    with pytest.raises(ConnectionResetError), refusals(as_json):  # no word about a disk for what is none
+        raise ConnectionResetError(errno.ECONNRESET, "gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fieldfare.accounting import balls_in_bins
+from fieldfare.accounting import certification
 from fieldfare_server.cli.application import application
 
 # `from fieldfare_server.cli import demo` would be the command, once the application is assembled.
@@ -18,8 +18,8 @@ DEMO = importlib.import_module("fieldfare_server.cli.demo")
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(balls_in_bins, "SAMPLES", (1 << 15, 1 << 15))
-    monkeypatch.setattr(balls_in_bins, "_PILOT", 1 << 13)
+    monkeypatch.setattr(certification, "SAMPLES", (1 << 15, 1 << 15))
+    monkeypatch.setattr(certification, "_PILOT", 1 << 13)
     monkeypatch.setattr(DEMO, "BUDGET", {"epsilon": 60.0, "delta": 1e-3})
     monkeypatch.setattr(
         DEMO,

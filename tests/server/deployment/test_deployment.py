@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.util
 import re
 import shutil
@@ -22,7 +24,7 @@ from sqlalchemy import make_url
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
-from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, Supervisor
+from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.roles import read_passwords
 
@@ -216,20 +218,27 @@ def test_a_simulation_is_never_submitted_to_a_federation() -> None:
 def test_a_run_without_progress_is_left_to_the_operator_and_one_with_progress_is_not() -> None:
     clock, resumed = Clock(), []
     supervisor = Supervisor(resumed.append, clock)
-    for _ in range(50):
-        clock.now += 1000.0
-        supervisor.look([run("interrupted")])
-    assert len(resumed) == MOST_ATTEMPTS > 1
+    began = []
+    for _ in range(1000):
+        clock.now += 100.0
+        began += [clock.now for _ in supervisor.look([run("interrupted")])]
+    assert len(resumed) == len(began) == MOST_ATTEMPTS
+    # Half an hour of quick attempts; then one an hour, for a day: a full disk is no matter of minutes.
+    pauses = np.diff(began)
+    assert pauses[: QUICK_ATTEMPTS - 1].max() <= LONGEST_PAUSE
+    assert (pauses[QUICK_ATTEMPTS - 1 :] == 3600.0).all()
+    assert 24 * 3600.0 <= began[-1] - began[0] <= 26 * 3600.0
     assert supervisor.look([run("interrupted", next_round=1)]) == ["r"]
 
 
-def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever() -> None:
+@pytest.mark.parametrize("cause", [FieldfareError("the SuperLink is away"), OSError(errno.ENOSPC, "no space left")])
+def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever(cause: Exception) -> None:
     clock, asked, away = Clock(), [], True
 
     def hand_over(_: object) -> None:
         asked.append(clock.now)
         if away:
-            raise FieldfareError("the SuperLink is away")
+            raise cause
 
     supervisor = Supervisor(hand_over, clock)
     for _ in range(10_000):
@@ -240,10 +249,37 @@ def test_a_federation_that_is_away_is_asked_ever_less_often_and_for_ever() -> No
     assert FIRST_PAUSE <= pauses[0] < pauses[-1] <= LONGEST_PAUSE + 10.0
     # None of that counts: from the first time that it is taken, the run has all its attempts.
     away, before = False, len(asked)
-    for _ in range(50):
+    for _ in range(200):
         clock.now += 1000.0
         supervisor.look([run("interrupted")])
     assert len(asked) - before == MOST_ATTEMPTS
+
+
+def test_a_ledger_that_opens_and_refuses_is_not_asked_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fieldfare_server.cli import supervise as command
+
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    def refuse() -> None:
+        assert len(slept) < 3
+        raise FieldfareError("a row that does not fit")
+
+    opened = contextlib.nullcontext(SimpleNamespace(expire_reservations=refuse))
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(command, "Ledger", SimpleNamespace(open=lambda place: opened))
+    with pytest.raises(KeyboardInterrupt):
+        command.supervise(insecure=True, every=7.0)
+    assert slept == [7.0] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "the ledger cannot be read: a row that does not fit"
+    ] * 3
 
 
 def test_every_module_that_a_compose_file_runs_is_there() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fieldfare.accounting import balls_in_bins
+from fieldfare.accounting import certification
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.factorization.released import OnlineTree
 from fieldfare_server.evidence.certificate import certificate
@@ -55,6 +55,18 @@ KINDS: dict[str, dict[str, Any]] = {
         "participation": {"scheme": "random-allocation", "bins": 3},
         "mechanism": {"kind": "independent"},
     },
+    "b-min-sep": {
+        **POISSON,
+        "privacy__noise_multiplier": 4.0,
+        "participation": {"scheme": "b-min-sep", "separation": 2, "rate": 0.5},
+        "mechanism": {"kind": "banded", "bands": 2},
+    },
+    "banded random allocation": {
+        **POISSON,
+        "privacy__noise_multiplier": 4.0,
+        "participation": {"scheme": "random-allocation", "bins": 3},
+        "mechanism": {"kind": "banded", "bands": 2},
+    },
     "truncated poisson": {
         **POISSON,
         "participation": {"scheme": "truncated-poisson", "rate": 0.25, "cap": 20, "enrolled": 24},
@@ -70,7 +82,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
     made = {}
     # Few samples: enough for the deepest point to be below the leak of a run.
     patch = pytest.MonkeyPatch()
-    patch.setattr(balls_in_bins, "SAMPLES", (1 << 19, 1 << 18))
+    patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
     for name, changes in KINDS.items():
         root = tmp_path_factory.mktemp("run")
         a_plan = plan(**changes)
@@ -208,6 +220,11 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("balls in bins", "sigma", change("noise.multiplier", times(0.9))),
     ("balls in bins", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
     ("balls in bins", "leak omitted", change("price.leak", lambda _: 0.0)),
+    ("b-min-sep", "rate", change("price.certified.rate", lambda _: 0.9)),
+    ("b-min-sep", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
+    ("b-min-sep", "more bands", correlation),
+    ("banded random allocation", "bins", change("price.certified.bins", lambda b: b - 1)),
+    ("banded random allocation", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
     ("random allocation", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
     ("random allocation", "bins", change("price.sampled.bins", lambda b: b - 1)),
     ("random allocation", "multiplier", change("price.sampled.multiplier", times(0.99))),

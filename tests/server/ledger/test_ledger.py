@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import OperationalError
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server.ledger import Ledger, budget, chain
+from fieldfare_server.ledger import database as database_module
 from support.ledgers import PLAN, commit, digest, gaussian, start
 
 
@@ -134,3 +138,41 @@ def test_one_open_round_at_a_time(ledger: Ledger) -> None:
 def test_adjacency_of_the_plan_must_be_the_populations(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="adjacency"):
         start(ledger, plan_json=PLAN.replace("zero_out", "add_remove"))
+
+
+def test_a_disk_that_is_full_for_a_moment_loses_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite answers at once that it is full, and a run ended with it."""
+    slept: list[float] = []
+    with Ledger.open(f"{tmp_path}/l.sqlite3", create=True, patience=30.0) as ledger:
+        database, pages = ledger.database, [1]  # of one page: as many as there are
+
+        def limit(connection: Any, *rest: Any) -> None:
+            connection.execute(f"PRAGMA max_page_count = {pages[-1]}")
+
+        def fill(connection: Connection, event_number: str) -> str:
+            connection.exec_driver_sql(f"CREATE TABLE filler_{len(slept)} AS SELECT zeroblob(100000) AS filler")
+            return "filled"
+
+        def make_room(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 2:
+                pages.append(1 << 30)
+
+        event.listen(database.engine, "checkout", limit)
+        monkeypatch.setattr(database_module.time, "sleep", make_room)
+        assert database.write(fill) == "filled"
+        assert len(slept) == 2
+        pages.append(1)
+        database.patience = 0.0
+        with pytest.raises(LedgerError, match="full"):
+            database.write(fill)
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"),
+    [("53100", True), ("53300", True), ("25006", True), ("57P03", True), ("42501", False), ("23505", False)],
+)
+def test_which_refusals_of_postgresql_pass(state: str, passes: bool) -> None:
+    """A full disk, too many connections, a standby that is not promoted yet; no right, a row that exists."""
+    cause = type("Cause", (Exception,), {"sqlstate": state})()
+    assert database_module._went_away(OperationalError("SELECT", None, cause)) is passes

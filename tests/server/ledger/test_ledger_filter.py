@@ -18,7 +18,7 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, RunHandle, budget, models
 from fieldfare_server.ledger.chain import canonical, genesis, row_hash
-from support.ledgers import digest, gaussian, start
+from support.ledgers import digest, gaussian, plain_sums, start
 
 DELTA = 1e-5
 
@@ -256,7 +256,7 @@ def test_old_sampled_runs_take_quarters_of_the_leak_in_their_order() -> None:
     live = budget.Charge(AIRCRAFT.to_json(), PrivacyLoss().to_json(), None, 0, True)
     silent = live._replace(active=False)
     leak = 0.1 * DELTA
-    sums = budget.sums([done, live, silent], leak)
+    sums = plain_sums([done, live, silent], leak)
     first, second = price(AIRCRAFT, leak / 4), price(AIRCRAFT, 3 * leak / 16)
     assert sums.spent == first
     assert sums.committed.mu_squared == pytest.approx((first + second).mu_squared, rel=1e-15)
@@ -268,7 +268,7 @@ def test_old_discrete_and_gaussian_runs_are_gaussian_ones() -> None:
         PrivacyLoss(concentrated=0.02).to_json(), PrivacyLoss(concentrated=0.01).to_json(), None, 1, False
     )
     plain = budget.Charge(gaussian(0.3).to_json(), gaussian(0.2).to_json(), None, 1, True)
-    sums = budget.sums([old, plain], PLAIN_SHARE * DELTA)
+    sums = plain_sums([old, plain], PLAIN_SHARE * DELTA)
     assert sums.spent.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.04)
     assert sums.committed.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.09)
     assert 0 < sums.committed.leak < 1e-40

@@ -174,9 +174,7 @@ def test_the_journal_has_the_same_sum_as_the_tables_with_odometers(ledger_url: s
             if turn == 2:
                 run.finish("stopped")
             committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
-            with ledger.read() as connection:
-                population = rows.population_row(connection, "people")
-                assert committed == rows.sums(connection, population)[0].committed
+            assert committed == ledger.population("people").committed
         again = Proof(ledger.database)
         assert again.ask(lambda replay: replay.populations["people"].committed()) == committed
 

@@ -18,6 +18,8 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
 from fieldfare_server.ledger import Ledger, RunHandle, budget, odometers, rows
 from fieldfare_server.ledger.history import history
+from fieldfare_server.ledger.journal import read_head
+from fieldfare_server.ledger.memory import Memory
 from fieldfare_server.ledger.odometers import admission
 from fieldfare_server.ledger.populations import Rules
 from support.ledgers import demand, digest, gaussian, start
@@ -286,7 +288,7 @@ def test_verify_names_what_was_changed(ledger: Ledger, statement: str, table: st
 
 def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
     people(ledger, 2.0, users=30)
-    watch, generator = odometers.Watch(), np.random.default_rng(3)
+    memory, generator = Memory(), np.random.default_rng(3)
     runs: list[RunHandle] = []
     for step in range(25):
         if len(runs) < 2:
@@ -299,7 +301,9 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
             spend(run, generator.choice(30, 4, replace=False).tolist(), int(generator.integers(1, 400)), 0.1)
         with ledger.read() as connection:
             row = rows.population_row(connection, "people")
-            right, seen = odometers.standing(connection, row), watch.standing(connection, row)
+            taken = memory.taken(connection, row, read_head(connection))
+            right = odometers.standing(connection, row)
+            seen = memory.odometers.standing(connection, row, taken.history)
         assert (right.spent == seen.spent).all(), step
         assert (right.held == seen.held).all()
         assert (right.settled == seen.settled).all()

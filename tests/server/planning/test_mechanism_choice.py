@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fieldfare.accounting import balls_in_bins, binned_optimum
+from fieldfare.accounting import certification, sampled_optimum
 from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -40,9 +40,9 @@ kind = "nu"
 @pytest.fixture(scope="module")
 def few_samples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(balls_in_bins, "SAMPLES", (1 << 16, 1 << 15))
-        patch.setattr(balls_in_bins, "_FINE", 1 << 15)
-        patch.setattr(binned_optimum, "_COUNT", 1 << 11)
+        patch.setattr(certification, "SAMPLES", (1 << 16, 1 << 15))
+        patch.setattr(certification, "_FINE", 1 << 15)
+        patch.setattr(sampled_optimum, "_COUNT", 1 << 11)
         yield
 
 
@@ -58,7 +58,11 @@ def test_every_way_is_compared_and_the_least_noise_comes_first(choices: list[Cho
     assert {(m, s) for m in ("independent", "nu", "blt") for s in ("balls-in-bins", "min-separation")} <= ways
     sampled = {("independent", "poisson"), ("independent", "random-allocation"), ("banded, 4 bands", "cyclic-poisson")}
     assert sampled <= ways
-    assert all(choice.certified == (choice.scheme.startswith("balls")) for choice in choices)
+    chained = {("banded, 2 bands", "b-min-sep"), ("banded, 2 bands", "random-allocation")}
+    assert chained | {("banded, 4 bands", "random-allocation")} <= ways
+    for choice in choices:
+        fresh = choice.scheme.startswith("random") and choice.mechanism != "independent"
+        assert choice.certified == (fresh or choice.scheme.startswith(("balls", "b-min-sep")))
 
 
 def test_rows_without_a_certificate_are_what_the_plan_costs(choices: list[Choice]) -> None:

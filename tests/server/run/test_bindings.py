@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -41,6 +42,19 @@ class Authenticated(TimedGrid):
         return [SimpleNamespace(node_id=node, public_key=key_of(node)) for node in self.get_node_ids()]
 
 
+class LockedNowAndThen(Authenticated):
+    """The SuperLink fails whenever it is asked for keys for the first, third, ... time."""
+
+    looks = 0
+
+    def get_nodes(self) -> Any:
+        self.looks += 1
+        if self.looks % 2:
+            request = httpx.Request("POST", "https://superlink/v1/runtime/get-nodes")
+            httpx.Response(500, request=request).raise_for_status()
+        return super().get_nodes()
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock(1.7e9)
@@ -57,6 +71,16 @@ def train(state: StateDirectory, grid: TimedGrid, **changes: Any) -> Session:
         FieldfareStrategy(session).start(grid)
     assert session.next_round == 6
     return session
+
+
+def test_a_superlink_that_fails_for_a_moment_ends_no_run_and_leaves_no_node_unnamed(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    session = train(home(tmp_path), LockedNowAndThen(3, clock))
+    roster = session.cohorts.roster
+    assert set(roster._node_names) == {2, 3, 4}
+    assert roster.bindings is not None
+    assert (roster.bindings._node >= 0).all()  # type: ignore[attr-defined]
 
 
 def trained_by(grid: TimedGrid, node: int) -> set[int]:

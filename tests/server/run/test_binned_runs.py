@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text, update
 
-from fieldfare.accounting import balls_in_bins
+from fieldfare.accounting import certification
 from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
@@ -41,8 +41,8 @@ BINNED: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(balls_in_bins, "SAMPLES", (1 << 15, 1 << 15))
-    monkeypatch.setattr(balls_in_bins, "_PILOT", 1 << 13)
+    monkeypatch.setattr(certification, "SAMPLES", (1 << 15, 1 << 15))
+    monkeypatch.setattr(certification, "_PILOT", 1 << 13)
 
 
 def words_of(key: int) -> Any:
@@ -245,8 +245,8 @@ def test_a_bound_that_the_samples_do_not_give_is_found(
 ) -> None:
     """A coordinator whose accountant is ten times too low writes what this one does not find again."""
     state, _ = done
-    honest = balls_in_bins.upper_bound
-    monkeypatch.setattr(balls_in_bins, "upper_bound", lambda *args: honest(*args) * 10)
+    honest = certification.upper_bound
+    monkeypatch.setattr(certification, "upper_bound", lambda *args: honest(*args) * 10)
     with Ledger.open(state.ledger) as ledger:
         report = verify(ledger, state.root, recompute=recharge)
     assert report.fault is not None
@@ -359,7 +359,7 @@ def test_a_what_if_certifies_with_fewer_samples_and_keeps_the_price(
         assert asked.cost.certificate is not None
         assert asked.cost.certificate.curve.samples == (1 << 14, 1 << 14)
         assert asked.cost.epsilon <= 1.0
-        monkeypatch.setattr(balls_in_bins, "certify", lambda *args, **more: pytest.fail("certified again"))
+        monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified again"))
         assert what_if(run.plan, {"epsilon": 1.0}, people, ledger).cost is asked.cost
 
 
@@ -367,7 +367,7 @@ def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification
     done: tuple[StateDirectory, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, run_id = done
-    monkeypatch.setattr(balls_in_bins, "certify", lambda *args, **more: pytest.fail("certified"))
+    monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified"))
     with Ledger.open(state.ledger) as ledger:
         run = ledger.run(run_id)
         asked = what_if(run.plan, {"epsilon": 1.0, "rounds": 300}, ledger.population("people"), ledger)

@@ -109,6 +109,31 @@ def test_a_crash_between_end_and_destruction_is_completed(point: str, opportunit
     require_ended(state_dir, "stopped", 1, key)
 
 
+def test_what_cannot_be_destroyed_of_one_run_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One file that its disk refuses to overwrite kept every later run of the home from beginning."""
+    state_dir = home(tmp_path, simulated=False)
+    destroy = RunFiles.destroy
+
+    def refuse(files: RunFiles) -> None:
+        if files.directory.name == RUN:
+            raise CheckpointError("key", "the disk refuses.")
+        destroy(files)
+
+    monkeypatch.setattr(RunFiles, "destroy", refuse)
+    with begin(state_dir) as session, pytest.raises(CheckpointError, match="the disk refuses"):
+        session.finish("stopped", "test")
+    with Session.begin(state_dir, PRIVATE, identity_is_stable=True, run_id="next") as other:
+        FieldfareStrategy(other).start(LyingGrid(3))
+    assert not RunFiles(state_dir.root, "next").secrets()
+    assert f"run {RUN} has ended, and its key or checkpoints are still here" in caplog.text
+    assert any(f"key of run {RUN}" in finding.check for finding in check_ledger(state_dir))
+    result = CliRunner().invoke(application, ["verify", "--home", str(state_dir.root)])
+    assert result.exit_code != 0
+    assert "the disk refuses" in result.output
+
+
 def test_the_files_of_a_run_under_way_or_unknown_are_never_destroyed(tmp_path: Path) -> None:
     state_dir = home(tmp_path, simulated=False)
     interrupted(state_dir)

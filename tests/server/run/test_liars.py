@@ -64,6 +64,17 @@ def test_one_lying_node_of_three_stops_no_run(liar: Liar, tmp_path: Path, clock:
     assert all(SCHEME.allows(pattern, ROUNDS) for pattern in patterns)
 
 
+def test_a_lying_node_that_comes_before_all_others_ends_no_run(tmp_path: Path, clock: FakeClock) -> None:
+    """Alone it is more than half of the nodes that are online, and nothing is committed yet."""
+    (liar,) = (liar for liar in LIARS if liar.name == "an error for an answer")
+    grid = federation(clock, 3, {LIAR: liar})
+    grid._away = lambda node, at: node != LIAR and at < 8.0
+    changed = {"run__round_timeout": 30.0, "run__cohort": 4, "run__min_reports": 3}
+    with Session.begin(home(tmp_path), plan(**{**PLAN, **changed}), identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(grid)
+    assert session.next_round == ROUNDS
+
+
 def test_there_are_thirty_behaviours_and_more() -> None:
     assert len({liar.name for liar in LIARS}) == len(LIARS) >= 30
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -419,6 +420,20 @@ def test_a_user_is_a_hash_of_the_nodes_key_and_not_its_id() -> None:
     assert first[1000] == second[999] == key_pseudonym(PEM % 1)
     assert first[999] == second[1000] != first[1000]
     assert key_pseudonym(b"partition-0") != pseudonym("partition-0")
+
+
+def test_a_superlink_that_fails_for_a_moment_leaves_the_nodes_that_were_there() -> None:
+    values = OwnModel.read(vector_arrays())
+    roster = KeyRoster(OwnModel(values, assign_roles(values)).schema, "run", lambda ids: np.arange(len(ids)))
+    grid, request = fake_grid(PEM % 1, PEM % 2), httpx.Request("POST", "https://superlink/v1/runtime/get-nodes")
+
+    def fail() -> None:
+        httpx.Response(500, request=request).raise_for_status()
+
+    for answer in (grid.get_nodes, fail):
+        roster.look(SimpleNamespace(get_nodes=answer))  # type: ignore[arg-type]
+        roster.register()
+        assert roster.nodes_online == roster.available().size == 2
 
 
 def test_what_sort_of_nodes_these_are() -> None:

@@ -240,6 +240,23 @@ def test_scheduled_times_are_exact() -> None:
     assert schedule.latest(5.0) == schedule.start
 
 
+@pytest.mark.parametrize("back", [30.0, 3600.0, 2e8])
+def test_a_clock_that_is_set_back_costs_one_interval_and_not_what_it_lost(back: float) -> None:
+    """Also to before the run's admission. Times are then counted back from the start."""
+    schedule, clock, ticks = Schedule(1_700_000_000.0, 60.0), FakeClock(1_700_000_125.0, look=0.0), list[float]()
+
+    def tick(left: float) -> None:
+        ticks.append(left)
+        if len(ticks) == 3:
+            clock.now -= back
+
+    Pace(schedule, clock, clock.pass_seconds).wait(tick)
+    assert (clock.now - schedule.start) % 60.0 == pytest.approx(0.0, abs=1e-6)
+    assert len(ticks) <= 3 + 60 + 1
+    assert max(ticks) <= 60.0
+    assert schedule.latest(clock.now) == max(clock.now, schedule.start)
+
+
 def timed_run(root: Path, monkeypatch: pytest.MonkeyPatch, a_user: float) -> tuple[StateDirectory, list[int]]:
     """A scheduled run whose node takes `a_user` seconds a user; how many users each round had."""
     home, counts = population(root), []

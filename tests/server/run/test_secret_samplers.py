@@ -34,7 +34,9 @@ from support.federation import USERS, LyingGrid, home, plan
 
 ALLOCATED: dict[str, Any] = {"scheme": "random-allocation", "bins": 3}
 CAPPED: dict[str, Any] = {"scheme": "truncated-poisson", "rate": 0.25, "cap": 20, "enrolled": USERS}
+SPACED: dict[str, Any] = {"scheme": "b-min-sep", "separation": 3, "rate": 0.5}
 BOTH = pytest.mark.parametrize("participation", [ALLOCATED, CAPPED], ids=["allocated", "capped"])
+THREE = pytest.mark.parametrize("participation", [ALLOCATED, CAPPED, SPACED], ids=["allocated", "capped", "spaced"])
 
 
 def secret(participation: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -136,16 +138,17 @@ def test_draws_follow_from_cryptographic_bits_of_the_runs_key(tmp_path: Path) ->
 # -- plans ------------------------------------------------------------------------------------------------------------
 
 
-@BOTH
+@THREE
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         ({"privacy__adjacency": "zero_out"}, "adjacency"),
+        ({"privacy__adjacency": "replace_one"}, "adjacency"),
         ({"run__min_reports": 3}, "min_reports"),
         ({"run__min_available": 3}, "min_available"),
         ({"run__over_selection": 1.5}, "over_selection"),
         ({"privacy__rounding": "discrete"}, "discrete"),
-        ({"participation__separation": 2}, "does not take separation"),
+        ({"participation__period": 2}, "does not take period"),
     ],
 )
 def test_plans_that_break_a_condition_are_refused(
@@ -165,6 +168,10 @@ def test_plans_that_break_a_condition_are_refused(
         ({"scheme": "truncated-poisson", "rate": 0.25}, "needs cap, enrolled"),
         ({"scheme": "truncated-poisson", "rate": 0.25, "cap": 0, "enrolled": 9}, "cap"),
         ({"scheme": "poisson", "rate": 0.25, "cap": 9}, "does not take cap"),
+        ({"scheme": "b-min-sep", "separation": 3}, "needs rate"),
+        ({"scheme": "b-min-sep", "rate": 0.5}, "needs separation"),
+        ({"scheme": "b-min-sep", "separation": 3, "rate": 1.5}, "rate"),
+        ({"scheme": "b-min-sep", "separation": 3, "rate": 0.5, "bins": 3}, "does not take bins"),
     ],
 )
 def test_a_sampler_needs_its_own_keys(participation: dict[str, Any], what: str) -> None:
@@ -176,9 +183,10 @@ def test_a_sampler_needs_its_own_keys(participation: dict[str, Any], what: str) 
 def test_correlated_noise_is_refused_before_anything_is_reserved(participation: dict[str, Any], tmp_path: Path) -> None:
     state = home(tmp_path, adjacency="add_remove")
     correlated = plan(**secret(participation, mechanism={"kind": "nu", "nu": 0.1}))
-    with pytest.raises(BadInput, match="independent noise only"):
+    why = "independent noise only" if participation is CAPPED else "independent and banded noise"
+    with pytest.raises(BadInput, match=why):
         cost_of(correlated)
-    with pytest.raises(BadInput, match=r"'nu'.*independent noise only"):
+    with pytest.raises(BadInput, match=f"'nu'.*{why}"):
         Session.begin(state, correlated, True)
     with Ledger.open(state.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0
@@ -208,6 +216,10 @@ def test_the_number_of_users_is_judged() -> None:
         check_population_size(plan(**secret(CAPPED, run__cohort=7)), USERS + 1)
     with pytest.raises(BadInput, match="bins = 3"):
         check_population_size(plan(**secret(ALLOCATED)), 90)
+    # A user of b-min-sep takes part every 2 + 1 / .5 = 4 rounds.
+    assert check_population_size(plan(**secret(SPACED)), 24) == []
+    with pytest.raises(BadInput, match=r"rate = 0\.5.*22\.5 of 90"):
+        check_population_size(plan(**secret(SPACED)), 90)
 
 
 def test_a_reply_is_as_long_as_the_cap_at_most() -> None:
@@ -226,7 +238,7 @@ def test_a_plan_shows_sampler_assumption_bound_and_the_charge_without_it(partici
     assert cost.priced().keys() == {0.01, 0.1, 0.3}
 
 
-@pytest.mark.parametrize("participation", [ALLOCATED, CAPPED, {"scheme": "balls-in-bins", "bins": 3}], ids=str)
+@pytest.mark.parametrize("participation", [ALLOCATED, CAPPED, SPACED, {"scheme": "balls-in-bins", "bins": 3}], ids=str)
 def test_a_plan_with_simulated_availability_is_forecast(participation: dict[str, Any]) -> None:
     """Any number of users fills the rounds of sampling; balls in bins had no secret words here, and were refused."""
     sparse = plan(**secret(participation, availability={"reachable": 0.5, "rounds_per_day": 2}))

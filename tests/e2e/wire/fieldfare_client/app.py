@@ -72,23 +72,16 @@ def one_chunk_again_and_again(message: Message, reply: Message) -> Message:
 
 
 def megabytes(message: Message, reply: Message) -> Message:
-    """An update as it should be, and one more array of so many megabytes as WIRE_MEGABYTES says."""
-    for number in range(int(os.environ["WIRE_MEGABYTES"])):  # no two alike: Flower sends equal ones once
-        reply.content[f"more-{number}"] = ArrayRecord([np.frombuffer(os.urandom(1 << 20), np.uint8)])
-    return reply
-
-
-def one_part(message: Message, reply: Message) -> Message:
-    """The same in a single part."""
-    size = int(os.environ["WIRE_MEGABYTES"]) << 20
-    sys.modules[Array.__module__].FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE = size + 1000  # type: ignore[attr-defined]
-    reply.content["more"] = ArrayRecord([np.zeros(size, np.uint8)])
+    """An update as it should be, and as many megabytes more as WIRE_MEGABYTES says, in parts of WIRE_PART megabytes."""
+    size, part = (int(os.environ[name]) << 20 for name in ("WIRE_MEGABYTES", "WIRE_PART"))
+    sys.modules[Array.__module__].FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE = part + 1000  # type: ignore[attr-defined]
+    for number in range(size // part):  # no two alike: Flower sends equal ones once
+        reply.content[f"more-{number}"] = ArrayRecord([np.frombuffer(os.urandom(part), np.uint8)])
     return reply
 
 
 CRAFTED: dict[str, Lie] = {
     "megabytes": megabytes,
-    "megabytes in one part": one_part,
     "a chunk twenty thousand times": one_chunk_again_and_again,
     "a chunk that is not there": body(
         Array, lambda text: text.replace(b'"arraychunk_ids": [0]', b'"arraychunk_ids": [7]')

@@ -1,8 +1,8 @@
-"""Strategies chosen for what balls in bins charge: the least noise in a prefix sum at the plan's (epsilon, delta).
+"""Strategies chosen for a certified charge: the least noise in a prefix sum at the plan's (epsilon, delta).
 
 With sampling it pays to forget old noise sooner than without: at the demo's plan and epsilon 1 the best nu is about .23
 instead of .05. What is minimised is sigma(C) ||A C^-1||_F, where sigma(C) is the uncertified estimate of
-`balls_in_bins` with the same normals for every C, so that it is smooth in C. It decides a strategy, never a charge:
+`certification` with the same normals for every C, so that it is smooth in C. It decides a strategy, never a charge:
 whatever comes out is certified.
 
 Every kind is sought in one family of Toeplitz coefficients, all positive and falling, as |C| = C asks:
@@ -20,13 +20,15 @@ from collections.abc import MutableMapping
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from fieldfare.accounting.balls_in_bins import Vector, estimate_delta, estimate_noise
+from fieldfare.accounting import balls_in_bins, chained
+from fieldfare.accounting.certification import estimate_delta, estimate_noise
+from fieldfare.accounting.importance import Law, Vector
 from fieldfare.factorization import rational, toeplitz
 from fieldfare.mechanisms.banded import BandedSpec
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.blt import MOST_BUFFERS, BltSpec
 from fieldfare.mechanisms.nu import NuSpec
-from fieldfare.participation import BallsInBins
+from fieldfare.participation import BallsInBins, Participation
 
 _COUNT = 1 << 13
 """Samples of one estimate."""
@@ -39,18 +41,21 @@ _MOST_ROUNDS = 2048
 def choose(
     spec: MechanismSpec,
     rounds: int,
-    participation: BallsInBins,
+    participation: Participation,
     epsilon: float,
     delta: float,
     cache: MutableMapping[str, bytes],
 ) -> None:
     """Put into `cache` what the optimiser of `spec` would decide for the amplified charge, under its own names.
 
-    Kinds without a free choice, stamped ones, and whatever `cache` has already, stay as they are.
+    Kinds without a free choice, stamped ones, and whatever `cache` has already, stay as they are. Samplers other than
+    balls in bins are certified for bands alone.
     """
     if spec.restart_every is not None or rounds > _MOST_ROUNDS:
         return
-    objective = _Objective(rounds, participation.bins, epsilon, delta)
+    if not (isinstance(participation, BallsInBins) or isinstance(spec, BandedSpec)):
+        return
+    objective = _Objective(rounds, participation, epsilon, delta)
     if isinstance(spec, NuSpec) and spec.nu == "auto" and spec.window is None and "nu" not in cache:
         cache["nu"] = np.array([1 - objective.best_rate()]).tobytes()
     elif isinstance(spec, BandedSpec) and not spec.column_normalised and spec.objective == "mean" and "c" not in cache:
@@ -72,8 +77,8 @@ def family(rate: float, shift: float, n: int) -> Vector:
 class _Objective:
     """log(sigma(C) ||A C^-1||_F) over the family, with the noise of the last strategy as the next one's first guess."""
 
-    def __init__(self, rounds: int, bins: int, epsilon: float, delta: float) -> None:
-        self._n, self._bins, self._epsilon, self._delta = rounds, bins, epsilon, delta
+    def __init__(self, rounds: int, participation: Participation, epsilon: float, delta: float) -> None:
+        self._n, self._participation, self._epsilon, self._delta = rounds, participation, epsilon, delta
         self._near: tuple[float, float] | None = None
         """log sigma, and log ||sensitivity||, of the strategy before."""
 
@@ -83,24 +88,22 @@ class _Objective:
         return self._log_noise(full) + 0.5 * math.log(error)
 
     def _log_noise(self, c: Vector) -> float:
-        summed = c.copy()
-        for start in range(self._bins, self._n, self._bins):
-            summed[start : start + self._bins] += summed[start - self._bins : start][: self._n - start]
-        modes = np.zeros((self._n, self._bins))
-        for j in range(min(self._bins, self._n)):
-            modes[j:, j] = summed[: self._n - j]
-        products = modes.T @ modes
-        size = 0.5 * math.log(float(np.diag(products).max()))
-        if self._near is None:
-            found = math.log(estimate_noise(products, self._epsilon, self._delta, _COUNT))
+        law: Law
+        if isinstance(self._participation, BallsInBins):
+            law = balls_in_bins.law_of_filter(c, self._participation.bins)
         else:
-            found = self._secant(products, self._near[0] + size - self._near[1])
+            law = chained.of_matrix(toeplitz.matrix(c, self._n), self._participation)
+        size = 0.5 * math.log(law.largest)
+        if self._near is None:
+            found = math.log(estimate_noise(law, self._epsilon, self._delta, _COUNT))
+        else:
+            found = self._secant(law, self._near[0] + size - self._near[1])
         self._near = (found, size)
         return found
 
-    def _secant(self, products: Vector, guess: float) -> float:
+    def _secant(self, law: Law, guess: float) -> float:
         def off(log: float) -> float:
-            estimated = estimate_delta(products, math.exp(log), self._epsilon, _COUNT)
+            estimated = estimate_delta(law, math.exp(log), self._epsilon, _COUNT)
             return math.log(max(estimated, 1e-300) / self._delta)
 
         here, value = guess, off(guess)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fieldfare.accounting import balls_in_bins, binned_optimum
-from fieldfare.accounting.binned_optimum import choose, family
+from fieldfare.accounting import balls_in_bins, certification, sampled_optimum
+from fieldfare.accounting.sampled_optimum import choose, family
 from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BudgetRefused
 from fieldfare.mechanisms import build, parse
@@ -20,7 +20,7 @@ ROUNDS, BINS = 16, BallsInBins(4)
 def noise(kind: dict[str, object], cache: dict[str, bytes]) -> float:
     """Estimated noise in a prefix sum at epsilon 1."""
     mechanism = build(kind, ROUNDS, BINS, cache)
-    sigma = balls_in_bins.estimate_noise(balls_in_bins.gram(mechanism, BINS.bins), 1.0, 1e-4, 1 << 15)
+    sigma = certification.estimate_noise(balls_in_bins.law_of(mechanism, BINS.bins), 1.0, 1e-4, 1 << 15)
     return sigma * float(np.sqrt(np.mean(mechanism.prefix_row_norms() ** 2)))
 
 
@@ -54,7 +54,7 @@ def test_what_a_plan_states_is_left_alone(kind: dict[str, object]) -> None:
 
 def test_what_was_decided_once_is_not_decided_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = {"nu": np.array([0.3]).tobytes()}
-    monkeypatch.setattr(binned_optimum._Objective, "best_rate", lambda self: pytest.fail("searched again"))
+    monkeypatch.setattr(sampled_optimum._Objective, "best_rate", lambda self: pytest.fail("searched again"))
     choose(parse({"kind": "nu"}), ROUNDS, BINS, 1.0, 1e-4, cache)
     assert np.frombuffer(cache["nu"]) == 0.3
 
@@ -71,11 +71,11 @@ def plan(**privacy: object) -> Plan:
 
 
 def test_a_run_keeps_what_was_chosen_and_certified(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(balls_in_bins, "SAMPLES", (1 << 16, 1 << 15))
+    monkeypatch.setattr(certification, "SAMPLES", (1 << 16, 1 << 15))
     cache: dict[str, bytes] = {}
     first = cost_of(plan(epsilon=1.0), cache)
     assert {"nu", "certified charge"} <= set(cache)
-    monkeypatch.setattr(balls_in_bins, "certify", lambda *args, **more: pytest.fail("certified again"))
+    monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified again"))
     second: Cost = cost_of(plan(epsilon=1.0), cache)
     assert (second.loss, second.noise_multiplier) == (first.loss, first.noise_multiplier)
     assert np.allclose(second.mechanism.strategy_matrix(8), first.mechanism.strategy_matrix(8))
@@ -83,7 +83,7 @@ def test_a_run_keeps_what_was_chosen_and_certified(monkeypatch: pytest.MonkeyPat
 
 def test_certificates_that_never_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is another attempt, with another seed and half the failure probability."""
-    monkeypatch.setattr(balls_in_bins, "SAMPLES", (1 << 14, 1 << 14))
+    monkeypatch.setattr(certification, "SAMPLES", (1 << 14, 1 << 14))
     drawn: list[int] = []
 
     def draw() -> tuple[bytes, int]:
@@ -91,7 +91,7 @@ def test_certificates_that_never_fit_are_refused(monkeypatch: pytest.MonkeyPatch
         return bytes([len(drawn)] * 16), len(drawn)
 
     # Noise for a larger epsilon than the plan's.
-    monkeypatch.setattr(balls_in_bins, "least_noise", lambda *args, **more: 1.0)
+    monkeypatch.setattr(certification, "least_noise", lambda *args, **more: 1.0)
     with pytest.raises(BudgetRefused, match="came out above"):
         cost_of(plan(epsilon=1.0), draw=draw)
     assert drawn == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,245 @@
+"""Certified charges of secret samplers by Monte Carlo, and the noise for which one is expected to fit a plan.
+
+A `Law` (`importance`) says what is sampled: `law_of` has one for every sampler and strategy for which it is proven. All
+points of a curve and both orders share the failure probability (a union), and the whole of it is added to delta: with
+probability 1 - beta over the seed, which is independent of data and run, the run is (epsilon, delta)-DP.
+
+Searches use a public seed and certify nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from scipy.optimize import brentq
+
+from fieldfare.accounting import balls_in_bins, chained
+from fieldfare.accounting.certified import LARGEST_EPSILON, CertifiedCurve
+from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from fieldfare.accounting.importance import Law, Pair, Vector, enough, stake_of, upper_bound
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.mechanisms.base import Mechanism
+from fieldfare.participation import BallsInBins, Participation
+from fieldfare.text import decimal
+
+FAILURE: Final = 1e-9
+"""All certifications of one plan together are wrong with at most this probability."""
+SAMPLES: Final = (1 << 22, 1 << 19)
+"""Samples of a certification: for removing a user, which has the larger spread, and for adding one."""
+_MOST_COINS: Final = 1_100_000_000
+"""Uniforms that the larger number of samples takes: samples of long plans are dear, and so they have fewer."""
+_LEVELS: Final = 48
+"""Points of a curve, besides that of the plan's own epsilon."""
+_DEEPEST: Final = 1e-3
+"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that size."""
+_PILOT: Final = 1 << 16
+"""Samples that set the stakes of the bound."""
+_ROUGH, _FINE = 1 << 14, 1 << 17
+"""Samples of the searches for the noise: to find about where it is, and to find it."""
+_MARGIN: Final = 2e-3
+"""Added to the noise that a search finds, for the search's own error: some 3 % of delta."""
+_PUBLIC_SEED: Final = bytes(16)
+"""Of searches and previews, which certify nothing."""
+_REMOVE, _ADD, _PILOT_REMOVE, _PILOT_ADD = range(4)
+
+
+def law_of(mechanism: Mechanism, participation: Participation) -> Law:
+    """What a certificate of this sampler with this strategy draws, at noise multiplier 1.
+
+    Raises `BadInput` where its charge is not proven, or cannot be computed.
+    """
+    if isinstance(participation, BallsInBins):
+        return balls_in_bins.law_of(mechanism, participation.bins)
+    return chained.law_of(mechanism, participation)
+
+
+def samples_of(law: Law) -> tuple[int, int]:
+    """How many samples a run's certificate has: for removing a user, and for adding one."""
+    remove, add = SAMPLES
+    while remove > 1 << 16 and remove * law.coins > _MOST_COINS:
+        remove, add = remove // 2, max(add // 2, 1 << 15)
+    return remove, add
+
+
+def certify(
+    law: Law,
+    noise_multiplier: float,
+    epsilons: tuple[float, ...],
+    *,
+    target: float,
+    seed: bytes,
+    attempt: int = 1,
+    samples: tuple[int, int] | None = None,
+) -> CertifiedCurve:
+    """The certified curve of a run: its points at `epsilons` are bounds but for the probability `failure`.
+
+    Args:
+        law: of `law_of`.
+        noise_multiplier: std of z over the clip norm.
+        epsilons: increasing from 0, fixed without this seed.
+        target: the epsilon for which the samples should be best.
+        seed: 16 bytes, fixed (and written down) before this call: a second try has another `attempt`.
+        attempt: from 1. The failure probability is `FAILURE` / 2^attempt, so that all attempts share it.
+        samples: for removing a user, and for adding one; None: `samples_of`.
+
+    Raises `BadInput` where there is so little noise that the law cannot be sampled.
+    """
+    if noise_multiplier < law.least_noise:
+        raise BadInput(
+            f"noise_multiplier = {noise_multiplier:.6g} with secret cohorts",
+            "the charge of so little noise is not computed.",
+            f"{law.least_noise:.6g}",
+        )
+    samples, law = samples or samples_of(law), law.at(noise_multiplier)
+    pair, failure = Pair(law, target, epsilons[-1]), FAILURE / 2**attempt
+    log_odds = math.log(2 * len(epsilons) / failure)
+    worst = np.zeros(len(epsilons))
+    for add, stream, pilot_stream, count in (
+        (False, _REMOVE, _PILOT_REMOVE, samples[0]),
+        (True, _ADD, _PILOT_ADD, samples[1]),
+    ):
+        pilot = pair.draw(seed, pilot_stream, _PILOT, add)
+        draws = pair.draw(seed, stream, count, add)
+        for at, epsilon in enumerate(epsilons):
+            most, tried = pair.bound(epsilon, add), pilot.values(epsilon)
+            used = enough(tried, most, log_odds, count)
+            stake = stake_of(tried, most, used, log_odds)
+            worst[at] = max(worst[at], upper_bound(draws.first(used).values(epsilon), most, stake, log_odds))
+    points = tuple((e, min(1.0, _round_up(d + failure))) for e, d in zip(epsilons, worst.tolist(), strict=True))
+    mu = math.sqrt(law.largest)
+    return CertifiedCurve(mu, points, failure, seed.hex(), attempt, samples)
+
+
+def _round_up(value: float) -> float:
+    """Seven digits, upwards: another machine's last digits then rarely show."""
+    scale = 10.0 ** (6 - math.floor(math.log10(value)))
+    return math.ceil(value * scale) / scale
+
+
+# -- the noise --------------------------------------------------------------------------------------------------------
+
+
+class _Forecast:
+    """What a certification would say at other noise, by the same normals for each: smooth, and no certificate."""
+
+    def __init__(self, law: Law, count: int, failure: float, samples: tuple[int, int] | None = None) -> None:
+        self._law, self._count, self._samples = law, count, samples or samples_of(law)
+        self._log_odds = math.log(2 * (_LEVELS + 1) / failure)
+
+    def delta(self, noise_multiplier: float, epsilon: float, *, certified: bool = True) -> float:
+        """The bound that is to be expected (certified), or the estimate itself; 1 with too little noise for either."""
+        if noise_multiplier < self._law.least_noise:
+            return 1.0
+        pair = Pair(self._law.at(noise_multiplier), epsilon)
+        worst = 0.0
+        for add, stream, count in ((False, _REMOVE, self._samples[0]), (True, _ADD, self._samples[1])):
+            values = pair.draw(_PUBLIC_SEED, stream, self._count, add).values(epsilon)
+            value = float(values.mean())
+            if certified:
+                most = pair.bound(epsilon, add)
+                stake = stake_of(values, most, count, self._log_odds)
+                value = upper_bound(values, most, stake, self._log_odds, count)
+            worst = max(worst, value)
+        return worst
+
+    def curve(self, noise_multiplier: float, epsilons: Vector, target: float) -> Vector:
+        """Estimates of delta at many epsilons, falling."""
+        if noise_multiplier < self._law.least_noise:
+            return np.ones(len(epsilons))
+        pair = Pair(self._law.at(noise_multiplier), target)
+        worst = np.zeros(len(epsilons))
+        for add, stream in ((False, _REMOVE), (True, _ADD)):
+            draws = pair.draw(_PUBLIC_SEED, stream, self._count, add)
+            worst = np.maximum(worst, [float(draws.values(float(e)).mean()) for e in epsilons])
+        return np.minimum.accumulate(worst)
+
+
+def estimate_delta(law: Law, noise_multiplier: float, epsilon: float, count: int = _ROUGH) -> float:
+    """delta of the pair in its worse order, by `count` samples of a public seed: for optimisers. Never a charge."""
+    return _Forecast(law, count, FAILURE).delta(noise_multiplier, epsilon, certified=False)
+
+
+def estimate_noise(law: Law, epsilon: float, delta: float, count: int = _ROUGH) -> float:
+    """The noise multiplier at which `estimate_delta` is `delta`: for optimisers. Never a charge."""
+    forecast = _Forecast(law, count, FAILURE)
+    return _search(lambda sigma: forecast.delta(sigma, epsilon, certified=False), law, epsilon, delta, 1e-4)
+
+
+def least_noise(
+    law: Law, epsilon: float, delta: float, *, samples: tuple[int, int] | None = None, attempt: int = 1
+) -> float:
+    """The noise multiplier with which a certification is expected to come out at most at (epsilon, delta).
+
+    A little more for each later `attempt`. Found with a public seed, so that it says nothing of a certification's own
+    samples, and is the same on every machine up to last digits.
+
+    Raises `BudgetRefused` where delta is too small for any certificate.
+    """
+    failure = FAILURE / 2**attempt
+    if delta <= 2 * failure:
+        raise BudgetRefused(
+            f"delta = {decimal(delta)} with secret cohorts",
+            f"the certificate's own failure probability, {decimal(failure, 2)}, is part of delta.",
+            f"{100 * FAILURE:g}",
+        )
+    goal = delta - failure
+    rough, fine = (_Forecast(law, count, failure, samples) for count in (_ROUGH, _FINE))
+    near = _search(lambda sigma: rough.delta(sigma, epsilon), law, epsilon, goal, 1e-3)
+
+    def off(log: float) -> float:
+        return math.log(fine.delta(math.exp(log), epsilon) / goal)
+
+    # One secant step from close by, at a slope that hardly changes.
+    here, there = math.log(near), math.log(near) + 5e-3
+    value, other = off(here), off(there)
+    slope = (other - value) / (there - here)
+    found = here - value / slope if slope < 0 else there
+    found = min(max(found, here - 0.05), here + 0.05)
+    unamplified = math.sqrt(law.largest) / gaussian_mu(epsilon, delta)
+    return min(unamplified, math.exp(found) * (1 + _MARGIN * attempt))
+
+
+def _search(cost: Callable[[float], float], law: Law, epsilon: float, goal: float, tolerance: float) -> float:
+    """Where the falling `cost` of a noise multiplier is `goal`."""
+
+    def off(log: float) -> float:
+        return math.log(max(cost(math.exp(log)), 1e-300) / goal)
+
+    low = top = math.log(math.sqrt(law.largest) / gaussian_mu(epsilon, goal))
+    if off(top) > 0:
+        return math.exp(top)  # so few samples cannot show any amplification
+    while off(low) <= 0 and low > top - 12:
+        low -= 0.4
+    return math.exp(brentq(off, low, low + 0.4, xtol=tolerance)) if off(low) > 0 else math.exp(low)
+
+
+def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) -> tuple[float, ...]:
+    """Where a run's curve is certified: at `epsilon`, and where delta falls in equal steps to a share of `delta`.
+
+    A function of the plan alone: public samples find it, never those of a certification.
+    """
+    mu = math.sqrt(law.largest) / noise_multiplier
+    furthest = min(gaussian_epsilon(mu, _DEEPEST * delta), LARGEST_EPSILON)
+    grid = np.unique(np.concatenate([np.linspace(0.0, furthest, 240), [epsilon]]))
+    falling = np.log(np.maximum(_Forecast(law, _ROUGH, FAILURE).curve(noise_multiplier, grid, epsilon), 1e-300))
+    levels = np.linspace(falling[0], max(falling[-1], math.log(_DEEPEST * delta)), _LEVELS)
+    epsilons = np.interp(-levels, -falling, grid)
+    chosen = {0.0, epsilon, *(round(float(e), 6) for e in epsilons[1:])}
+    return tuple(sorted(e for e in chosen if e <= furthest or e == epsilon))
+
+
+def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
+    """About the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be sharpest."""
+    forecast = _Forecast(law, _ROUGH, FAILURE)
+    high = gaussian_epsilon(math.sqrt(law.largest) / noise_multiplier, delta)
+    if forecast.delta(noise_multiplier, 0.0, certified=False) <= delta or high <= 1e-6:
+        return 0.0
+    if forecast.delta(noise_multiplier, high, certified=False) >= delta:
+        return round(high, 6)
+    found = brentq(
+        lambda e: math.log(forecast.delta(noise_multiplier, e, certified=False) / delta), 0.0, high, xtol=1e-4
+    )
+    return round(float(found), 6)

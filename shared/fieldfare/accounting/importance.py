@@ -1,0 +1,296 @@
+"""Importance samples of the dominating pair of a secret sampler, and the certified upper bound of their mean.
+
+The pair is P, the mixture over a user's patterns pi of N(m_pi, I), m_pi = |C| pi / sigma, against Q = N(0, I)
+(`balls_in_bins` has the theorem). A `Law` is the law p of the pattern together with what the samples need of it. With
+g_pi = |m_pi|^2, mbar = E m_pi, gbar = E g_pi and v = |mbar|^2:
+
+**Proposals.** R_{a,s} draws pi with weight p(pi) exp(a (a - 1) g_pi / 2 + s <mbar, m_pi>) / Z_{a,s} and y around
+a m_pi + s mbar. Two kinds are mixed, R_a = R_{a,0} and S_s = R_{1,s}.
+
+*Removing a user.* R mixes P itself (then X <= 1); for a > 1 R_a, for which R_a / Q >= (P / Q)^a / Z_a by the
+inequality of power means and so X <= Z_a e^{-(a - 1) epsilon} (a - 1)^{a - 1} / a^a; and S_s, which is P tilted by
+exp(s <y, mbar>) and has the small variance. With x = P / Q, X <= (x - e^epsilon) / sum_l w_l x^{a_l} / Z_l: M is the
+maximum over x.
+
+*Adding a user.* R mixes Q moved by -s mbar, s >= 0. By Jensen log(P / Q) >= <y, mbar> - gbar / 2, so where X > 0,
+<y, mbar> <= gbar / 2 - epsilon =: e, and X <= 1 / sum_s w_s exp(-s e - s^2 v / 2).
+
+**The bound.** Both divergences are means of X = (P - e^epsilon Q)_+ / R over samples of R, and 0 <= X <= M with a known
+M. Let Y = X / M, and let a stake 0 < l <= 1 be fixed by other samples. For the true mean mu of Y the product of
+1 + l (mu - Y_i) is non-negative with mean 1, so by Markov's inequality it exceeds 1 / beta with probability at most
+beta. Hence (Waudby-Smith and Ramdas 2024, with one stake)
+
+    U = M m,   m the root of  sum_i log(1 + l (m - Y_i)) = log(1 / beta)                                            (2)
+
+is above the mean but for probability beta. Samples come from the product's own map of Philox bits to normals, so that
+another machine finds the same bound up to its last digits. Uniforms lie on a grid of 2^-53, which is far below every
+figure here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+
+_WORKERS: Final = 2
+_NOTHING: Final = 1e-250
+"""A bound below this is as good as a mean, and too small to divide by."""
+_REACH, _CELLS = 40.0, 20_000
+"""In log(P / Q) beyond epsilon, and in how many cells, the bound of a sample is sought."""
+_TILTS_REMOVE: Final = (2.5, 3.5, 4.5, 5.5)
+_SHIFTS_REMOVE: Final = (1.5, 2.5, 3.5, 4.5)
+_SHIFTS_ADD: Final = (1.5, 2.5, 3.5, 4.5, 5.5)
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """R_{a,s} of the module, and which samples are drawn from it: their places, shape (n,)."""
+
+    a: float
+    s: float
+    samples: NDArray[np.intp]
+
+
+class Law(Protocol):
+    """The law of one user's secret pattern, and the inner products of its columns, at one noise multiplier."""
+
+    @property
+    def largest(self) -> float:
+        """max g_pi: without amplification a run is sqrt(largest)-GDP."""
+
+    @property
+    def mean(self) -> float:
+        """gbar."""
+
+    @property
+    def along_mean(self) -> float:
+        """v."""
+
+    @property
+    def least_noise(self) -> float:
+        """The least noise multiplier, in units of this law's, at which it can be sampled."""
+
+    @property
+    def coins(self) -> int:
+        """Uniforms that one sample takes."""
+
+    @property
+    def chunk(self) -> int:
+        """Samples that are drawn together. It belongs to the law: a sample's Philox counters follow from it."""
+
+    @property
+    def orders(self) -> Vector:
+        """(a - 1) sqrt(largest) of the R_a among which the best one is sought."""
+
+    def at(self, noise_multiplier: float) -> Law:
+        """The same with so many times the noise."""
+
+    def log_z(self, a: float, s: float) -> float:
+        """log Z_{a,s}."""
+
+    def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
+        """What the methods below need of y, one row a sample, from uniforms of shape (n, coins)."""
+
+    def log_power(self, u: Vector, a: float) -> Vector:
+        """log E_pi exp(a (<y, m_pi> - g_pi / 2)) of what `draw` returned, shape (n,): log(P / Q) at a = 1."""
+
+    def along(self, u: Vector) -> Vector:
+        """<y, mbar>, shape (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Samples of one order: log(P / Q) and log(R / Q), both of shape (n,)."""
+
+    log_ratio: Vector
+    log_proposal: Vector
+    add: bool
+
+    def first(self, count: int) -> Draws:
+        """The first `count` samples."""
+        return Draws(self.log_ratio[:count], self.log_proposal[:count], self.add)
+
+    def values(self, epsilon: float) -> Vector:
+        """X of the module at `epsilon`, shape (n,)."""
+        if self.add:
+            return np.maximum(0.0, -np.expm1(np.minimum(epsilon + self.log_ratio, 0.0))) * np.exp(-self.log_proposal)
+        gain = np.maximum(0.0, -np.expm1(np.minimum(epsilon - self.log_ratio, 0.0)))
+        return np.asarray(gain * np.exp(self.log_ratio - self.log_proposal))
+
+
+class Pair:
+    """The pair of a law, with the proposals of the module and the bound M of each order."""
+
+    def __init__(self, law: Law, epsilon: float, deepest: float | None = None) -> None:
+        """
+        Args:
+            law: at the noise that is charged.
+            epsilon: where the proposals should do best; any other is as valid.
+            deepest: the largest epsilon of a curve, where they should do well too.
+        """
+        self._law = law
+        self._v, self._gbar = law.along_mean, law.mean
+        wide, step = math.sqrt(law.largest), math.sqrt(self._v)
+        orders = 1 + law.orders / wide
+        logs = np.array([law.log_z(float(a), 0.0) for a in orders])
+        # log of the bound of R_a: a Renyi bound on delta itself.
+        plain = logs + (orders - 1) * np.log(orders - 1) - orders * np.log(orders)
+        best, deep = (
+            float(orders[int(np.argmin(plain - (orders - 1) * at))])
+            for at in (epsilon, epsilon if deepest is None else deepest)
+        )
+        tilts = [best, deep, *(1 + t / wide for t in _TILTS_REMOVE)]
+        shifts = [0.0, *(s / step for s in _SHIFTS_REMOVE)]
+        weights = [0.25, 0.2, *[0.0375] * len(_TILTS_REMOVE)]
+        # (weight, a, log Z_a) and (weight, s, log Z_s); s = 0 is P itself.
+        self._tilts = [(w, a, law.log_z(a, 0.0)) for w, a in zip(weights, tilts, strict=True)]
+        weights = [0.05, *[0.35 / len(_SHIFTS_REMOVE)] * len(_SHIFTS_REMOVE)]
+        self._shifts = [(w, s, law.log_z(1.0, s)) for w, s in zip(weights, shifts, strict=True)]
+        moved = [0.0, *(s / step for s in _SHIFTS_ADD)]
+        self._moves = list(zip([0.1, *[0.9 / len(_SHIFTS_ADD)] * len(_SHIFTS_ADD)], moved, strict=True))
+
+    def bound(self, epsilon: float, add: bool) -> float:
+        """M: no sample's X is larger."""
+        if add:
+            furthest = self._gbar / 2 - epsilon
+            logs = [math.log(w) - s * furthest - s * s * self._v / 2 for w, s in self._moves]
+            return math.exp(-float(np.logaddexp.reduce(logs)))
+        # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a grid the
+        # quotient is at most that of its ends, numerator above and denominator below.
+        t = epsilon + np.linspace(0.0, _REACH, _CELLS + 1)
+        terms = [math.log(w) + a * t - log_z for w, a, log_z in self._tilts] + [math.log(self._shifts[0][0]) + t]
+        below = log_sum(terms)
+        with np.errstate(divide="ignore"):
+            above = t + np.log(-np.expm1(epsilon - t))
+        # Beyond the grid the quotient is at most x^{1 - a} Z_a / w_a, which falls.
+        beyond = min(t[-1] * (1 - a) + log_z - math.log(w) for w, a, log_z in self._tilts)
+        return math.exp(max(float((above[1:] - below[:-1]).max()), beyond))
+
+    def draw(self, seed: bytes, stream: int, count: int, add: bool) -> Draws:
+        """`count` samples of the proposal of one order, a function of (seed, stream) alone, whatever the threads."""
+        ratio, proposal = np.empty(count), np.empty(count)
+        chunk, coins = self._law.chunk, self._law.coins
+
+        def fill(start: int) -> None:
+            part = slice(start, min(start + chunk, count))
+            size = part.stop - start
+            uniforms = _uniforms(seed, stream, start // chunk, size * (coins + 1)).reshape(size, -1)
+            ratio[part], proposal[part] = (self._adding if add else self._removing)(uniforms[:, 0], uniforms[:, 1:])
+
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            list(pool.map(fill, range(0, count, chunk)))
+        return Draws(ratio, proposal, add)
+
+    def _removing(self, coin: Vector, uniforms: Vector) -> tuple[Vector, Vector]:
+        law, kinds = self._law, [(a, 0.0) for _, a, _ in self._tilts] + [(1.0, s) for _, s, _ in self._shifts]
+        chosen = _component([w for w, *_ in self._tilts + self._shifts], coin)
+        u = law.draw(uniforms, [Tilt(a, s, np.flatnonzero(chosen == i)) for i, (a, s) in enumerate(kinds)])
+        log_ratio, along = law.log_power(u, 1.0), law.along(u)
+        logs = [math.log(weight) - log_z + law.log_power(u, a) for weight, a, log_z in self._tilts]
+        for weight, s, log_z in self._shifts:
+            logs.append(math.log(weight) - log_z + log_ratio + s * along - s * s * self._v / 2)
+        return log_ratio, log_sum(logs)
+
+    def _adding(self, coin: Vector, uniforms: Vector) -> tuple[Vector, Vector]:
+        chosen = _component([w for w, _ in self._moves], coin)
+        tilts = [Tilt(0.0, -s, np.flatnonzero(chosen == i)) for i, (_, s) in enumerate(self._moves)]
+        u = self._law.draw(uniforms, tilts)
+        along = self._law.along(u)
+        logs = [math.log(weight) - s * along - s * s * self._v / 2 for weight, s in self._moves]
+        return self._law.log_power(u, 1.0), log_sum(logs)
+
+
+def _component(weights: list[float], coin: Vector) -> NDArray[np.intp]:
+    return np.minimum(np.searchsorted(np.cumsum(weights), coin, side="right"), len(weights) - 1)
+
+
+def choose(log_weights: Vector, coin: Vector) -> NDArray[np.intp]:
+    """Indices with probabilities in proportion to exp(log_weights), one for each uniform of `coin`."""
+    cumulated = np.cumsum(np.exp(log_weights - log_weights.max()))
+    return np.minimum(np.searchsorted(cumulated / cumulated[-1], coin, side="right"), len(log_weights) - 1)
+
+
+def log_mean(values: Vector) -> float:
+    """log of the mean of exp(values)."""
+    top = float(values.max())
+    return top + math.log(float(np.exp(values - top).mean()))
+
+
+def log_mean_rows(values: Vector) -> Vector:
+    """`log_mean` of every row."""
+    top = values.max(axis=1)
+    return np.asarray(top + np.log(np.exp(values - top[:, None]).mean(axis=1)))
+
+
+def log_sum(logs: list[Vector]) -> Vector:
+    """log of the sum of exp of several vectors."""
+    stacked = np.stack(logs)
+    top = stacked.max(axis=0)
+    return np.asarray(top + np.log(np.exp(stacked - top).sum(axis=0)))
+
+
+def _uniforms(seed: bytes, stream: int, chunk: int, count: int) -> Vector:
+    """`count` uniforms in (0, 1) with 53 bits: their Philox counters belong to (stream, chunk) alone."""
+    generator = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
+    return ((generator.random_raw(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def upper_bound(values: Vector, most: float, stake: float, log_odds: float, count: float | None = None) -> float:
+    """U of equation (2), never above `most`.
+
+    Args:
+        values: X_i in [0, most], shape (n,).
+        stake: l in (0, 1], fixed without these values.
+        log_odds: log(1 / beta).
+        count: as if there were this many such values (a forecast); None: n.
+
+    Raises ArithmeticError where a value is out of its range, which would void the bound.
+    """
+    if not (values.min() >= 0 and values.max() <= most * (1 + 1e-9)):
+        raise ArithmeticError("a sample of a certified charge is out of the range that its bound rests on")
+    if most < _NOTHING:
+        return most
+    positive = values[values > 0] / most
+    zeros, share = values.size - positive.size, (1.0 if count is None else count / values.size)
+
+    def excess(m: float) -> float:
+        return share * (zeros * math.log1p(stake * m) + float(np.log1p(stake * (m - positive)).sum())) - log_odds
+
+    m = float(positive.sum()) / values.size
+    # Concave and rising: Newton's steps from the left stay on the left.
+    for _ in range(100):
+        slope = share * stake * (zeros / (1 + stake * m) + float((1 / (1 + stake * (m - positive))).sum()))
+        step = -excess(m) / slope
+        m += step
+        if m >= 1:
+            return most
+        if step <= 1e-13 * m:
+            break
+    # The root finder's error must be no error of the bound.
+    rise = 1e-11
+    while m < 1 and excess(m * (1 + rise)) < 0:
+        rise *= 2
+    return min(most, most * m * (1 + rise))
+
+
+def stake_of(values: Vector, most: float, count: float, log_odds: float) -> float:
+    """The stake l for `count` samples that are like these."""
+    spread = float(np.var(values / most))
+    return min(1.0, math.sqrt(2 * log_odds / (count * spread))) if spread > 0 else 1.0
+
+
+def enough(pilot: Vector, most: float, log_odds: float, count: int) -> int:
+    """How many of `count` samples bring a bound within about 2 % of the mean, by the pilot."""
+    mean = float(pilot.mean())
+    if mean < _NOTHING:
+        return count
+    needed = max(50 * log_odds * most / mean, 1e4 * log_odds * (float(np.std(pilot)) / mean) ** 2, 1.0)
+    return min(count, 1 << math.ceil(math.log2(needed)))

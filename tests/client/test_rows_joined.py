@@ -1,0 +1,51 @@
+"""Rows of users that lie one after another in memory are joined without a copy, others as `torch.cat` joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from fieldfare_client.training.rows import join
+
+WHOLE = torch.arange(60.0).reshape(10, 3, 2)
+Parts = Sequence[torch.Tensor]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [WHOLE],
+        [WHOLE[:4], WHOLE[4:]],
+        [WHOLE[2:3], WHOLE[3:7], WHOLE[7:9]],
+        [WHOLE[2:3].as_strided((1, 3, 2), (1, 2, 1)), WHOLE[3:7]],
+    ],
+    ids=["one", "two", "three", "a single row's stride"],
+)
+def test_adjacent_parts_are_not_copied(parts: Parts) -> None:
+    joined = join(parts)
+    assert torch.equal(joined, torch.cat(list(parts)))
+    assert joined.data_ptr() == parts[0].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [WHOLE[4:], WHOLE[:4]],
+        lambda: [WHOLE[:4], WHOLE[5:]],
+        lambda: [WHOLE[:4], WHOLE[:4]],
+        lambda: [WHOLE[:4].clone(), WHOLE[4:].clone()],
+        lambda: [WHOLE[:, :, 0], WHOLE[:, :, 1]],
+        lambda: [WHOLE.transpose(1, 2)[:4], WHOLE.transpose(1, 2)[4:]],
+        lambda: [WHOLE[:1].expand(4, 3, 2), WHOLE[4:]],
+        lambda: [WHOLE[:4], WHOLE.view(torch.int32)[4:]],
+    ],
+    ids=["order", "gap", "again", "apart", "columns", "transposed", "repeated", "dtype"],
+)
+def test_other_parts_are_copied(make: Callable[[], Parts]) -> None:
+    parts = make()
+    joined = join(parts)
+    assert torch.equal(joined, torch.cat(list(parts)))
+    assert joined.dtype == torch.cat(list(parts)).dtype
+    assert joined.untyped_storage().data_ptr() != WHOLE.untyped_storage().data_ptr()
