@@ -72,7 +72,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting.discretised import SMALLEST_SCALE
 from fieldfare.errors import BadInput
-from fieldfare.noise.chunks import DEVICE_CHUNK
+from fieldfare.noise.chunks import DEVICE_CHUNK, scratch
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
 from fieldfare.streams.base import require_fit
 
@@ -90,6 +90,8 @@ _CHUNK: Final = 1 << 15
 """Elements worked on at a time: they fit in the cache, and torch starts no threads for so few."""
 _CELLS: Final = 2.0**53
 """Grid cells on either side of 0 that float64 adds without error."""
+_ANCHORED: Final = 2.0**50
+"""The same for sums that are taken next to an anchor of 1.5 x 2^52 cells."""
 _EPS: Final = torch.finfo(torch.float64).eps
 _RESOLUTION: Final = 2.0**-20
 """Largest spacing of noise floats, in cells."""
@@ -168,6 +170,8 @@ class Grid:
         step = _CHUNK if total.device.type == "cpu" else DEVICE_CHUNK
         for lo in range(0, total.numel(), step):
             span, drawn = total[lo : lo + step], noise[lo : lo + step]
+            if not whole and self._add_on_host(span, drawn, std):
+                continue
             # Everything is counted in cells from here on. The division by a power of two is exact.
             added = drawn.double() * (std / self.spacing)
             largest = _largest(added)
@@ -189,6 +193,29 @@ class Grid:
                 )
             span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
+
+    def _add_on_host(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> bool:
+        """`add_noise_` of one chunk of float64 on the host, to the same floats in half the time.
+
+        Adding `anchor`, whose unit in the last place is the spacing, rounds to it (ties to even), and taking it away is
+        exact. False where this does not apply or what is added must be refused: `total` is as it was then.
+        """
+        if total.device.type != "cpu" or {total.dtype, noise.dtype} != {torch.float64}:
+            return False
+        anchor = 1.5 * 2.0**52 * self.spacing
+        sums, added = total.numpy(), scratch("added", total.numel(), np.dtype(np.float64))
+        np.multiply(noise.numpy(), std, out=added)
+        largest = max(float(added.max()), -float(added.min()))
+        bound = max(float(sums.max()), -float(sums.min())) + largest
+        # "not <=" refuses NaN too
+        if not (largest * _EPS <= _RESOLUTION * self.spacing and bound <= _ANCHORED * self.spacing):
+            return False
+        np.add(added, anchor, out=added)
+        np.subtract(added, anchor, out=added)
+        np.add(sums, anchor, out=sums)
+        np.add(sums, added, out=sums)
+        np.subtract(sums, anchor, out=sums)
+        return True
 
 
 def _largest(values: torch.Tensor) -> float:

@@ -68,6 +68,23 @@ def test_a_release_is_the_rounded_exact_sum() -> None:
     assert narrow.dtype == torch.float32
 
 
+@pytest.mark.parametrize("exponent", [-30, -24, -12])
+def test_the_fast_release_is_the_slow_one_bit_for_bit(monkeypatch: pytest.MonkeyPatch, exponent: int) -> None:
+    """Float64 on the host goes another way, for speed. Ties go to even in both; sums need not be snapped."""
+    generator = torch.Generator().manual_seed(exponent)
+    n = (1 << 16) + 77
+    grid, std = Grid(2.0**exponent), 0.75
+    total = torch.randn(n, dtype=torch.float64, generator=generator) * 2.0 ** (exponent + 30)
+    noise = torch.randn(n, dtype=torch.float64, generator=generator) * 2.0 ** (exponent + 26)
+    noise[:64] = (torch.arange(64) - 32 + 0.5) * grid.spacing / std  # ties, in the noise
+    total[32:96] = (torch.arange(64) - 32 + 0.5) * grid.spacing  # and in the sum
+    fast = grid.add_noise_(total.clone(), noise, std)
+    calls = []
+    monkeypatch.setattr(Grid, "_add_on_host", lambda *_: calls.append(1))
+    assert torch.equal(fast, grid.add_noise_(total.clone(), noise, std))
+    assert calls
+
+
 def test_which_sum_it_was_cannot_be_read_from_the_support() -> None:
     """Two sums that differ by less than a cell are released as the same floats; without a grid they never are."""
     grid, d = Grid(2.0**-16), 4096

@@ -48,8 +48,8 @@ class NewRun:
         noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
-        format: how its noise is drawn and its charge computed: `models.NONCES`, each commit carries a nonce and the
-            present rule charges; 0: the first version of both.
+        format: how its noise is drawn and its charge computed: from `models.NONCES` on each commit carries a nonce and
+            the present rule charges, from `models.STAIRCASE` on map 3 makes floats; 0: the first version of all.
         leak: d of the run's price: of a sampled run, how much of the population's D it takes (None:
             `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.

@@ -20,9 +20,9 @@ import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import CHARGE_FORMAT, Cost, cost_of
+from fieldfare.cost import Cost, cost_of
 from fieldfare.errors import BadInput, CheckpointError
-from fieldfare.noise import SecureNoise
+from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower import logs
@@ -31,6 +31,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
+from fieldfare_server.ledger.models import STAIRCASE, noise_map
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.bindings import Bindings
 from fieldfare_server.run.cohorts import Cohorts
@@ -62,6 +63,7 @@ class Session:
         key: bytes,
         model: Model | None = None,
         dialect: Dialect | None = None,
+        map: Map = NEWEST_MAP,
     ) -> None:
         """Use `begin`, `resume` or `rehearse`.
 
@@ -71,9 +73,10 @@ class Session:
             key: 32 bytes from which the run's noise and cohorts follow.
             model: what is trained; None: the model of the plan's task.
             dialect: how nodes are talked to; None: Fieldfare's own messages.
+            map: how the key's bits become floats: as when the run began.
         """
         self.plan, self.cost, self.account, self.files = plan, cost, account, files
-        self.noise = SecureNoise(key, source=plan.privacy.noise_source)
+        self.noise = SecureNoise(key, source=plan.privacy.noise_source, map=map)
         self.model = TaskModel(plan.task_reference) if model is None else model
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
@@ -146,7 +149,7 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                format=CHARGE_FORMAT,
+                format=STAIRCASE,
                 leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
@@ -211,7 +214,7 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost, handle, files, key, model, dialect)
+            session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.format))
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):

@@ -2,6 +2,6 @@
 
 from fieldfare.noise.chunks import CHUNK
 from fieldfare.noise.drawer import UNIT, Drawer
-from fieldfare.noise.secure import SecureNoise, Source
+from fieldfare.noise.secure import NEWEST_MAP, Map, SecureNoise, Source
 
-__all__ = ["CHUNK", "UNIT", "Drawer", "SecureNoise", "Source"]
+__all__ = ["CHUNK", "NEWEST_MAP", "UNIT", "Drawer", "Map", "SecureNoise", "Source"]

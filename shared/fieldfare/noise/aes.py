@@ -26,8 +26,7 @@ def keystream(key: bytes, row: int, offset: int, n: int) -> memoryview:
     """`n` bytes from byte `offset` of row `row` of the keystream of `key` (32 bytes)."""
     first, skip = divmod(offset, 16)
     size = skip + n
-    plaintext = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
-    return memoryview(_encryptor(key, row, first).update(plaintext))[skip:]
+    return memoryview(encryptor(key, row, first).update(zeros(size)))[skip:]
 
 
 class AesDrawer(Drawer):
@@ -74,11 +73,16 @@ class AesDrawer(Drawer):
         size = units * planes * _HALF * 4
         # `update_into` asks for a block more than it writes.
         buffer = scratch("words" if planes == 3 else "fine", size + 16, np.dtype(np.uint8))
-        _encryptor(self._key, self._row, block).update_into(_ZEROS[:size], buffer.data)
+        encryptor(self._key, self._row, block).update_into(_ZEROS[:size], buffer.data)
         return buffer[:size].view("<u4").reshape(units, planes, _HALF)
 
 
-def _encryptor(key: bytes, row: int, block: int) -> CipherContext:
+def zeros(size: int) -> memoryview | bytes:
+    """`size` bytes 0, to encrypt: the keystream itself."""
+    return _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
+
+
+def encryptor(key: bytes, row: int, block: int) -> CipherContext:
     """Counter mode from counter (row, block) on: 64 bits each, big-endian, so rows never overlap."""
     counter = ((row << 64) | block).to_bytes(16, "big")
     return Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()

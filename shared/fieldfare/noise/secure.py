@@ -6,9 +6,15 @@
 How a number is made
     AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose, stream
     name), so two streams never share a keystream; the counter is (row, plane, position), so two rows never do.
-    Elements come in units of 4 096: 2 048 Box-Muller pairs, cosines first, sines second. A pair takes 96 bits:
-    31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a second plane, so both
-    dtypes give the same number up to rounding). `fieldfare.noise.box_muller` has the arithmetic and its error.
+
+    Float64, map 3: element p of a row takes word p of 64 bits. `fieldfare.noise.staircase` has the arithmetic and its
+    error. Float32, and float64 of map 2: elements come in units of 4 096: 2 048 Box-Muller pairs, cosines first, sines
+    second. A pair takes 96 bits: 31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a
+    second plane). `fieldfare.noise.box_muller` has the arithmetic and its error.
+
+Which map a run has
+    A run is drawn by the map of its ledger's `format` from its first row to its last, whatever version resumes it: runs
+    begun before map 3 go on with map 2. The map is part of the fingerprint that every noise state carries.
 
 Which noise no copy can repeat
     A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to two sums.
@@ -17,16 +23,18 @@ Which noise no copy can repeat
     sum that the round releases, once that sum is final: two sums never share a row, even where the fresh bits repeat.
 
 How far the tail is right
-    The radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision next to 0. A tail of
-    probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15. The largest number that can
-    come out is 9.35. (With 32-bit uniforms the tail ends at 6.7.) In the centre float32 values lie on the usual
-    float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
+    Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7.
+    Box and Muller: the radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision next
+    to 0. A tail of probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15. The largest
+    number that can come out is 9.35. (With 32-bit uniforms the tail ends at 6.7.) In the centre float32 values lie on
+    the usual float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
 
 What is assumed, and what is not covered
     AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told from
     random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of 2^-49, which adds
     to delta. The floats are the same on machines whose numpy uses the same vector code; across CPU families the last
-    bit of a logarithm, or of a float32 cosine, may differ. A sum of floats does not hide which floats went in (Mironov
+    bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and Muller's
+    any. A sum of floats does not hide which floats went in (Mironov
     2012; Casacuberta et al. 2022): see `fieldfare.privatise` for the grid that closes this, and for what stays open.
 """
 
@@ -44,6 +52,7 @@ from fieldfare.errors import BadInput
 from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
 from fieldfare.noise.philox import PhiloxDrawer
+from fieldfare.noise.staircase import StaircaseDrawer
 from fieldfare.nonces import NONCE_BYTES
 
 if TYPE_CHECKING:
@@ -59,8 +68,10 @@ _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
 Births = Callable[[int], int]
 """Row of z -> the round in which it is first used: `Mechanism.birth`."""
-_MAP: Final = "2"
-"""Version of the map from bits to floats. A change that alters any float must change this too."""
+Map = Literal[2, 3]
+"""Version of the map from bits to floats: 2, Box and Muller; 3, the staircase for float64. A change that alters any
+float needs another version: a run keeps its own."""
+NEWEST_MAP: Final[Map] = 3
 
 
 class SecureNoise:
@@ -74,15 +85,16 @@ class SecureNoise:
             generator of Salmon et al. 2011, computed on the device, statistically sound but *not* cryptographic.
             Plans, ledger and page name the source.
         threads: most host threads to use; None means torch's own number. Never changes a float.
+        map: how bits become floats; a run that an older version began keeps its own (`ledger.models.noise_map`).
 
     Guarantee: for every stream name the entries are computationally indistinguishable from i.i.d. N(0, 1) (up to
     the rounding above) and from every other stream's; equal arguments give equal floats.
 
     Raises:
-        BadInput: the key is not 32 bytes, the source is unknown, or threads < 1.
+        BadInput: the key is not 32 bytes, the source or the map is unknown, or threads < 1.
     """
 
-    __slots__ = ("_birth", "_first", "_key", "_nonces", "device", "source", "threads")
+    __slots__ = ("_birth", "_first", "_key", "_nonces", "device", "map", "source", "threads")
 
     def __init__(
         self,
@@ -91,11 +103,16 @@ class SecureNoise:
         *,
         source: Source = "aes-256-ctr",
         threads: int | None = None,
+        map: Map = NEWEST_MAP,
     ) -> None:
         if not isinstance(key, bytes) or len(key) != 32:
             raise BadInput("noise key", "must be exactly 32 bytes (256 random bits).", "secrets.token_bytes(32)")
         if source not in get_args(Source):
-            raise BadInput(f"noise source {source!r}", "is unknown.", " or ".join(map(repr, get_args(Source))))
+            raise BadInput(
+                f"noise source {source!r}", "is unknown.", " or ".join(repr(known) for known in get_args(Source))
+            )
+        if map not in get_args(Map):
+            raise BadInput(f"noise map {map!r}", "is unknown.", " or ".join(str(name) for name in get_args(Map)))
         if threads is not None and threads < 1:
             raise BadInput(f"threads = {threads}", "must be at least 1.", "1")
         self._key = key
@@ -105,6 +122,7 @@ class SecureNoise:
         self.device = torch.device(device)
         self.source: Source = source
         self.threads = threads
+        self.map: Map = map
 
     def __repr__(self) -> str:
         return f"SecureNoise(source={self.source!r}, device={str(self.device)!r})"
@@ -163,7 +181,7 @@ class SecureNoise:
         They depend on the map from random bits to floats too, and on the nonces so far: a state that an older map or
         another branch of the run made is refused, never continued.
         """
-        return self._subkey("fingerprint", _MAP + self._nonce_digest()).hex()[:32]
+        return self._subkey("fingerprint", str(self.map) + self._nonce_digest()).hex()[:32]
 
     def normal_(self, out: torch.Tensor, *, row: int, offset: int = 0, stream: str = "z") -> torch.Tensor:
         """Fill `out` with elements [offset, offset + n) of row `row` of `stream`; return `out`.
@@ -239,7 +257,8 @@ class SecureNoise:
         source = self._source_of_row(stream, row)
         if self.source == "philox-4x32-10":
             return PhiloxDrawer(source._subkey("philox", stream), row)
-        return AesDrawer(source._subkey("normal", stream), row)
+        pairs = AesDrawer(source._subkey("normal", stream), row)
+        return pairs if self.map == 2 else StaircaseDrawer(source._subkey("staircase", stream), row, pairs)
 
     def _source_of_row(self, stream: str, row: int) -> SecureNoise:
         """What row `row` (of the whole run) of `stream` is drawn from. Raises `BadInput` where a nonce is missing."""
@@ -262,7 +281,7 @@ class SecureNoise:
         return ":" + hashlib.sha256(b"".join(self._nonces)).hexdigest()
 
     def _copy(self, key: _Bytes) -> SecureNoise:
-        return SecureNoise(key, self.device, source=self.source, threads=self.threads)
+        return SecureNoise(key, self.device, source=self.source, threads=self.threads, map=self.map)
 
     def _subkey(self, purpose: str, label: str) -> _Bytes:
         # The length comes first: ("normal", "z") and ("normalz", "") are different messages.

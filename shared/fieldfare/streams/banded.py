@@ -23,6 +23,7 @@ class WindowStream(ChunkedStream):
         self, numel: int, noise: SecureNoise, horizon: int, beta: Vector, **settings: Unpack[Settings]
     ) -> None:
         self._beta = require_vector("beta", beta, 1)[:horizon]
+        self.draws_in_place = len(self._beta) == 1
         super().__init__(
             numel, noise, horizon, slots=len(self._beta) - 1, coefficients=self._beta.tobytes(), **settings
         )
@@ -34,9 +35,9 @@ class WindowStream(ChunkedStream):
         ops, slots, first, weights = self._ops, self.slots, float(self._beta[0]), _by_slot(self._beta, t)
 
         def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
-            if slots == 0:
-                out[:] = z
-                out *= first
+            if slots == 0:  # `out` is `z`
+                if first != 1:
+                    out *= first
                 return
             ops.combine(out, z if first == 1 else z * first, weights, kept)
             kept[t % slots] = z

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.noise import CHUNK, SecureNoise
+from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty
 from fieldfare.streams.base import HorizonError, Stream, Take, require_fit
 from fieldfare.streams.kept import KeptVectors
@@ -23,6 +23,10 @@ from fieldfare.streams.ops import Array, Vector, ops_on
 
 _TORN: Final = -1
 """`round` while a round runs, and after an exception ended it half-way: such a state is refused."""
+
+RULE_STEP: Final = 1 << 15
+"""Elements that a rule gets at a time on the host, so that the state is read once, and noise, state and row stay in the
+cache for what follows. (Noise is drawn for `CHUNK` elements at a time, which is cheaper.)"""
 
 Rule = Callable[[int, Array, Array, Array], None]
 """`rule(lo, z, out, kept)`: turn the elements from `lo` on of row t of z into those of row t of B z.
@@ -60,9 +64,9 @@ class ChunkedStream(Stream):
     """
 
     name: ClassVar[str]
-    width: ClassVar[int] = CHUNK
+    width: ClassVar[int] = RULE_STEP
     """Width of the blocks in which `KeptVectors` stores the state on the host."""
-    draws_in_place: ClassVar[bool] = False
+    draws_in_place: bool = False
     """Whether z is drawn where the row goes: the rule then gets one array as `z` and as `out`."""
 
     def __init__(
@@ -86,6 +90,7 @@ class ChunkedStream(Stream):
         self.slots, self.dtype, self.device, self.round = slots, dtype, torch.device(device), 0
         self._noise, self._ops = noise, ops_on(self.device)
         width = self.width if self.device.type == "cpu" else DEVICE_CHUNK
+        self._step = max(width, RULE_STEP)
         self._kept = KeptVectors(slots, numel, width, dtype, self.device)
         self._coefficients = coefficients
 
@@ -214,15 +219,22 @@ class ChunkedStream(Stream):
         memory = ops.array(kept.memory)
 
         def work(lo: int, hi: int) -> None:
-            row = ops.scratch("row", hi - lo, memory) if whole is None else whole[lo:hi]
-            z = row if self.draws_in_place else ops.scratch("z", hi - lo, row)
+            in_place = self.draws_in_place
+            z = whole[lo:hi] if in_place and whole is not None else ops.scratch("z", hi - lo, memory)
             ops.draw(drawer, z, lo)
-            for start, end, width in kept.parts(lo, hi):
-                inside = slice(start - lo, end - lo)
-                blocks_of_z, blocks_of_row = z[inside].reshape(-1, width), row[inside].reshape(-1, width)
-                rule(start, blocks_of_z, blocks_of_row, kept.view(memory, start, end, width))
-            if take is not None:
-                take(lo, ops.tensor(row))
+            for first in range(lo, hi, self._step):
+                last = min(first + self._step, hi)
+                drawn = z[first - lo : last - lo]
+                if in_place:
+                    row = drawn
+                else:
+                    row = ops.scratch("row", last - first, memory) if whole is None else whole[first:last]
+                for start, end, width in kept.parts(first, last):
+                    inside = slice(start - first, end - first)
+                    blocks_of_z, blocks_of_row = drawn[inside].reshape(-1, width), row[inside].reshape(-1, width)
+                    rule(start, blocks_of_z, blocks_of_row, kept.view(memory, start, end, width))
+                if take is not None:
+                    take(first, ops.tensor(row))
 
         self.round = _TORN  # an exception from here on leaves some chunks with their next state and others without
         if age == 0:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar, Unpack
 
 from fieldfare.errors import BadInput
-from fieldfare.noise import SecureNoise
+from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
 from fieldfare.streams.ops import Array, Vector
 
@@ -62,6 +62,7 @@ class ReplayStream(_RowStream):
 
     name = "replay"
     keeps_past = False
+    width = CHUNK  # its rule draws
 
     def _replay_from(self, t: int) -> int:
         return t

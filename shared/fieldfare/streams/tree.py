@@ -13,7 +13,7 @@ import numpy as np
 
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of, node_count
-from fieldfare.noise import SecureNoise
+from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.noise.chunks import empty
 from fieldfare.streams.chunked import ChunkedStream, Rule, Settings
 from fieldfare.streams.ops import Array, Vector
@@ -98,6 +98,7 @@ class OnlineTreeStream(ChunkedStream):
     """
 
     name = "online-tree"
+    width = CHUNK  # its rule draws
 
     def __init__(self, numel: int, noise: SecureNoise, horizon: int, **settings: Unpack[Settings]) -> None:
         _refuse_restart(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from scipy import special, stats
 
 from fieldfare import mechanisms
 from fieldfare.errors import BadInput
-from fieldfare.noise import CHUNK, UNIT, SecureNoise
+from fieldfare.noise import CHUNK, UNIT, Map, SecureNoise, Source
 
 KEY = bytes(range(32))
 FALSE_ALARM = 1e-9
@@ -51,10 +51,10 @@ def unit_by_definition(row: int, unit: int, dtype: type) -> np.ndarray:
 
 @pytest.mark.parametrize(("row", "unit"), [(0, 0), (1, 0), (7, 3), (2**40, 2**33)])
 def test_normals_are_box_muller_on_aes_ctr_made_block_by_block(row: int, unit: int) -> None:
-    noise = SecureNoise(KEY)
-    double = noise.standard_normal(UNIT, row=row, offset=unit * UNIT, dtype=torch.float64).numpy()
+    double = SecureNoise(KEY, map=2).standard_normal(UNIT, row=row, offset=unit * UNIT, dtype=torch.float64).numpy()
     np.testing.assert_allclose(double, unit_by_definition(row, unit, np.float64), rtol=0, atol=1e-14)
-    single = noise.standard_normal(UNIT, row=row, offset=unit * UNIT).numpy()
+    single = SecureNoise(KEY).standard_normal(UNIT, row=row, offset=unit * UNIT).numpy()
+    assert np.array_equal(single, SecureNoise(KEY, map=2).standard_normal(UNIT, row=row, offset=unit * UNIT).numpy())
     np.testing.assert_allclose(single, unit_by_definition(row, unit, np.float32), rtol=0, atol=2e-4)
     assert np.median(np.abs(single - unit_by_definition(row, unit, np.float32))) < 2e-7
 
@@ -67,17 +67,22 @@ def test_bytes_are_the_keystream_of_their_own_domain() -> None:
 
 
 def test_golden_values() -> None:
-    """Recorded once: a change here breaks every run that is resumed from its key, and needs another fingerprint."""
-    noise = SecureNoise(KEY)
+    """Recorded once: a change here breaks every run that is resumed from its key, and needs another map."""
+    noise = SecureNoise(KEY, map=2)
     assert bytes(noise.bytes(16, row=0, stream="golden")).hex() == GOLDEN_BYTES
     first = noise.standard_normal(4, row=3, offset=10, dtype=torch.float64).tolist()
     assert first == pytest.approx(GOLDEN_NORMALS, rel=1e-13)
     assert noise.fingerprint() == GOLDEN_FINGERPRINT
+    stairs = SecureNoise(KEY)
+    assert stairs.standard_normal(4, row=3, offset=10, dtype=torch.float64).tolist() == GOLDEN_STAIRS
+    assert stairs.fingerprint() == GOLDEN_STAIRS_FINGERPRINT
 
 
 GOLDEN_BYTES = "b0d8b11bdb9eb08a4d2e91ec8f6e9296"
 GOLDEN_NORMALS = [1.6474352088020214, -0.37022916827614816, 0.6705444428610746, -0.46092137582390114]
 GOLDEN_FINGERPRINT = "001c166f6a75fb22234e573c3e9482eb"
+GOLDEN_STAIRS = [-1.6322142116706244, -0.6944057131228124, -0.290687861531214, -0.21867910505527116]
+GOLDEN_STAIRS_FINGERPRINT = "a52789a4fcacf18d7ea6777932bf72c3"
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,10 +92,11 @@ GOLDEN_FINGERPRINT = "001c166f6a75fb22234e573c3e9482eb"
     cut=st.integers(0, 5 * UNIT),
     row=st.integers(0, 2**50),
     double=st.booleans(),
+    map_=st.sampled_from(get_args(Map)),
 )
-def test_any_split_gives_the_same_floats(offset: int, n: int, cut: int, row: int, double: bool) -> None:
+def test_any_split_gives_the_same_floats(offset: int, n: int, cut: int, row: int, double: bool, map_: Map) -> None:
     dtype = torch.float64 if double else torch.float32
-    noise = SecureNoise(KEY)
+    noise = SecureNoise(KEY, map=map_)
     whole = noise.standard_normal(offset + n, row=row, dtype=dtype)
     cut = min(cut, n)
     parts = torch.empty(n, dtype=dtype)
@@ -109,8 +115,8 @@ def test_threads_and_chunk_phase_change_nothing(dtype: torch.dtype) -> None:
     assert torch.equal(one[777:], shifted)
 
 
-def test_both_dtypes_are_the_same_number() -> None:
-    noise = SecureNoise(KEY)
+def test_both_dtypes_of_box_muller_are_the_same_number() -> None:
+    noise = SecureNoise(KEY, map=2)
     single = noise.standard_normal(100_000, row=1).double()
     double = noise.standard_normal(100_000, row=1, dtype=torch.float64)
     assert float((single - double).abs().max()) < 3e-4  # next to the centre float32 radii are this coarse
@@ -126,7 +132,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, words: tuple[int, int, int], dtype: 
         return np.broadcast_to(block_of[None, :, None], (units, planes, UNIT // 2)).copy()
 
     monkeypatch.setattr(AesDrawer, "_words", constant)
-    return SecureNoise(KEY).standard_normal(UNIT, row=0, dtype=dtype).numpy()
+    return SecureNoise(KEY, map=2).standard_normal(UNIT, row=0, dtype=dtype).numpy()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -153,12 +159,20 @@ def test_the_other_edge_is_finite(monkeypatch: pytest.MonkeyPatch, dtype: torch.
     assert np.abs(smallest).max() < 1e-3
 
 
-@pytest.mark.parametrize("source", ["aes-256-ctr", "philox-4x32-10"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_distribution(source: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("source", "dtype", "map_"),
+    [
+        ("aes-256-ctr", torch.float32, 3),
+        ("aes-256-ctr", torch.float64, 2),
+        ("aes-256-ctr", torch.float64, 3),
+        ("philox-4x32-10", torch.float32, 3),
+        ("philox-4x32-10", torch.float64, 3),
+    ],
+)
+def test_distribution(source: Source, dtype: torch.dtype, map_: Map) -> None:
     """KS, moments, tail counts, quadrant counts and autocorrelation, each at a false alarm of 1e-9."""
     n = 1 << 20
-    sample = SecureNoise(KEY, source=source).standard_normal(n, row=11, dtype=dtype).double().numpy()
+    sample = SecureNoise(KEY, source=source, map=map_).standard_normal(n, row=11, dtype=dtype).double().numpy()
     bound = special.ndtri(1 - FALSE_ALARM / 2)
     assert stats.kstest(sample, "norm").pvalue > FALSE_ALARM
     assert abs(sample.mean()) * np.sqrt(n) < bound
@@ -300,10 +314,20 @@ def test_philox_splits_like_aes() -> None:
     assert torch.equal(whole[1000:9000], noise.standard_normal(8000, row=2, offset=1000))
 
 
-def test_a_state_made_by_another_map_from_bits_to_floats_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_a_state_made_by_another_map_from_bits_to_floats_is_refused(before: Map, after: Map) -> None:
     """A resumed run never goes on with other floats than it began with."""
     mechanism = mechanisms.build({"kind": "independent"}, 4)
-    old = mechanism.stream(8, SecureNoise(KEY)).state_dict()
-    monkeypatch.setattr("fieldfare.noise.secure._MAP", "another")
+    old = mechanism.stream(8, SecureNoise(KEY, map=before)).state_dict()
     with pytest.raises(BadInput, match="an older Fieldfare wrote it"):
-        mechanism.stream(8, SecureNoise(KEY)).load_state_dict(old)
+        mechanism.stream(8, SecureNoise(KEY, map=after)).load_state_dict(old)
+
+
+def test_every_view_keeps_the_map() -> None:
+    old, new = (SecureNoise(KEY, map=map_) for map_ in get_args(Map))
+    for view in (lambda n: n.derive("x"), lambda n: n.from_row(1), lambda n: n.with_nonces([bytes(16)], lambda row: 0)):
+        assert (view(old).map, view(new).map) == (2, 3)
+        rows = [view(noise).standard_normal(4, row=0, dtype=torch.float64) for noise in (old, new)]
+        assert not torch.equal(*rows)
+    with pytest.raises(BadInput, match="noise map 1"):
+        SecureNoise(KEY, map=1)  # type: ignore[arg-type]

@@ -76,9 +76,9 @@ def make(name: str, n: int, numel: int = 3, **settings: object) -> ChunkedStream
 NAMES = ["independent", "window", "inverse-band", "normalised", "buffers", "memory", "replay"]
 
 
-def z(n: int, numel: int) -> np.ndarray:
+def z(n: int, numel: int, dtype: torch.dtype = torch.float64) -> np.ndarray:
     noise = SecureNoise(KEY)
-    return np.stack([noise.standard_normal(numel, row=t, dtype=torch.float64).numpy() for t in range(n)])
+    return np.stack([noise.standard_normal(numel, row=t, dtype=dtype).numpy() for t in range(n)])
 
 
 def rows(stream: ChunkedStream, count: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_stream_is_b_times_z(name: str, n: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_is_b_times_z_too(name: str) -> None:
-    expected = dense(name, 64) @ z(64, 3)
+    expected = dense(name, 64) @ z(64, 3, torch.float32)
     np.testing.assert_allclose(rows(make(name, 64, dtype=torch.float32), 64), expected, rtol=0, atol=1e-4)
 
 
