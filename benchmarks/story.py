@@ -51,6 +51,7 @@ BY_EPSILON = {
     amplified.NU: ("`nu`, balls in bins", WHO_CALLS),
     amplified.BLT: ("`blt`, balls in bins", WHO_CALLS),
     amplified.BANDS: ("`banded`, 16 bands, balls in bins", WHO_CALLS),
+    amplified.BANDS_ALLOCATED: ("`banded`, 16 bands, random allocation", WHO_CALLS),
 }
 BY_SCORE = {
     "nu": ("`nu`", ANYONE),

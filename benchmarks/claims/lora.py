@@ -43,7 +43,7 @@ ROWS: dict[str, harness.Table] = {
 EPSILONS = (4.0, 8.0)
 WHOLE = "full, no privacy"
 CLIP = {"full": 0.7, "rank 1": 0.07, "rank 2": 0.09, "rank 4": 0.12, "rank 8": 0.16, "last layer norm": 0.08}
-"""0.3 times the median norm of a tune poet's update at the base model."""
+"""0.3 times the median norm of a tune poet's update at the base model; ranks 2 and 4 lie between 1 and 8."""
 RATE = {"all": 0.003, "adapters": 0.03, "last": 0.03}
 """The middle rate."""
 RATIO, RATES, SPARE = 2.5, 3, 3
@@ -302,8 +302,8 @@ def page(stored: harness.Table) -> str:
 {s.rounds} rounds of {s.cohort} of {s.users:,} poets of Song, {s.separation} rounds apart; at most {s.most} windows of a
 poet; delta 1e-5. Adapters stand on all four products of the layer; every such row trains the output bias too, because
 the dynasties differ in how frequent characters are. Clip norms are 0.3 times the median norm of a tune poet's update at
-the base model. For each row {RATES} server rates are tried, {RATIO} apart, and further ones while the first or last is
-the best. The server steps with AdamW, because the gradients of adapters and of the bias of a rare character differ by
+the base model, measured for all but ranks 2 and 4, which lie between ranks 1 and 8. For each row {RATES} server rates
+are tried, {RATIO} apart, and further ones while the first or last is the best. The server steps with AdamW, because the gradients of adapters and of the bias of a rare character differ by
 orders of magnitude; no other optimizer was tuned. All users of a round train in one pass, which gives the sums of the
 product's nodes to round-off."""
     scores = """nats: mean cross-entropy of characters; lower is better. accuracy counts comma and full stop, and no
