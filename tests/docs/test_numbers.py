@@ -36,8 +36,7 @@ def noise(name: str, mechanism: str, epsilon: str) -> float:
 
 
 def row(start: str) -> list[str]:
-    table = README[README.index("| noise | 0.5 |") :].partition("\n\n")[0]
-    (line,) = (line for line in table.splitlines() if line.startswith(f"| {start} |"))
+    line = next(line for line in README.splitlines() if line.startswith(f"| {start} |"))
     return [cell.strip(" *") for cell in line.strip("|").split("|")]
 
 

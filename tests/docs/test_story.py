@@ -54,7 +54,9 @@ def test_the_pages_table_is_the_stored_results(rows: list[dict[str, Any]], monke
 
 
 @pytest.mark.parametrize("epsilon", GOALS)
-@pytest.mark.parametrize("start", ["`nu`, balls", "`blt`, balls", "`banded`, 16"])
+@pytest.mark.parametrize(
+    "start", ["`nu`, balls", "`blt`, balls", "`banded`, 16 bands, balls", "`banded`, 16 bands, random"]
+)
 def test_certified_correlated_noise_is_below_amplified_dp_sgd(
     start: str, epsilon: float, rows: list[dict[str, Any]]
 ) -> None:
