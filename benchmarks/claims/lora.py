@@ -303,7 +303,8 @@ def page(stored: harness.Table) -> str:
 poet; delta 1e-5. Adapters stand on all four products of the layer; every such row trains the output bias too, because
 the dynasties differ in how frequent characters are. Clip norms are 0.3 times the median norm of a tune poet's update at
 the base model, measured for all but ranks 2 and 4, which lie between ranks 1 and 8. For each row {RATES} server rates
-are tried, {RATIO} apart, and further ones while the first or last is the best. The server steps with AdamW, because the gradients of adapters and of the bias of a rare character differ by
+are tried, {RATIO} apart, and further ones while the first or last is the best. The server steps with AdamW, because the
+gradients of adapters and of the bias of a rare character differ by
 orders of magnitude; no other optimizer was tuned. All users of a round train in one pass, which gives the sums of the
 product's nodes to round-off."""
     scores = """nats: mean cross-entropy of characters; lower is better. accuracy counts comma and full stop, and no
