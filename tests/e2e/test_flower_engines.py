@@ -112,7 +112,9 @@ def test_ctrl_c_under_ray_ends_everything_and_resume_gives_the_same_model(tmp_pa
     )
     home, path, rows = home_with_population(tmp_path / "home"), tmp_path / "plan.toml", tmp_path / "rounds.csv"
     path.write_text(with_availability)
-    command = [sys.executable, "-c", "from fieldfare_server.cli import main; main()", "simulate"]
+    # A shell that started the tests in its background may have Ctrl-C ignored, and children inherit that.
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", script + "from fieldfare_server.cli import main; main()", "simulate"]
     where = ["--engine", "flower", "--nodes", "2", "--home", str(home.root), "--ledger", home.ledger, "--json"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     process = subprocess.Popen(

@@ -354,6 +354,7 @@ def test_flipped_bytes_in_the_file_are_noticed(filled: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_many_flipped_bytes_in_the_file_are_noticed(filled: Path, tmp_path: Path) -> None:
     flipped_bytes_are_noticed(filled, tmp_path, 4000, seed=2)
 
