@@ -143,4 +143,5 @@ def within(values: Floats, expected: float, errors: float = 4.0, limit: float = 
     limit: a share of `expected` that may come on top, because it holds in a limit that the runs only come near.
     """
     mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
-    assert abs(mean - expected) <= errors * error + limit * expected, f"{mean:.5g} +- {error:.2g}, expected {expected:.5g}"
+    allowed = errors * error + limit * expected
+    assert abs(mean - expected) <= allowed, f"{mean:.5g} +- {error:.2g}, expected {expected:.5g}"
