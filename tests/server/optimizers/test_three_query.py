@@ -192,7 +192,7 @@ def test_the_noise_of_a_released_round_is_what_the_response_says() -> None:
         FieldfareStrategy(session, note).start(LyingGrid(2))
         cost, noise = session.cost, session.noise
     assert cost is not None
-    rows = torch.stack([noise.standard_normal(12, row=t) for t in range(ROUNDS)]).double().numpy()
+    rows = torch.stack([noise.standard_normal(12, row=t, dtype=torch.float64) for t in range(ROUNDS)]).numpy()
     z = (cost.mechanism.noising_matrix(ROUNDS) @ rows).reshape(ROUNDS, 3, 4)
     z *= divided(ROUNDS, PERIOD, shares(3, 0.3, 0.2, 0.1)).T[:, :, None] * cost.noise_multiplier / 8
     expected = np.einsum("tqs,sqd->td", response(ROUNDS, PERIOD, 0.3, 0.0, 0.2, 0.1), z)
