@@ -192,17 +192,18 @@ def test_distribution(source: Source, dtype: torch.dtype, map_: Map) -> None:
     assert abs(squares.mean()) * np.sqrt(squares.size) < bound
 
 
-def test_rows_streams_keys_and_sub_keys_are_unrelated() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_rows_streams_keys_and_sub_keys_are_unrelated(dtype: torch.dtype) -> None:
     n = 1 << 16
     noise = SecureNoise(KEY)
     draws = {
-        "z": noise.standard_normal(n, row=0),
-        "next row": noise.standard_normal(n, row=1),
-        "other stream": noise.standard_normal(n, row=0, stream="init"),
-        "derived": noise.derive("init").standard_normal(n, row=0),
-        "derived twice": noise.derive("init").derive("init").standard_normal(n, row=0),
-        "other key": SecureNoise(KEY[::-1]).standard_normal(n, row=0),
-        "philox": SecureNoise(KEY, source="philox-4x32-10").standard_normal(n, row=0),
+        "z": noise.standard_normal(n, row=0, dtype=dtype),
+        "next row": noise.standard_normal(n, row=1, dtype=dtype),
+        "other stream": noise.standard_normal(n, row=0, dtype=dtype, stream="init"),
+        "derived": noise.derive("init").standard_normal(n, row=0, dtype=dtype),
+        "derived twice": noise.derive("init").derive("init").standard_normal(n, row=0, dtype=dtype),
+        "other key": SecureNoise(KEY[::-1]).standard_normal(n, row=0, dtype=dtype),
+        "philox": SecureNoise(KEY, source="philox-4x32-10").standard_normal(n, row=0, dtype=dtype),
     }
     bound = special.ndtri(1 - FALSE_ALARM / 2)
     names = list(draws)
