@@ -197,7 +197,7 @@ class Selector:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
-        if isinstance(self.participation, (*BINNED, BMinSep)):
+        if isinstance(self._places, SecretBins | SecretRests):
             return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,

@@ -29,6 +29,13 @@ from fieldfare_server.run.selection import Selector
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import USERS, LyingGrid, home, plan
+from support.secret_runs import (
+    cohorts_of,
+    require_callable,
+    require_callable_nodes,
+    require_same_draws_after_a_crash,
+    words_of,
+)
 
 BINNED: dict[str, Any] = {
     "privacy": {"population": "people", "noise_multiplier": 4.0, "delta": 1e-5, "adjacency": "add_remove"},
@@ -45,24 +52,11 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certification, "_PILOT", 1 << 13)
 
 
-def words_of(key: int) -> Any:
-    return lambda count, attempt, draw: np.frombuffer(
-        SecureNoise(bytes([key] * 32)).bytes(8 * count, row=attempt, stream=draw), "<u8"
-    )
-
-
 # -- the sampler ------------------------------------------------------------------------------------------------------
 
 
-def cohorts_of(bins: int, rounds: int, users: int, key: int = 1) -> list[np.ndarray]:
-    selector = Selector(BallsInBins(bins), rounds, 1, words=words_of(key))
-    never = lambda wanted: (np.full(wanted.shape, -1, np.int32), np.zeros(wanted.shape, np.int32))  # noqa: E731
-    rng = np.random.default_rng(0)
-    return [selector.select(t, np.arange(users), never, rng, rng.random) for t in range(rounds)]
-
-
 def test_each_user_takes_part_in_one_round_of_every_block_and_in_the_same_of_each() -> None:
-    chosen = cohorts_of(5, 12, 400)
+    chosen = cohorts_of(BallsInBins(5), 12, np.arange(400))
     assert sorted(np.concatenate(chosen[:5]).tolist()) == list(range(400))
     for t in range(5, 12):
         assert np.array_equal(chosen[t], chosen[t - 5])
@@ -70,7 +64,7 @@ def test_each_user_takes_part_in_one_round_of_every_block_and_in_the_same_of_eac
 
 def test_bins_are_uniform() -> None:
     """chi^2 with 6 degrees of freedom is above 43 with probability 1e-7."""
-    sizes = np.array([len(c) for c in cohorts_of(7, 7, 70_000)])
+    sizes = np.array([len(c) for c in cohorts_of(BallsInBins(7), 7, np.arange(70_000))])
     assert ((sizes - 10_000) ** 2 / 10_000).sum() < 43
 
 
@@ -266,23 +260,8 @@ def test_a_seed_that_the_journal_does_not_hold_is_refused(tmp_path: Path, monkey
 
 
 def test_a_resumed_run_keeps_its_bins_and_its_certificate(tmp_path: Path) -> None:
-    state = home(tmp_path, adjacency="add_remove")
-    with Session.begin(state, plan(**BINNED), True) as session:
-        strategy, grid = FieldfareStrategy(session), LyingGrid(3)
-        strategy.run_round(grid)
-        run_id, before = session.account.id, session.cost
-        users = session.cohorts.roster.available()
-        chosen = [session.cohorts.select(t, users).tolist() for t in range(1, 6)]
-    with Session.resume(state, run_id, True) as session:
-        assert before is not None
-        assert session.cost is not None
-        assert session.cost.loss == before.loss
-        strategy, grid = FieldfareStrategy(session), LyingGrid(3)
-        strategy.run_round(grid)
-        assert [session.cohorts.select(t, users).tolist() for t in range(1, 6)] == chosen
-        strategy.take_to_end(grid)
-    with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge).ok
+    before, after = require_same_draws_after_a_crash(home(tmp_path, adjacency="add_remove"), plan(**BINNED))
+    assert after.loss == before.loss
 
 
 def test_users_who_do_not_answer_change_nothing_but_the_sum(tmp_path: Path) -> None:
@@ -302,23 +281,12 @@ def test_users_who_do_not_answer_change_nothing_but_the_sum(tmp_path: Path) -> N
 
 def test_real_people_must_be_callable(tmp_path: Path) -> None:
     state = home(tmp_path, simulated=False, adjacency="add_remove")
-    timed = {**BINNED, "run__round_seconds": 60.0}
-    with pytest.raises(BadInput, match="callable"):
-        Session.begin(state, plan(**timed), True)
-    stated = {**timed, "participation": {**BINNED["participation"], "callable": True}}
-    with Session.begin(state, plan(**stated), True) as session:
-        session.finish("stopped", "enough")
+    ways = lambda way, **changes: plan(**{**BINNED, "participation": way, **changes})  # noqa: E731
+    require_callable(state, BINNED["participation"], ways)
 
 
 def test_real_nodes_must_be_callable(tmp_path: Path) -> None:
-    class Real(LyingGrid):
-        simulated = False
-
-    with (
-        Session.begin(home(tmp_path, adjacency="add_remove"), plan(**BINNED), True) as session,
-        pytest.raises(BadInput, match="callable"),
-    ):
-        FieldfareStrategy(session).take_to_end(Real(3))
+    require_callable_nodes(home(tmp_path, adjacency="add_remove"), plan(**BINNED))
 
 
 def test_the_card_names_sampler_assumption_bound_and_failure(done: tuple[StateDirectory, str]) -> None:

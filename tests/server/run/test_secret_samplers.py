@@ -16,7 +16,7 @@ from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import Participation, RandomAllocation, TruncatedPoisson
+from fieldfare.participation import RandomAllocation, TruncatedPoisson
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
@@ -31,6 +31,13 @@ from fieldfare_server.run.selection import Selector
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import USERS, LyingGrid, home, plan
+from support.secret_runs import (
+    cohorts_of,
+    never,
+    require_callable,
+    require_callable_nodes,
+    require_same_draws_after_a_crash,
+)
 
 ALLOCATED: dict[str, Any] = {"scheme": "random-allocation", "bins": 3}
 CAPPED: dict[str, Any] = {"scheme": "truncated-poisson", "rate": 0.25, "cap": 20, "enrolled": USERS}
@@ -51,23 +58,6 @@ def secret(participation: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 # -- the draws --------------------------------------------------------------------------------------------------------
-
-
-def words(count: int, attempt: int, draw: str) -> Any:
-    return np.frombuffer(SecureNoise(bytes([1] * 32)).bytes(8 * count, row=attempt, stream=draw), "<u8")
-
-
-def never(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.full(users.shape, -1, np.int32), np.zeros(users.shape, np.int32)
-
-
-def cohorts_of(participation: Participation, rounds: int, users: np.ndarray) -> list[np.ndarray]:
-    selector = Selector(participation, rounds, 1, words=words)
-    noise, rng = SecureNoise(bytes([2] * 32)), np.random.default_rng(0)
-    return [
-        selector.select(t, users, never, rng, lambda count, t=t: noise.uniform(count, row=t, stream="select"))
-        for t in range(rounds)
-    ]
 
 
 def test_each_user_takes_part_once_in_every_block_and_not_always_in_the_same_round() -> None:
@@ -325,41 +315,17 @@ def test_another_sampler_in_the_table_is_found(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_keeps_its_draws(tmp_path: Path) -> None:
-    state = home(tmp_path, adjacency="add_remove")
-    with Session.begin(state, plan(**secret(ALLOCATED)), True) as session:
-        strategy, grid = FieldfareStrategy(session), LyingGrid(3)
-        strategy.run_round(grid)
-        run_id, users = session.account.id, session.cohorts.roster.available()
-        chosen = [session.cohorts.select(t, users).tolist() for t in range(1, 6)]
-    with Session.resume(state, run_id, True) as session:
-        strategy, grid = FieldfareStrategy(session), LyingGrid(3)
-        strategy.run_round(grid)
-        assert [session.cohorts.select(t, users).tolist() for t in range(1, 6)] == chosen
-        strategy.take_to_end(grid)
-    with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge).ok
+    require_same_draws_after_a_crash(home(tmp_path, adjacency="add_remove"), plan(**secret(ALLOCATED)))
 
 
 @BOTH
 def test_real_people_must_be_callable(participation: dict[str, Any], tmp_path: Path) -> None:
     state = home(tmp_path, simulated=False, adjacency="add_remove")
-    timed = {"run__round_seconds": 60.0}
-    with pytest.raises(BadInput, match=f"scheme '{participation['scheme']}' calls"):
-        Session.begin(state, plan(**secret(participation, **timed)), True)
-    stated = {**participation, "callable": True}
-    with Session.begin(state, plan(**secret(stated, **timed)), True) as session:
-        session.finish("stopped", "enough")
+    require_callable(state, participation, lambda way, **changes: plan(**secret(way, **changes)))
 
 
 def test_real_nodes_must_be_callable(tmp_path: Path) -> None:
-    class Real(LyingGrid):
-        simulated = False
-
-    with (
-        Session.begin(home(tmp_path, adjacency="add_remove"), plan(**secret(ALLOCATED)), True) as session,
-        pytest.raises(BadInput, match="callable"),
-    ):
-        FieldfareStrategy(session).take_to_end(Real(3))
+    require_callable_nodes(home(tmp_path, adjacency="add_remove"), plan(**secret(ALLOCATED)))
 
 
 def test_the_journal_shows_no_draw(done: tuple[StateDirectory, str, Any]) -> None:

@@ -26,6 +26,7 @@ from fieldfare_server.run.session import Session
 from fieldfare_server.run.strategy import FieldfareStrategy
 from oracles.patterns import min_sep
 from support.federation import USERS, LyingGrid, home, plan
+from support.secret_runs import cohorts_of, never, require_callable, require_same_draws_after_a_crash, words_of
 
 SPACED: dict[str, Any] = {"scheme": "b-min-sep", "separation": 2, "rate": 0.5}
 ALLOCATED: dict[str, Any] = {"scheme": "random-allocation", "bins": 3}
@@ -51,19 +52,6 @@ def banded(participation: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 # -- the draws --------------------------------------------------------------------------------------------------------
-
-
-def words(count: int, attempt: int, draw: str) -> Any:
-    return np.frombuffer(SecureNoise(bytes([1] * 32)).bytes(8 * count, row=attempt, stream=draw), "<u8")
-
-
-def never(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.full(users.shape, -1, np.int32), np.zeros(users.shape, np.int32)
-
-
-def cohorts_of(participation: BMinSep, rounds: int, users: np.ndarray) -> list[np.ndarray]:
-    selector, rng = Selector(participation, rounds, 1, words=words), np.random.default_rng(0)
-    return [selector.select(t, users, never, rng, rng.random) for t in range(rounds)]
 
 
 def test_b_min_sep_draws_by_the_stated_law() -> None:
@@ -97,7 +85,7 @@ def test_draws_of_b_min_sep_need_no_history() -> None:
     for users in (np.arange(10), np.arange(1, 1000, 2)):
         found = cohorts_of(BMinSep(3, 0.4), 9, users)
         assert all(np.array_equal(a, b[np.isin(b, users)]) for a, b in zip(found, many, strict=True))
-    selector, rng = Selector(BMinSep(3, 0.4), 9, 1, words=words), np.random.default_rng(0)
+    selector, rng = Selector(BMinSep(3, 0.4), 9, 1, words=words_of(1)), np.random.default_rng(0)
     for t, users in ((5, 20), (5, 1000), (2, 700), (8, 1000), (8, 30)):
         assert np.array_equal(selector.select(t, np.arange(users), never, rng, rng.random), many[t][many[t] < users])
 
@@ -194,28 +182,13 @@ def test_a_changed_point_in_the_table_is_found(done: tuple[StateDirectory, str, 
 
 
 def test_a_resumed_run_keeps_its_draws(tmp_path: Path) -> None:
-    state = home(tmp_path, adjacency="add_remove")
-    with Session.begin(state, plan(**banded(SPACED)), True) as session:
-        FieldfareStrategy(session).run_round(LyingGrid(3))
-        run_id, users = session.account.id, session.cohorts.roster.available()
-        chosen = [session.cohorts.select(t, users).tolist() for t in range(1, 6)]
-    with Session.resume(state, run_id, True) as session:
-        strategy, grid = FieldfareStrategy(session), LyingGrid(3)
-        strategy.run_round(grid)
-        assert [session.cohorts.select(t, users).tolist() for t in range(1, 6)] == chosen
-        strategy.take_to_end(grid)
-    with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge).ok
+    require_same_draws_after_a_crash(home(tmp_path, adjacency="add_remove"), plan(**banded(SPACED)))
 
 
 @BOTH
 def test_real_people_must_be_callable(participation: dict[str, Any], tmp_path: Path) -> None:
     state = home(tmp_path, simulated=False, adjacency="add_remove")
-    timed = {"run__round_seconds": 60.0}
-    with pytest.raises(BadInput, match=f"scheme '{participation['scheme']}' calls"):
-        Session.begin(state, plan(**banded(participation, **timed)), True)
-    with Session.begin(state, plan(**banded({**participation, "callable": True}, **timed)), True) as session:
-        session.finish("stopped", "enough")
+    require_callable(state, participation, lambda way, **changes: plan(**banded(way, **changes)))
 
 
 def test_more_bands_than_the_pause_are_refused_before_anything_is_reserved(tmp_path: Path) -> None:
