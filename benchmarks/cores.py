@@ -8,7 +8,7 @@ wait, and what training costs more in workers than alone.
 
 *Actors* (`--ray`). A cluster of machines with one core each, started here, and `fieldfare simulate --engine flower
 --ray-address` on it with 1, 2, ... actors: client-tasks a second between the first round's commit and the last one's,
-from the ledger. The same plan in this process without Ray stands beside it.
+from the ledger. The same plan in this process without Ray is measured too.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ are medians over turns. A client-task is one user's local training; it is counte
   BLT noise, of a task that has a model, a loss, users and a score, and no method that speeds anything up;
 - `lean`: a bare PyTorch loop with clipping and noise (simulation_lean.py);
 - `pfl`: pfl-research's own round with its Gaussian noise, in the environment of `--pfl` (simulation_pfl.py);
-- `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours beside it in one
+- `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours next to it in one
   process, and in as many as Flower has actors (`client.workers`).
 
 `--as before` keeps the phases of a round under that name, to compare with later ones. `--page docs/python.md` writes

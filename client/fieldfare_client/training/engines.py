@@ -132,7 +132,7 @@ def step_each(
 
     Args:
         weights: each parameter of every user, (users, *shape).
-        gradients: likewise, each in memory of its own (`own_memory`); overwritten.
+        gradients: likewise, no two in the same memory (`own_memory`); overwritten.
         velocities: likewise; None without momentum.
         starts: the broadcast parameters, (*shape).
         client: rates and terms of the step.

@@ -254,7 +254,7 @@ class WorkerTrainer:
             raise (RuntimeError(DIED) if queue[0] is share else WorkersLost(LOST)) from None
 
     def _collect(self, shares: list[_Share], users: int) -> CohortUpdate:
-        """Wait for the replies to `shares`, and add them up in this order, whoever replies first."""
+        """Wait for the replies to `shares`, and add them up in this order, not in that of the replies."""
         total = np.zeros(self._sums.shape)
         counts: list[float] = []
         failures: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """Who is drawn in which round of balls in bins, random allocation and b-min-sep, from words of secret bits alone.
 
-Every user index has words of its own, a function of the run's key, the draw's name and the user. So a draw depends
+Every user index has other words, a function of the run's key, the draw's name and the user. So a draw depends
 neither on how many users there are nor on who is available, answers or fails, and a resumed run finds the same.
 """
 

@@ -13,7 +13,7 @@ The map
 
     Element p of a row has word p of the row's keystream. Its low 11 bits choose the part. The word as a signed number,
     times a_i 2^-63, is the uniform: 53 bits of it count, and what the low 11 bits do to it is below half a unit of the
-    last. An element of the residual is drawn by rejection from words of its own (`_KEPT_APART`), each try from
+    last. An element of the residual is drawn by rejection from further words (`_KEPT_APART`), each try from
     four: which piece, where along it (two), and how high. The pieces are boxes and triangles that cover the residual:
     over 90 % of the tries are accepted. A tail is Marsaglia's (1964): a_0 + E / a_0 for an exponential E, accepted with
     probability exp(-(E / a_0)^2 / 2).
