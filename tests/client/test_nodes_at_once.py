@@ -243,7 +243,7 @@ def test_cohorts_of_several_threads_give_the_same_bits(make_pool: Callable[[], W
         together = list(threads.map(lambda users: train(pool, users), cohorts))
     assert all(torch.equal(one, other) for one, other in zip(expected, together, strict=True))
     assert len({one.numpy().tobytes() for one in expected}) == 6
-    assert pool._sums.made <= 6, "no more memory than for two cohorts, and one more share a worker"
+    assert pool._sums.made <= 8, "two shares a thread, and memory is used again"
 
 
 def test_a_worker_that_dies_costs_only_the_cohort_that_it_trained(make_pool: Callable[[], WorkerTrainer]) -> None:

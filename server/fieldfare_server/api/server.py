@@ -15,7 +15,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from fieldfare.errors import BadInput
-from fieldfare_flower import logs
 from fieldfare_server.api.connections import LimitedProtocol
 from fieldfare_server.api.settings import is_loopback
 
@@ -56,8 +55,8 @@ def config(
         port=port,
         ssl_certfile=certificate,
         ssl_keyfile=None if key is None else str(key),
-        # With None uvicorn logs like the rest of the process.
-        log_config=None if logs.as_json() else uvicorn.config.LOGGING_CONFIG,
+        # Log like the rest of the process. Uvicorn's own settings would close the log files that it has open.
+        log_config=None,
         log_level=log_level,
         access_log=False,
         ws="none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.server import config
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.ledger import Ledger
 
@@ -34,6 +37,18 @@ def test_a_port_that_is_taken_is_refused_before_the_address_is_told(home: Path) 
     assert refused.exit_code == 2
     assert f"port {port}" in refused.stderr
     assert "Budget page" not in refused.output
+
+
+def test_a_log_file_of_the_process_stays_open(home: Path) -> None:
+    logger, file = logging.getLogger("of the process"), logging.FileHandler(home / "own.log", "w")
+    logger.addHandler(file)
+    try:
+        config(create_app(f"sqlite:///{home / 'ledger.sqlite3'}", Settings()))
+        logger.warning("still told")
+    finally:
+        logger.removeHandler(file)
+        file.close()
+    assert (home / "own.log").read_text() == "still told\n"
 
 
 @pytest.mark.parametrize("content", [b"no certificate", None])
