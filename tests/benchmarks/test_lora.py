@@ -108,6 +108,14 @@ def size(folder: Path, width: int = 64) -> Any:
     return lora.Size(digest, rounds=2, cohort=4, users=40, width=width)
 
 
+def test_the_headlines_base_is_scored_on_test_poets(poems: Path) -> None:
+    base = size(poems, width=8).base
+    found = load("reductions").base_scores({"width": 8, "base": base, "most": 1, "users": 20})
+    task = PoemsTask(width=8, base=base, scored="test")
+    assert found == task.evaluate(task.build_model())
+    assert found != PoemsTask(scored="tune").evaluate(task.build_model())
+
+
 def test_every_row_of_lora_is_a_plan_with_as_many_choices(poems: Path) -> None:
     lora = load("lora")
     s = size(poems)
