@@ -15,6 +15,7 @@ from headline_plans import ALLOCATED, BANDED_BINS, CYCLIC, NO_PRIVACY, NU_BINS, 
 from numpy.typing import NDArray
 from reductions import reduction
 
+NOISE = "Noise of these plans (root-mean-square of a prefix sum, per coordinate, clip norm 1):"
 SAMPLED = (CYCLIC, ALLOCATED, NU_BINS, BANDED_BINS)
 """Rows with sampling, other than amplified DP-SGD."""
 
@@ -126,8 +127,7 @@ Difference to `nu`, paired by seed:
 
 {harness.markdown_table(header, each(paired, [row for row in rows if row != "nu"]))}
 
-{other_scores(stored, header, each, rows)}Noise of these plans (root-mean-square of a prefix sum, per coordinate,
-clip norm 1):
+{other_scores(stored, header, each, rows)}{NOISE}
 
 {harness.markdown_table(header, each(noise, rows))}
 
@@ -144,19 +144,22 @@ Each = Callable[[Callable[[str, float], str], list[str]], list[tuple[str, ...]]]
 
 
 def other_scores(stored: harness.Table, header: tuple[str, ...], each: Each, rows: list[str]) -> str:
-    """Tables of the scores that nothing was chosen by; with an empty line at its end."""
-    cells, found = stored["cells"], []
-    for score in ("accuracy", "accuracy_characters") if stored["data"] == "poems" else ():
+    """Of `poems`, the scores that nothing was chosen by; with an empty line at its end."""
+    if stored["data"] != "poems":
+        return ""
+    cells, base = stored["cells"], stored["base"]
 
-        def values(label: str, score: str = score) -> str:
-            return harness.show([run["scores"][score] for run in cells[label]["runs"]])
+    def accuracy(label: str) -> str:
+        return harness.show([run["scores"]["accuracy"] for run in cells[label]["runs"]])
 
-        table = each(lambda row, epsilon, values=values: values(f"{row}, epsilon {epsilon:g}"), rows)  # type: ignore[misc]
-        without = f"without privacy {values(NO_PRIVACY)}, the base model {stored['base'][score]:.4f}"
-        found.append(
-            f"{score} of the same runs (higher is better; {without}):\n\n{harness.markdown_table(header, table)}\n\n"
-        )
-    return "".join(found)
+    most = max(run["scores"]["accuracy_characters"] for cell in cells.values() for run in cell["runs"])
+    return f"""accuracy of the same runs (higher is better; without privacy {accuracy(NO_PRIVACY)}, the base model
+{base["accuracy"]:.4f}; without comma and full stop at most {most:.4f} in any run, and {base["accuracy_characters"]:.4f}
+for the base model):
+
+{harness.markdown_table(header, each(lambda row, epsilon: accuracy(f"{row}, epsilon {epsilon:g}"), rows))}
+
+"""
 
 
 def base_text(stored: harness.Table) -> str:

@@ -60,8 +60,8 @@ base of 300 steps and 0.034 from one of 2 600. It was chosen on tune users, from
 clip norm is a fifth of the median length of a tune poet's update at the base, 1.43. The factor between rate and
 noise comes from `nu` on tune users, at rates of 2, 5 and 10 for epsilon 1, 12 for epsilon 4 and 30 for epsilon 8.
 nats is the mean cross-entropy of characters and what settings are chosen by; accuracy counts comma and full stop
-and no unknown character, as StackOverflow is scored. To answer by position alone is right in 0.1420: below that,
-accuracy says how much metre a model knows, and nats are the better score."""
+and no unknown character, as StackOverflow is scored. To answer by position alone is right in 0.1420 of the cases:
+below that, accuracy says how much metre a model knows, and nats are the better score."""
 
 
 def base_scores(task: harness.Table) -> dict[str, float]:
