@@ -526,7 +526,8 @@ class Watch:
                 known = _Watched(shape, standing(connection, population))
             else:
                 for run in runs:
-                    known.standing.spent += taken(connection, run.seq, population.users, known.rounds[run.seq])
+                    if run.next_round > (since := known.rounds[run.seq]):
+                        known.standing.spent += taken(connection, run.seq, population.users, since)
             known.rounds = {run.seq: run.next_round for run in runs}
             self._watched[population.id] = known
             self._watched.move_to_end(population.id)
