@@ -168,10 +168,12 @@ class Grid:
         if total.shape != noise.shape or total.ndim != 1:
             raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
         step = _CHUNK if total.device.type == "cpu" else DEVICE_CHUNK
+        on_host = not whole and total.device.type == "cpu" and total.dtype == noise.dtype == torch.float64
+        arrays = (total.numpy(), noise.numpy()) if on_host else None
         for lo in range(0, total.numel(), step):
-            span, drawn = total[lo : lo + step], noise[lo : lo + step]
-            if not whole and self._add_on_host(span, drawn, std):
+            if arrays and self._add_on_host(arrays[0][lo : lo + step], arrays[1][lo : lo + step], std):
                 continue
+            span, drawn = total[lo : lo + step], noise[lo : lo + step]
             # Everything is counted in cells from here on. The division by a power of two is exact.
             added = drawn.double() * (std / self.spacing)
             largest = _largest(added)
@@ -194,33 +196,38 @@ class Grid:
             span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
 
-    def _add_on_host(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> bool:
-        """`add_noise_` of one chunk of float64 on the host, to the same floats in half the time.
+    def _add_on_host(self, sums: NDArray[np.float64], noise: NDArray[np.float64], std: float) -> bool:
+        """`add_noise_` of one chunk of float64 on the host, to the same floats in a third of the time.
 
-        Adding `anchor`, whose unit in the last place is the spacing, rounds to it (ties to even), and taking it away is
-        exact. False where this does not apply or what is added must be refused: `total` is as it was then.
+        Next to `anchor` the unit in the last place is the spacing: adding it to the noise rounds to the grid (ties to
+        even), taking it from the sum does, and the two results add exactly. False where what is added must be refused,
+        or is too large for this: `sums` is as it was then.
         """
-        if total.device.type != "cpu" or {total.dtype, noise.dtype} != {torch.float64}:
-            return False
         anchor = 1.5 * 2.0**52 * self.spacing
-        sums, added = total.numpy(), scratch("added", total.numel(), np.dtype(np.float64))
-        np.multiply(noise.numpy(), std, out=added)
-        largest = max(float(added.max()), -float(added.min()))
-        bound = max(float(sums.max()), -float(sums.min())) + largest
+        added = scratch("added", len(sums), sums.dtype)
+        np.multiply(noise, std, out=added)
+        largest = _largest_on_host(added)
         # "not <=" refuses NaN too
-        if not (largest * _EPS <= _RESOLUTION * self.spacing and bound <= _ANCHORED * self.spacing):
+        if not (
+            largest * _EPS <= _RESOLUTION * self.spacing
+            and largest + _largest_on_host(sums) <= _ANCHORED * self.spacing
+        ):
             return False
         np.add(added, anchor, out=added)
-        np.subtract(added, anchor, out=added)
-        np.add(sums, anchor, out=sums)
-        np.add(sums, added, out=sums)
         np.subtract(sums, anchor, out=sums)
+        np.add(sums, added, out=sums)
         return True
 
 
 def _largest(values: torch.Tensor) -> float:
     """The largest absolute value; NaN where there is one."""
     least, most = torch.aminmax(values)
+    return max(-float(least), float(most))
+
+
+def _largest_on_host(values: NDArray[np.float64]) -> float:
+    """The same of an array; two reductions of numpy are quicker than one of torch, and than numpy's methods."""
+    least, most = np.minimum.reduce(values), np.maximum.reduce(values)
     return max(-float(least), float(most))
 
 
