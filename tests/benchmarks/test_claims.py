@@ -401,7 +401,7 @@ def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice
         digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
         assert len(digests) == 3 + 2 + independent
         assert cell.spare == ((1, 0), (3, 4))
-    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), list(headline.ROWS), [2.0], 3)
+    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), rows, [2.0], 3)
     for cell in both:
         independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
         assert len(cell.choices) == 5 * (1 + independent)

@@ -87,17 +87,16 @@ class StaircaseDrawer(Drawer):
         # `update_into` asks for a block more than it writes.
         size = min(_BLOCK, len(out))
         buffer = scratch("stair words", 8 * size + 16, np.dtype(np.uint8))
-        index = scratch("stair index", size, np.dtype(np.int64))
-        uniform = scratch("stair uniform", size, out.dtype)
+        stair = scratch("stair", size, out.dtype)
         for lo in range(0, len(out), _BLOCK):
             part = out[lo : lo + _BLOCK]
             n = len(part)
             stream.update_into(zeros(8 * n), buffer.data)
             words = buffer[: 8 * n].view("<i8")
-            np.bitwise_and(words, PARTS - 1, out=index[:n])
-            np.take(table, index[:n], out=part, mode="wrap")
-            np.copyto(uniform[:n], words)
-            np.multiply(part, uniform[:n], out=part)
+            np.copyto(part, words)
+            np.bitwise_and(words, PARTS - 1, out=words)  # in place: fewer vectors compete for the cache
+            np.take(table, words, out=stair[:n], mode="wrap")
+            np.multiply(part, stair[:n], out=part)
         missing = np.flatnonzero(np.isnan(out))
         if len(missing):
             out[missing] = self._draw_residual(missing + offset)

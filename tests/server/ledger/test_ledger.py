@@ -149,7 +149,7 @@ def test_a_disk_that_is_full_for_a_moment_loses_no_write(tmp_path: Path, monkeyp
         def limit(connection: Any, *rest: Any) -> None:
             connection.execute(f"PRAGMA max_page_count = {pages[-1]}")
 
-        def fill(connection: Connection, event_number: str) -> str:
+        def fill(connection: Connection, *_: object) -> str:
             connection.exec_driver_sql(f"CREATE TABLE filler_{len(slept)} AS SELECT zeroblob(100000) AS filler")
             return "filled"
 

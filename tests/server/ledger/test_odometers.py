@@ -303,7 +303,7 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
             row = rows.population_row(connection, "people")
             taken = memory.taken(connection, row, read_head(connection))
             right = odometers.standing(connection, row)
-            seen = memory.odometers.standing(connection, row, taken.history)
+            seen = memory.odometers.standing(connection, row, taken.individual, taken.history)
         assert (right.spent == seen.spent).all(), step
         assert (right.held == seen.held).all()
         assert (right.settled == seen.settled).all()
