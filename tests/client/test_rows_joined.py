@@ -76,9 +76,7 @@ def test_columns_that_are_trained_as_they_are_give_the_bits_of_columns_that_are_
 
     patched.prepare = prepare  # type: ignore[method-assign]
     updates = [
-        Trainer(task, ClientSpec(batch_size=4), clip)
-        .train([start(task)], [1.0], task.users(), users, at_round=0)
-        .update
+        Trainer(task, ClientSpec(batch_size=4), clip).train([start(task)], [1.0], table, users, at_round=0).update
         for task in (plain, prepared, patched)
     ]
     assert torch.equal(updates[0], updates[1])
