@@ -62,6 +62,17 @@ def noise_table(name: str, s: Setting, rows: list[str], epsilons: list[float]) -
     return found
 
 
+def noise_of_runs(name: str) -> dict[str, dict[str, float]]:
+    """{row: {epsilon: prefix noise}} of the scored runs that are stored: certificates need not be made again."""
+    path = harness.RESULTS / f"{name}.json"
+    found: dict[str, dict[str, float]] = {}
+    for label, cell in (json.loads(path.read_text())["cells"] if path.is_file() else {}).items():
+        row, _, epsilon = label.rpartition(", epsilon ")
+        if row:
+            found.setdefault(row, {})[epsilon] = cell["runs"][0]["prefix_noise_rms"]
+    return found
+
+
 def crossing(amplified: Callable[[float], float], correlated: Callable[[float], float]) -> float | None:
     """epsilon from which `correlated` has less noise, in [0.25, 32], by bisection to 1 %; None if it lies outside."""
     low, high = 0.25, 32.0
@@ -108,8 +119,9 @@ def main() -> None:
             setting = {"rounds": s.rounds, "cohort": s.cohort, "users": s.users, "times": s.times, "delta": s.delta}
             old = before.get(title, {})
             stored = old["noise"] if old and {key: old[key] for key in setting} == setting else {}
+            scored_rows = noise_of_runs(f"headline-{name}-{size}")
             fresh = noise_table(name, s, arguments.rows, arguments.epsilons)
-            noise = {row: stored.get(row, {}) | fresh.get(row, {}) for row in ROWS}
+            noise = {row: stored.get(row, {}) | scored_rows.get(row, {}) | fresh.get(row, {}) for row in ROWS}
             found[title] = setting | {"noise": {row: values for row, values in noise.items() if values}}
         pictured = SETTINGS["fashion", "reduced"]
         harness.store("headline-noise", {"settings": found, "crossings": crossings("fashion", pictured)})

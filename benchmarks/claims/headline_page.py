@@ -271,7 +271,8 @@ def noise_section() -> str:
     return f"""## Noise alone
 
 **Run here.** No training: the root-mean-square noise of a prefix sum, per coordinate, at clip norm 1 and at the exact
-charge of each plan. The least of each column is bold.
+charge of each plan. The least of each column is bold. A row is missing where the rounds do not allow it, and balls in
+bins also where no scores were run, because each of its certificates takes minutes.
 
 {chr(10).join(parts)}
 ### Where the two cross

@@ -255,6 +255,16 @@ def test_the_crossing_of_scores_is_interpolated_in_log_epsilon() -> None:
     assert "not run" not in headline.verdicts_of_scores({**stored, "cells": cells})
 
 
+def test_the_noise_of_stored_runs_is_that_of_their_plans() -> None:
+    """A row whose noise is priced at once; those with certificates are read in the same way."""
+    headline, plans = load("headline"), load("headline_plans")
+    found = headline.noise_of_runs("headline-fashion-small")
+    assert set(found) == set(plans.ROWS)
+    table = plans.table_of("fashion", plans.SETTINGS["fashion", "small"], "optimal-cc", 8.0)
+    assert found["optimal-cc"]["8"] == pytest.approx(plans.prefix_noise(table), rel=1e-6)
+    assert headline.noise_of_runs("headline-none") == {}
+
+
 def test_a_lower_score_is_ahead_in_nats_and_the_base_model_is_compared() -> None:
     """Of `poems`: cells of two scores, seeds that agree, and a base model that amplified DP-SGD does not reach."""
     headline, plans = load("headline_page"), load("headline_plans")
