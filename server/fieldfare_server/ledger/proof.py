@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import numpy as np
 from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, func, select, text
 
 from fieldfare.errors import LedgerError
@@ -422,7 +421,7 @@ def _standing(
 ) -> odometers.Standing:
     """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
     users = population.values["users"]
-    held = np.zeros(users, dtype=np.int64)
+    held = odometers.nothing(users)
     try:
         settled = odometers.assemble(stored[0], users, "odometers")
         caps = [odometers.assemble(rows, users, "pledges") for rows in stored[1:]]
@@ -437,7 +436,7 @@ def _standing(
         same = odometers.digest(there) == run.pledged
         if not same or any((values[first : first + count] != cap).any() for first, count, cap in run.newcomers):
             raise Unfit("pledges", f"{name} {run.values['id']}", "they are not what the run was admitted with")
-        held += values
+        held = held + values
     # What runs under way have taken is within what is held for them.
     return odometers.Standing(settled, settled, held, tuple((run.values["id"], run.values["most"]) for run in runs))
 
