@@ -8,7 +8,7 @@ from typing import Any
 RELEASE_AIMS = {"draw": 1.6, "blt, 3 buffers": 2.3, "banded, 16": 3.2}
 """Times `torch.randn` of that size in float32, for a default release of at least 1e6 elements."""
 GRID_AIM = 2.0
-"""Times a plain addition of two vectors, for the addition of noise that is rounded to the grid."""
+"""Times a plain addition of two vectors, for the addition of noise rounded to the grid, in vectors as large."""
 
 
 def table(report: dict[str, Any]) -> str:
@@ -58,9 +58,12 @@ def releases_table(rows: list[dict[str, Any]]) -> list[str]:
         if "skipped" in row:
             lines.append(f"{what}| {row['skipped']} | | | | | | | | | | | |")
             continue
-        aim = RELEASE_AIMS.get(row["name"]) if row["size"] >= 10**6 else None
+        large = row["size"] >= 10**6
+        aim = RELEASE_AIMS.get(row["name"]) if large else None
         ratios = f"{row['ratio_float64']:.2f} | {row['ratio_float32']:.2f} | {at_most(row['ratio_float32'], aim)}"
-        grid = f"{row['grid_ms']:.2f} | {row['ratio_add']:.2f} | {at_most(row['ratio_add'], GRID_AIM)}"
+        grid = (
+            f"{row['grid_ms']:.2f} | {row['ratio_add']:.2f} | {at_most(row['ratio_add'], GRID_AIM if large else None)}"
+        )
         memory = f"{row['buffers']} | {row['peak_vectors_beside_state']:.2f}"
         lines.append(f"{what}| {row['ms']:.2f} | {ratios} | {grid} | {memory} | {row['load_average']:.1f} |")
     return lines

@@ -115,10 +115,10 @@ class StaircaseDrawer(Drawer):
             blocks[:, :, 1] = starts + np.arange(_KEPT_APART + first, _KEPT_APART + first + 2 * _TRIES, dtype=np.uint64)
             words = np.frombuffer(cipher.update(blocks.tobytes()), "<u8")
             numbers, accepted = try_residual(words.reshape(len(left) * _TRIES, 4))
-            accepted = accepted.reshape(-1, _TRIES)
-            chosen = numbers.reshape(-1, _TRIES)[np.arange(len(left)), accepted.argmax(axis=1)]
-            out[left] = chosen
-            left = left[~accepted.any(axis=1)]
+            # The first accepted one of each element; where there is none, the first, which is overwritten.
+            chosen = accepted.reshape(-1, _TRIES).argmax(axis=1) + np.arange(0, len(numbers), _TRIES)
+            out[left] = numbers[chosen]
+            left = left[~accepted[chosen]]
             first += 2 * _TRIES
         return out
 
@@ -133,12 +133,12 @@ def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
     x = start + span * position
     accepted = height * peak * (1.0 - position) < density(x) - base
     accepted &= x <= end
-    tail = np.flatnonzero(piece == 0)
+    (tail,) = (piece == 0).nonzero()
     if len(tail):
         beyond = -np.log(along[tail]) / start[tail]
         x[tail] = start[tail] + beyond
         accepted[tail] = height[tail] < np.exp(-0.5 * beyond * beyond)
-    np.negative(x, out=x, where=(words[:, 0] & np.uint64(1)).astype(bool))
+    x *= 1.0 - 2.0 * (words[:, 0] & np.uint64(1))
     return x, accepted
 
 
