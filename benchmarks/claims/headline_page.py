@@ -155,9 +155,10 @@ def other_scores(stored: harness.Table, header: tuple[str, ...], each: Each, row
         return harness.show([run["scores"]["accuracy"] for run in cells[label]["runs"]])
 
     most = max(run["scores"]["accuracy_characters"] for cell in cells.values() for run in cell["runs"])
-    return f"""accuracy of the same runs (higher is better; without privacy {accuracy(NO_PRIVACY)}, the base model
+    text = f"""accuracy of the same runs (higher is better; without privacy {accuracy(NO_PRIVACY)}, the base model
 {base["accuracy"]:.4f}; without comma and full stop at most {most:.4f} in any run, and {base["accuracy_characters"]:.4f}
-for the base model):
+for the base model):"""
+    return f"""{textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)}
 
 {harness.markdown_table(header, each(lambda row, epsilon: accuracy(f"{row}, epsilon {epsilon:g}"), rows))}
 
