@@ -32,7 +32,7 @@ import torch
 
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from simulation_models import BATCH, CLIP, COHORT, MODELS, POPULATION, RATE
+from simulation_models import BATCH, CLIP, COHORT, MODELS, POPULATION, RATE, require_finite
 from simulation_turns import System
 
 CORES = os.cpu_count() or 1
@@ -102,6 +102,8 @@ def processes(model: str, cohort: int, turns: int) -> dict[str, Any]:
     finally:
         for system in (*runs, together):
             system.close()
+    for system in (*runs, together):
+        require_finite(system.notes, "fieldfare")
     cpu_alone = median(1e3 * one[0] for one, *_ in took)
     cpu_workers = median(1e3 * others for _, _, others, *_ in took)
     result = {

@@ -1,8 +1,10 @@
 """Whole private rounds here and elsewhere: `python benchmarks/simulation.py --help`.
 
-One round: a cohort of users with 50 examples each, one epoch, batches of 10, clip norm 0.4, noise for epsilon 8. Each
-system runs in a process with one thread, and takes its turn after the other: some rounds, then the next system. Figures
-are medians over turns. A client-task is one user's local training; it is counted per second of CPU time of all threads.
+One round: a cohort of users with 50 examples each, one epoch, batches of 10, updates that are clipped, noise for
+epsilon 8. Each system runs in a process with one thread, and takes its turn after the other: some rounds, then the next
+system. Figures are medians over turns. A client-task is one user's local training; it is counted per second of CPU time
+of all threads. A system whose model is not finite at the end, or no longer small, makes the benchmark fail: NaN trains
+at another speed.
 
 - `fieldfare`: `ff.simulate`, from the selection of users to the commit in a ledger on disk, with default rounding and
   BLT noise, of a task that has a model, a loss, users and a score, and no method that speeds anything up;
@@ -29,7 +31,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from simulation_models import BATCH, CLIP, COHORT, EPSILON, MODELS, ROWS
+from simulation_models import BATCH, CLIP, COHORT, EPSILON, MODELS, ROWS, require_finite
 from simulation_turns import System
 
 CORES = os.cpu_count() or 1
@@ -76,6 +78,8 @@ def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict
     finally:
         for system in systems.values():
             system.close()
+    for name, system in systems.items():
+        require_finite(system.notes, name)
     cpu = {name: median(seconds for seconds, _ in turn) for name, turn in took.items()}
     ours = took["fieldfare"]
     (engine,) = (json.loads(note)["engine"] for note in systems["fieldfare"].notes if '"engine"' in note)

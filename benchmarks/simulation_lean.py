@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from simulation_models import BATCH, CLIP, NOISE, POPULATION, RATE, ROWS, columns, example_loss, make
+from simulation_models import BATCH, CLIP, NOISE, POPULATION, RATE, ROWS, columns, example_loss, largest, make
 from simulation_turns import Turnstile
 
 
@@ -39,6 +39,7 @@ def main(name: str, cohort: int) -> None:
             torch._foreach_add_(total, [torch.randn_like(t) for t in total], alpha=NOISE * CLIP)
             torch._foreach_add_(start, total, alpha=1.0 / cohort)
         first = (first + cohort) % (POPULATION * cohort)
+    print(largest(start))
 
 
 if __name__ == "__main__":

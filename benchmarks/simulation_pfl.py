@@ -23,7 +23,7 @@ from pfl.model.pytorch import PyTorchModel
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from simulation_models import BATCH, CLIP, NOISE, POPULATION, RATE, ROWS, columns, example_loss, make
+from simulation_models import BATCH, CLIP, NOISE, POPULATION, RATE, ROWS, columns, example_loss, largest, make
 from simulation_turns import Turnstile
 
 ENVIRONMENT = "python -m venv pfl-venv && pfl-venv/bin/pip install pfl==0.6.0 torch==2.13.0 numpy"
@@ -66,6 +66,7 @@ def main(name: str, cohort: int) -> None:
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=RATE, local_batch_size=BATCH),
         callbacks=[Turns()],
     )
+    print(largest(network.parameters()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import fieldfare as ff
 from fieldfare.errors import Interrupted
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_server.run.strategy import FieldfareStrategy
-from simulation_models import BATCH, CLIP, EPSILON, POPULATION, RATE, SEPARATION
+from simulation_models import BATCH, CLIP, EPSILON, POPULATION, RATE, SEPARATION, largest
 from simulation_task import BenchTask
 from simulation_turns import Turnstile
 
@@ -112,6 +112,7 @@ def main(model: str, cohort: int, phases: bool, workers: int = 1) -> None:
     def run_round(strategy: FieldfareStrategy, grid: Any) -> bool:
         nonlocal done
         if not turnstile.enter():
+            print(largest([strategy.session.params]))
             raise KeyboardInterrupt
         done += 1
         if done == 4 and phases:

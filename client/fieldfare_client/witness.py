@@ -13,14 +13,14 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from fieldfare.errors import BadInput
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
-from fieldfare_flower.messages import HEAD, read_head
+from fieldfare_flower.messages import HEAD, read_head, records_of
 
 VARIABLE = "FIELDFARE_WITNESS"
 
 
 def remembered(context: Context) -> SignedHead | None:
     """The newest head that this node was shown. Raises `BadInput` on a file that cannot be read."""
-    record = context.state.config_records.get(HEAD)
+    record = records_of(context.state, ConfigRecord).get(HEAD)
     held = [SignedHead.parse(str(record["head"]))] if record is not None else []
     path = _path()
     if path is not None and path.exists():

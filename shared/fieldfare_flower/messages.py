@@ -45,6 +45,11 @@ WITNESS = "journal.witness"
 _Record = TypeVar("_Record")
 
 
+def records_of(content: RecordDict, kind: type[_Record]) -> dict[str, _Record]:
+    """The records of one kind. Flower's own properties make a dictionary that checks every entry again."""
+    return {name: record for name, record in content.items() if isinstance(record, kind)}
+
+
 def _record(records: Mapping[str, _Record], name: str) -> _Record:
     try:
         return records[name]
@@ -53,7 +58,7 @@ def _record(records: Mapping[str, _Record], name: str) -> _Record:
 
 
 def _header(content: RecordDict) -> ConfigRecord:
-    header = _record(content.config_records, HEADER)
+    header = _record(records_of(content, ConfigRecord), HEADER)
     if header.get("version") != VERSION:
         raise BadReply("version", f"expected wire version {VERSION}")
     return header
@@ -135,9 +140,11 @@ class TrainInstruction:
         if queries < 1 or len(weights) % queries:
             raise BadReply("schema", "not one weight for each query and point")
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
-        users = read_array(_record(_record(content.array_records, COHORT), USERS), ("uint64",), None)
+        users = read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
         settings = json.loads(str(header.get("settings", "{}")))
-        return cls(occasion, points, weights, users, settings, queries, batches, content.config_records.get(CONFIG))
+        return cls(
+            occasion, points, weights, users, settings, queries, batches, records_of(content, ConfigRecord).get(CONFIG)
+        )
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
@@ -186,9 +193,10 @@ class TrainReply:
         """
         if Occasion.read(content) != occasion:
             raise BadReply("round", "a reply to another round, attempt or run")
-        if set(content.array_records) != {UPDATE} or set(content.metric_records) != {REPORT}:
+        reports = records_of(content, MetricRecord)
+        if set(records_of(content, ArrayRecord)) != {UPDATE} or set(reports) != {REPORT}:
             raise BadReply("schema", "records other than an update and a report")
-        report = content.metric_records[REPORT]
+        report = reports[REPORT]
         if set(report) != {"users", "counts"}:
             raise BadReply("schema", "a report of something other than users and counts")
         users = report.get("users")
@@ -218,7 +226,7 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     """The pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
-    users = read_array(_record(_record(content.array_records, COHORT), USERS), ("uint64",), None)
+    users = read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
     if users.ndim != 1 or users.size > most or np.unique(users).size != users.size:
         raise BadReply("users", "too many users, or a user twice")
     return users
@@ -235,7 +243,7 @@ def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
 
     Raises `HeadRefused` on a head that its key did not sign, `BadReply` on a record of another form.
     """
-    record = content.config_records.get(HEAD)
+    record = records_of(content, ConfigRecord).get(HEAD)
     if record is None:
         return None, {}
     text, numbers, hashes = record.get("head"), record.get("rows"), record.get("hashes")
@@ -252,13 +260,13 @@ def write_witness(head: SignedHead | None) -> dict[str, ConfigRecord]:
 
 def read_witness(content: RecordDict) -> int | None:
     """The number of the journal row that a node remembers; None where it names none, or nonsense."""
-    record = content.config_records.get(WITNESS)
+    record = records_of(content, ConfigRecord).get(WITNESS)
     count = None if record is None else record.get("count")
     return count if type(count) is int and 0 < count < 2**62 else None
 
 
 def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
-    arrays = _record(content.array_records, record)
+    arrays = _record(records_of(content, ArrayRecord), record)
     if set(arrays) != set(schema.names):
         raise BadReply("schema", "not the model's parameter names")
     return {

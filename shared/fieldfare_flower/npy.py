@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 4096
+_HEADER_BYTES = 128
+"""What NumPy writes before the values of an array of up to about ten dimensions."""
 _MOST_DIMENSIONS = 32
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=][a-zA-Z]\d{0,4})', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \} *\n"
@@ -57,6 +59,11 @@ class SharedArray(Array):
 
 # Flower writes the class's name into what travels, and a SuperNode takes no other name than its own class's.
 SharedArray.__qualname__ = Array.__qualname__
+
+
+def data_size(array: Array) -> int:
+    """How many bytes the data of `array` are, to a header's length; a `SharedArray` is not serialised for it."""
+    return _HEADER_BYTES + array.values.nbytes if isinstance(array, SharedArray) else len(array.data)
 
 
 def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:

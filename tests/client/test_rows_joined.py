@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pytest
 import torch
+from test_training_engines import Toy, clip, start
 
+from fieldfare.plan import ClientSpec
+from fieldfare_client.training import Trainer
 from fieldfare_client.training.rows import join
 
 WHOLE = torch.arange(60.0).reshape(10, 3, 2)
@@ -49,3 +53,33 @@ def test_other_parts_are_copied(make: Callable[[], Parts]) -> None:
     assert torch.equal(joined, torch.cat(list(parts)))
     assert joined.dtype == torch.cat(list(parts)).dtype
     assert joined.untyped_storage().data_ptr() != WHOLE.untyped_storage().data_ptr()
+
+
+class Prepared(Toy):
+    """Says in its own words what `Task.prepare` does, and with how many rows it was called."""
+
+    calls: list[int]
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.calls.append(len(columns["x"]))
+        return columns["x"], columns["y"]
+
+
+def test_columns_that_are_trained_as_they_are_give_the_bits_of_columns_that_are_prepared() -> None:
+    table, users = Toy().users(), np.arange(9)
+    plain, prepared, patched = Toy(), Prepared(), Toy()
+    prepared.calls, calls = [], []
+
+    def prepare(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(len(columns["x"]))
+        return columns["x"], columns["y"]
+
+    patched.prepare = prepare  # type: ignore[method-assign]
+    updates = [
+        Trainer(task, ClientSpec(batch_size=4), clip).train([start(task)], [1.0], table, users, at_round=0).update
+        for task in (plain, prepared, patched)
+    ]
+    assert torch.equal(updates[0], updates[1])
+    assert torch.equal(updates[0], updates[2])
+    each = [33, 16, 12, 8, 7, 3, 1]
+    assert prepared.calls == calls == each, "every user's rows alone"

@@ -8,7 +8,9 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_flower.npy import BadReply, SharedArray, read_array
+from fieldfare_flower.local_grid import assume_task_identity
+from fieldfare_flower.npy import BadReply, SharedArray, data_size, read_array
+from fieldfare_server.run.replies import limit_for
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -26,6 +28,23 @@ def test_where_it_travels_it_is_flowers_own(values: np.ndarray) -> None:
     # The class's name travels too, and a SuperNode or SuperLink takes no other than Flower's own.
     assert [child.deflate() for child in record.children.values()] == [own.deflate()]
     assert {type(child).__qualname__ for child in record.children.values()} == {"Array"}
+
+
+@pytest.mark.parametrize(
+    "values", [VALUES, VALUES[:0], np.zeros((300, 7, 2, 1, 5)), np.uint64(3)], ids=["2d", "0", "5d", "1"]
+)
+def test_its_size_is_known_before_it_travels(values: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, shared = Array(np.asarray(values)), SharedArray(np.asarray(values))
+    assume_task_identity()  # else Flower makes no message
+    sizes, limits = [], []
+    for array in (own, shared):
+        record = ArrayRecord()
+        record["a"] = array
+        limits.append(limit_for(Message(RecordDict({"model": record}), 1, "train"), copies=3))
+        sizes.append(data_size(array))
+        monkeypatch.setattr(SharedArray, "data", property(lambda self: pytest.fail("it was serialised")))
+    assert sizes[0] == sizes[1] == len(own.data)
+    assert limits[0] == limits[1]
 
 
 def test_within_a_process_it_is_never_serialised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,11 @@ class LoopEngine(Engine):
         finally:
             self._buffers.restore()
 
+    def gather(self, inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Copy `rows` (n,) of the inputs of a chunk, as the model receives them."""
+        # `index_select` copies whole rows, where brackets copy number by number.
+        return inputs.index_select(0, rows)
+
     def _train_all(
         self, weights: list[torch.Tensor], starts: list[torch.Tensor], chunk: Chunk, out: torch.Tensor
     ) -> None:
@@ -62,8 +67,7 @@ class LoopEngine(Engine):
                 last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
                 gathered = rows[user, first:last].reshape(-1)
-                # `index_select` copies whole rows, where brackets copy number by number.
-                inputs, targets = chunk.inputs.index_select(0, gathered), chunk.targets.index_select(0, gathered)
+                inputs, targets = self.gather(chunk.inputs, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)

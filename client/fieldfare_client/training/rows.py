@@ -1,10 +1,11 @@
-"""The dtypes in which prepared rows are trained."""
+"""Rows of users: the dtypes in which they are trained, chunks of them, and the sum of updates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
@@ -44,3 +45,14 @@ def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> s
     """One line for a person; empty where nothing is converted."""
     short = [str(dtype).removeprefix("torch.") for dtype in (before, after)]
     return "" if before == after else f"{name} are {short[0]} and are trained as {short[1]}"
+
+
+def add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:
+    """total += the sum of `rows`, float32 (users, d), in float64, one after another, in place."""
+    if total.device.type != "cpu":
+        total += rows.sum(dim=0, dtype=torch.float64)
+        return
+    # numpy widens a few thousand numbers at a time; torch would first make a float64 copy of all rows.
+    sums = total.numpy()
+    for row in rows.numpy():
+        np.add(sums, row, out=sums)

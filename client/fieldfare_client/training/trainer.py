@@ -30,12 +30,13 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
-from fieldfare_client.training.rows import join, standard_dtypes
+from fieldfare_client.training.rows import add_rows_, join, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.training.stacked import StackedEngine
 from fieldfare_client.training.vmapped import VmapEngine
@@ -120,7 +121,7 @@ class Trainer:
         self._choices: dict[Hashable, Choice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._unfit: set[type[Engine]] = set()
-        """Batched engines that failed for users whom the loop trains."""
+        """Engines that failed for users whom the loop trains."""
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:
@@ -147,13 +148,17 @@ class Trainer:
         if StackedEngine not in self._unfit and not StackedEngine.refuses(self._model):
             stacked = Candidate(self._engine(StackedEngine), most, f"{most} users at once")
             return Choice([stacked], "a stack of linear layers, for which one batched product serves all users")
+        alone = [one_by_one]
+        if ChannelsLastLoop not in self._unfit and ChannelsLastLoop.suits(self._model, self.device):
+            arranged = self._engine(ChannelsLastLoop)
+            alone.insert(0, Candidate(arranged, one_by_one.users, f"{one_by_one.label} (channels last)"))
         if VmapEngine in self._unfit:
-            return Choice([one_by_one], "batched training fails for this model or loss")
+            return Choice(alone, "batched training fails for this model or loss")
         vmap = self._engine(VmapEngine)
         batched = [Candidate(vmap, size, f"{size} users at once (vmap)") for size in sorted({most, min(most, 10)})]
         if self.client.engine == "batched":
             return Choice(batched[-1:], "the plan says so")
-        return Choice([one_by_one, *batched], "")
+        return Choice([*alone, *batched], "")
 
     def explain(self) -> list[str]:
         """Which engine trains, how many users at a time, and why: one line for every shape of work so far."""
@@ -227,7 +232,7 @@ class Trainer:
                 over = self.clip(combined)
                 if over and queries > 1:
                     raise BadInput("several queries", "have no one norm to count users by.", "flat")
-                _add_rows_(query, combined)
+                add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             first = last
             del updates, combined  # before the next ones are made, not after
@@ -286,8 +291,8 @@ class Trainer:
                 updates = [torch.zeros(1, self.schema.numel, device=self.device) for _ in work.weights]
             for target, update in zip(combined, updates, strict=True):
                 target[place] = update[0]
-        if trained and len(failing) == len(filled) and not isinstance(engine, LoopEngine):
-            log.warning("training in batches is not possible with %s; the loop trains", type(engine).__name__)
+        if trained and len(failing) == len(filled) and type(engine) is not LoopEngine:
+            log.warning("%s cannot train this model or loss; other engines do", type(engine).__name__)
             self._unfit.add(type(engine))
             self._choices.clear()
         return combined
@@ -307,6 +312,11 @@ class Trainer:
         shape of the batch is the same, and with it every bit of the other users' updates.
         """
         rows = work.table.rows(users, self.device)
+        plan = schedule(rows.sizes, user_keys(rows.users, self.seed, work.at_round), self.client)
+        if not len(failing) and getattr(self.task.prepare, "__func__", None) is Task.prepare:
+            # It returns its columns as they are: for all users at once as for one.
+            inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
+            return Chunk(self._floating(inputs), targets, plan)
         ends = np.cumsum(rows.sizes).tolist()
         parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
@@ -318,17 +328,17 @@ class Trainer:
             if inputs.shape[0] != size or targets.shape[0] != size:
                 # Else every later user would train on the rows of the one before.
                 raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
-            if self._dtype not in (None, inputs.dtype) and inputs.is_floating_point():
-                inputs = inputs.to(self._dtype)
-            parts[place] = inputs, targets
+            parts[place] = self._floating(inputs), targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
             parts[place] = inputs, targets
         chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
-        keys = user_keys(rows.users, self.seed, work.at_round)
-        plan = schedule(rows.sizes, keys, self.client)
         return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan)
+
+    def _floating(self, inputs: torch.Tensor) -> torch.Tensor:
+        """`inputs` in the model's dtype, if both are floating-point."""
+        return inputs if self._dtype is None or not inputs.is_floating_point() else inputs.to(self._dtype)
 
     def _updates(self, engine: Engine, work: _Work, chunk: Chunk) -> list[torch.Tensor]:
         """Every query's combination of the chunk's updates, float32 (users, d) each."""
@@ -350,17 +360,6 @@ class Trainer:
                     combined[query] = updates * weight
         shape = len(chunk), self.schema.numel
         return [torch.zeros(shape, device=self.device) if updates is None else updates for updates in combined]
-
-
-def _add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:
-    """total += the sum of `rows`, float32 (users, d), in float64, one after another, in place."""
-    if total.device.type != "cpu":
-        total += rows.sum(dim=0, dtype=torch.float64)
-        return
-    # numpy widens a few thousand numbers at a time; torch would first make a float64 copy of all rows.
-    sums = total.numpy()
-    for row in rows.numpy():
-        np.add(sums, row, out=sums)
 
 
 def _bucket(value: float) -> int:

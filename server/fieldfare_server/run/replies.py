@@ -18,6 +18,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fieldfare_flower.bounded import LOOK_BYTES, SCHEMA, ReplyLimit, limit_replies, refusal
+from fieldfare_flower.npy import data_size
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 
@@ -105,7 +106,7 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
 def limit_for(sent: Message, copies: int = 1) -> ReplyLimit:
     """What a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
     records = [record for record in sent.content.values() if isinstance(record, ArrayRecord)]
-    size = sum(len(array.data) for record in records for array in record.values())
+    size = sum(data_size(array) for record in records for array in record.values())
     return ReplyLimit(TIMES_SENT * copies * size + SPARE_BYTES, copies * sum(map(len, records)))
 
 

@@ -1,0 +1,60 @@
+"""The plain engine with the channels of an image next to each other in memory.
+
+PyTorch keeps an image as one plane after another. On a CPU its convolutions then rearrange what they read and write,
+and its maximum over a window goes number by number: a third of a step of a small network. Where the channels of a pixel
+lie together (`torch.channels_last`) neither is so. The arithmetic is the same, to round-off: sums have another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from fieldfare_client.training.engines import Chunk
+from fieldfare_client.training.loop import LoopEngine
+
+
+class ChannelsLastLoop(LoopEngine):
+    """For models with convolutions over images, on a CPU. A model that asks for planes (`view`) fails in torch."""
+
+    @staticmethod
+    def suits(model: nn.Module, device: torch.device) -> bool:
+        """Whether it may be faster for `model` than the loop."""
+        images = any(isinstance(module, nn.Conv2d) for module in model.modules())
+        return images and device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+    def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
+        with _gradients_alike(self.model):
+            super().updates(start, chunk, out)
+
+    def gather(self, inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        gathered = super().gather(inputs, rows)
+        return gathered.contiguous(memory_format=torch.channels_last) if gathered.ndim == 4 else gathered
+
+
+def _arrange(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.contiguous(memory_format=torch.channels_last)
+
+
+def _arrange_gradient(module: nn.Module, inputs: Any, output: Any) -> None:
+    if isinstance(output, torch.Tensor) and output.ndim == 4 and output.requires_grad:
+        output.register_hook(_arrange)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _gradients_alike(model: nn.Module) -> Iterator[None]:
+    """Inside, the gradient of a maximum over windows comes in the order of its values.
+
+    A network flattens its last maximum, and the gradient comes back in planes. The backward pass of the maximum would
+    rearrange what it makes of it, which is larger.
+    """
+    hooks = [m.register_forward_hook(_arrange_gradient) for m in model.modules() if isinstance(m, nn.MaxPool2d)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
