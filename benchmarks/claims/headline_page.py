@@ -110,6 +110,8 @@ Without privacy, clipped: {harness.show(cells[NO_PRIVACY]["scores"])}. {base_tex
 The intervals are over seeds; the test rows, which all cells share, add their own."""
     if any(f"{row}, epsilon {e:g}" not in cells for row in rows for e in epsilons):
         run += " Cells that say *not run* were left out to save time (`--rows`, `--epsilons`)."
+    if edges := [label for label, cell in cells.items() if cell["edge"]]:
+        run += f" At an edge of their grid, and so not tuned to the end: {'; '.join(edges)}."
     if missing := [row for row in ROWS if row not in rows]:
         run += f" Rows that were not run: {'; '.join(missing)}."
         command += f" --epsilons {' '.join(f'{e:g}' for e in epsilons)} --rows {shlex.join(rows)}"

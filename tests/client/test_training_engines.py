@@ -502,3 +502,15 @@ def test_the_loop_is_left_only_for_what_is_clearly_faster() -> None:
             choice.record(place, (1.0, batched)[place], 1)
         assert candidates[choice.next()].label == chosen
         assert str(choice).startswith(f"{chosen}: fastest of the first chunks")
+
+
+def test_a_chunk_that_is_timed_may_be_smaller() -> None:
+    candidates = [Candidate(None, 16, "loop", 4), Candidate(None, 9, "batched")]  # type: ignore[arg-type]
+    choice = Choice(candidates, "")
+    assert [choice.users(0), choice.users(1)] == [4, 9]
+    for _ in range(2 * TRIALS):
+        choice.record(choice.next(), 1.0, 1)
+    assert choice.next() == 0
+    assert choice.users(0) == 16
+    assert Choice(candidates[:1], "").users(0) == 16, "nothing is timed where there is one candidate"
+    assert Choice([Candidate(None, 2, "few", 4), candidates[1]], "").users(0) == 2  # type: ignore[arg-type]

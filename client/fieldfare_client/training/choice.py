@@ -26,6 +26,8 @@ class Candidate:
     engine: Engine
     users: int
     label: str
+    trial: int | None = None
+    """How many users are enough to time it; None: as many as it trains."""
 
 
 @dataclass
@@ -50,6 +52,11 @@ class Choice:
                 return min(untimed, key=lambda i: len(self.seconds.get(i, ())))
             self.best = self._settle()
         return self.best
+
+    def users(self, candidate: int) -> int:
+        """How many users the next chunk holds, if `candidate` trains it. Small chunks are timed sooner."""
+        chosen = self.candidates[candidate]
+        return chosen.users if chosen.trial is None or self.best is not None else min(chosen.trial, chosen.users)
 
     def record(self, candidate: int, seconds: float, batches: int) -> None:
         """Note the time that a candidate took for a chunk."""

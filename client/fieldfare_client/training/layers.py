@@ -148,7 +148,7 @@ def backpropagate(
         above = gradient
         if below or place > lowest:
             # Before the step: it changes these weights in place.
-            gradient = above @ weights[layer.weight]
+            gradient = torch.bmm(above, weights[layer.weight])
         destination.put_product(layer.weight, above.transpose(1, 2), passed[-1])
         if layer.bias is not None:
             destination.put(layer.bias, above.sum(1))

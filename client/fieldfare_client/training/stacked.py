@@ -54,7 +54,8 @@ class StackedEngine(Engine):
         gradients = weights if plain else [torch.empty_like(weight) for weight in weights]
         velocities = [torch.zeros_like(weight) for weight in weights] if client.momentum else None
         for step, active in enumerate(batches.active):
-            moving = [weight if place < shared else weight[:active] for place, weight in enumerate(weights)]
+            everyone = active == len(trained)  # then no slice is made
+            moving = [w if everyone or place < shared else w[:active] for place, w in enumerate(weights)]
             written = moving if plain else [gradient[:active] for gradient in gradients]
             destination = Destination(written, client.learning_rate if plain else None)
             rows, groups = batches.rows[step, :active].flatten(), batches.groups[step]
@@ -86,7 +87,10 @@ class StackedEngine(Engine):
         """
         outputs = outputs.detach().requires_grad_()
         with torch.enable_grad():
-            losses = [self._losses(outputs[users, :count], targets[users, :count]).sum() for users, count in groups]
+            if groups == [(slice(0, len(outputs)), outputs.shape[1])]:  # no padding, and slices cost as much as a layer
+                losses = [self._losses(outputs, targets).sum()]
+            else:
+                losses = [self._losses(outputs[users, :count], targets[users, :count]).sum() for users, count in groups]
             (gradient,) = torch.autograd.grad(losses, outputs)
         return gradient
 

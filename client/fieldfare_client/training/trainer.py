@@ -20,7 +20,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ Clip = Callable[[torch.Tensor], Sequence[float] | None]
 
 CHUNK_BYTES = {"cpu": 8 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
-LOOP_USERS = 4
-"""How many users the loop trains between two clippings."""
+LOOP_USERS, LOOP_TRIAL = 16, 4
+"""How many users the loop trains between two clippings, and in a chunk that is timed."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Trainer:
     def _candidates(self, users: int) -> Choice:
         most = self.chunk_size(users)
         loop = self._engine(LoopEngine)
-        one_by_one = Candidate(loop, min(most, LOOP_USERS), "one user at a time")
+        one_by_one = Candidate(loop, min(most, LOOP_USERS), "one user at a time", LOOP_TRIAL)
         if self.isolated:
             return Choice([Candidate(loop, 1, one_by_one.label)], "who else trains must not change a bit")
         if self.client.engine == "loop":
@@ -151,7 +151,7 @@ class Trainer:
         alone = [one_by_one]
         if ChannelsLastLoop not in self._unfit and ChannelsLastLoop.suits(self._model, self.device):
             arranged = self._engine(ChannelsLastLoop)
-            alone.insert(0, Candidate(arranged, one_by_one.users, f"{one_by_one.label} (channels last)"))
+            alone.insert(0, replace(one_by_one, engine=arranged, label=f"{one_by_one.label} (channels last)"))
         if VmapEngine in self._unfit:
             return Choice(alone, "batched training fails for this model or loss")
         vmap = self._engine(VmapEngine)
@@ -221,7 +221,7 @@ class Trainer:
                 self._choices[shape] = recall(self._candidates(len(users)), (*self._identity, *shape))
             choice = self._choices[shape]
             picked = choice.next()
-            last = first + choice.candidates[picked].users
+            last = first + choice.users(picked)
             began = self._clock()
             updates = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], failures)
             if choice.best is None:

@@ -137,15 +137,6 @@ def parts(run: Charge, whole: Price) -> Sums:
     return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
 
 
-def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
-    """What each run reserved, in the order in which they were started, in a population with D = `leak`."""
-    wholes: list[Price] = []
-    for run in runs:
-        whole, leak = reserved(run, leak)
-        wholes.append(whole)
-    return wholes
-
-
 def reserved(run: Charge, left: float) -> tuple[Price, float]:
     """(what a run reserved, what of D it leaves to later runs without a price).
 

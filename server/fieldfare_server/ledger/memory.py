@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
@@ -34,17 +34,8 @@ _CHARGES = ("charge.reserve", "charge.commit", "charge.release")
 # A request names a run alone, without its population. coalesce keeps the database from the index of populations.
 _OURS = func.coalesce(_j.population, bindparam("name")) == bindparam("name")
 _names = (
-    "seq",
-    "id",
-    "planned",
-    "spent",
-    "price",
-    "next_round",
-    "state",
-    "accounting",
-    "rounds",
-    "most",
-    "plan_digest",
+    *("seq", "id", "planned", "spent", "price", "next_round", "state", "accounting", "rounds", "most"),
+    *("plan_digest", "started_at", "ended_at"),
 )
 _columns = [_r[name] for name in _names]
 _RUNS = select(*_columns).where(_r.population_id == bindparam("number")).order_by(_r.seq)
@@ -100,6 +91,18 @@ class Taken:
     """(where in the journal the reader began, how many runs are charged to odometers)."""
 
 
+class Priced(NamedTuple):
+    """A run, and what it reserved."""
+
+    seq: int
+    started_at: float
+    ended_at: float | None
+    charge: budget.Charge
+    whole: Price
+    most: int
+    """The most that it could cost one user, where it was started with odometers; else 0."""
+
+
 @dataclass(frozen=True)
 class _Run:
     """A run under way."""
@@ -117,7 +120,9 @@ class _Account:
         self._name, self._number = population.name, population.id
         self._left: float = population.leak
         self._spent, self._committed = budget.Total(), budget.Total()
-        self._runs = self._individual = 0
+        self._runs: dict[int, Priced] = {}
+        """All of them by `seq`, in the order of their starts."""
+        self._individual = 0
         self._newest: Row[Any] | None = None
         self._active: dict[int, _Run] = {}
         """By `seq`."""
@@ -163,10 +168,11 @@ class _Account:
                     self._newest = row
             elif self._newest is None or row.seq > self._newest.seq:
                 whole, self._left = budget.reserved(charge, self._left)
-                self._runs, self._newest = self._runs + 1, row
+                self._newest = row
                 self._individual += individual
             else:
                 continue  # it has ended before
+            self._runs[row.seq] = Priced(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
             parts = budget.parts(charge, whole)
             self._add(parts)
             if active:
@@ -191,12 +197,16 @@ class _Account:
         self._spent.add(sums.spent, sign)
         self._committed.add(sums.committed, sign)
 
+    def priced(self) -> list[Priced]:
+        """Every run, in the order of their starts."""
+        return list(self._runs.values())
+
     def taken(self) -> Taken:
         """What is taken now."""
         active = [self._active[seq].row for seq in sorted(self._active)]
         return Taken(
             sums=budget.Sums(self._spent.price(), self._committed.price()),
-            runs=self._runs,
+            runs=len(self._runs),
             newest=None if self._newest is None else _brief(self._newest),
             active=tuple(map(_brief, active)),
             individual=tuple(
@@ -232,6 +242,13 @@ class Memory:
 
     def taken(self, connection: Connection, population: Row[Any], head: Head) -> Taken:
         """What is taken of a population at `head`, which is where the journal ends for `connection`."""
+        return self._ask(connection, population, head, _Account.taken)
+
+    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[Priced]:
+        """Every run of a population at `head`, in the order of their starts."""
+        return self._ask(connection, population, head, _Account.priced)
+
+    def _ask(self, connection: Connection, population: Row[Any], head: Head, question: Callable[[_Account], T]) -> T:
         with self._lock:
             # What is half followed when the database fails is dropped.
             account = self._accounts.pop(population.id, None)
@@ -240,4 +257,4 @@ class Memory:
             self._accounts[population.id] = account
             while len(self._accounts) > self._most:
                 self._accounts.popitem(last=False)
-            return account.taken()
+            return question(account)

@@ -18,7 +18,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import budget, foreign, models, odometers, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
-from fieldfare_server.ledger.memory import Memory
+from fieldfare_server.ledger.memory import Memory, Priced
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
@@ -127,6 +127,15 @@ class Reader:
         with self.read() as connection:
             row = rows.run_row(connection, run_id, rows.RUN_SHOWN)
         return rows.run_view(row, self._clock())
+
+    def priced_runs(self, population: str) -> list[Priced]:
+        """Every run of a population and what it reserved, in the order of their starts; ended ones are remembered.
+
+        Raises `BadInput` if there is no such population.
+        """
+        with self.snapshot() as snapshot, snapshot.read() as connection:
+            head = snapshot.head(population)
+            return self._memory.priced(connection, snapshot._population(connection, population), head)
 
     def newest_run(self, population: views.PopulationView) -> views.RunView | None:
         """The run of a population that was started last; None without one."""

@@ -15,10 +15,12 @@ import pytest
 from sqlalchemy import Row, event, select
 from test_ledger_migrations import DUMPS, load
 
+from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.foreign import Loss
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.ledger import Ledger, RunHandle, budget, memory, models, rows
+from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.memory import Memory
 from fieldfare_server.ledger.odometers import INDIVIDUAL
@@ -250,6 +252,26 @@ def test_no_view_makes_more_statements_with_more_runs(tmp_path: Path) -> None:
     assert found["population, after a commit"] == 3, "and what is new, each row with its run"
     assert found["journal, again"] == 2, "BEGIN; the page"
     assert max(found.values()) <= 6
+
+
+def test_the_history_prices_old_runs_by_all_before_them_and_reads_no_ended_run_twice(tmp_path: Path) -> None:
+    """Each sampled run of the first version took a quarter of what was left, also of runs recomputed since."""
+    sampled = PrivacyLoss(sampled=(SampledGaussian(0.05, 2.0, 20),))
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 8.0, 1e-5, leak=1e-6, actor="officer")
+        for _ in range(2):
+            start(ledger, planned=sampled, leak=1e-7).finish("stopped")
+        live = start(ledger, planned=sampled, leak=1e-7)
+        with ledger.database.engine.begin() as connection:
+            edit_behind_the_guards(connection, "UPDATE runs SET price = NULL")
+            edit_behind_the_guards(connection, "UPDATE runs SET accounting = 'individual' WHERE seq = 1")
+        with Ledger.open(ledger.url.removeprefix("sqlite:///")) as again:
+            moment, now = history(again, "people").moments[-1], again.population("people")
+            assert moment.committed_epsilon == now.committed_epsilon
+            with statements(again) as executed:
+                history(again, "people")
+        assert not [one for one in executed if "runs.started_at" in one]
+        live.hand_back()
 
 
 @contextmanager

@@ -365,14 +365,14 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
         for _ in range(2):
             spend(run, users, TENTH // 2)
             seen.append(ledger.population("people"))
-            moments = history(ledger.database, "people").moments
+            moments = history(ledger, "people").moments
             assert moments[-1].spent_epsilon == pytest.approx(seen[-1].spent_epsilon, rel=1e-12)
             assert moments[-1].committed_epsilon == pytest.approx(seen[-1].committed_epsilon, rel=1e-9)
         run.finish("done")
     ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
     ledger.commit_charge("people", "k", actor="z")
     start(ledger, 0.1)
-    moments = history(ledger.database, "people").moments
+    moments = history(ledger, "people").moments
     spent = sorted({round(moment.spent_epsilon, 9) for moment in moments})
     now = ledger.population("people")
     right = sorted({0.0, *(round(view.spent_epsilon, 9) for view in seen), round(now.spent_epsilon, 9)})
