@@ -32,9 +32,9 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three workers on two cores: many tests wait for a server or a clock.
+# Four workers on two cores: many tests wait for a server or a clock.
 test: check
-	$(BIN)/pytest -n 3 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 4 --dist loadfile -m "not slow"
 
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

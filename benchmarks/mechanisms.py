@@ -27,11 +27,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mechanisms_tables import table
+
 RESULTS = Path(__file__).parent / "results"
 KEY = b"a fixed key: benchmark use only!"
 ROUNDS = 2048
 WARM = 1 << 20
 """Elements of the warm-up round: enough for every thread to allocate its scratch, 2 to 7 MB whatever the size."""
+TIMED = 10**6
+"""Least elements of a timed turn: a short one would measure the clock, and the code's way into the cache."""
 
 # name, plan, largest ratio to torch.randn that the project aims at, how many rounds are averaged (trees are uneven)
 STREAMS: list[tuple[str, dict[str, Any], float, int]] = [
@@ -72,10 +76,6 @@ PEERS: list[tuple[str, str]] = [
 def aim_over_peer(size: int) -> float:
     """How many times as fast as jax-privacy our default is meant to be."""
     return 4.0 if size >= 10**7 else 1.0
-
-
-RELEASE_AIMS = {"draw": 1.6, "blt, 3 buffers": 2.3, "banded, 16": 3.2}
-"""Times `torch.randn` of that size in float32, for a default release of at least 1e6 elements."""
 
 
 PARTS = ("rounds", "releases", "peers", "builds")
@@ -310,15 +310,21 @@ def one_release(
         release.privatise(total, stream)
     peak = resident("VmHWM") - before
     double, single = torch.zeros(size, dtype=torch.float64), torch.zeros(size)
-    turns: dict[str, list[float]] = {"release": [], "float64": [], "float32": []}
+    sums, ready = torch.zeros_like(double), torch.randn(size, dtype=torch.float64)
+    assert release.grid is not None
+    grid = release.grid
+    turns: dict[str, list[float]] = {name: [] for name in ("release", "float64", "float32", "grid", "add")}
     for _ in range(repeats):
         for name, count, call in (
             ("release", averaged, lambda: release.privatise(total, stream)),
             ("float64", 1, double.normal_),
             ("float32", 1, single.normal_),
+            ("grid", 1, lambda: grid.add_noise_(sums, ready, release.std)),
+            ("add", 1, lambda: sums.add_(ready)),
         ):
             if stream.round + averaged > ROUNDS:
                 stream.skip(0)
+            count *= max(1, TIMED // size)
             start = clock(threads)
             for _ in range(count):
                 call()
@@ -330,6 +336,10 @@ def one_release(
         "randn_float32_ms": ms["float32"],
         "ratio_float64": ms["release"] / ms["float64"],
         "ratio_float32": ms["release"] / ms["float32"],
+        "grid_ms": ms["grid"],
+        "add_ms": ms["add"],
+        "ratio_add": ms["grid"] / ms["add"],
+        "load_average": os.getloadavg()[0],
         "buffers": mechanism.buffers,
         "peak_mb": peak,
         "peak_vectors_beside_state": peak / vector - mechanism.buffers,
@@ -417,7 +427,7 @@ def one_jax(matrix: str, plan: dict[str, Any], size: int, repeats: int, threads:
     seconds: dict[str, list[float]] = {"plain": [], "donated": [], "default": [], "float32": []}
 
     def turn(name: str, call: Callable[[], Any]) -> None:
-        rounds = 4 if size < 10**8 else 1
+        rounds = 4 * max(1, TIMED // size) if size < 10**8 else 1
         start = clock(threads)
         for _ in range(rounds):
             call()
@@ -499,79 +509,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
-
-
-def table(report: dict[str, Any]) -> str:
-    lines = [
-        "# Mechanisms",
-        "",
-        f"`{report['command']}`",
-        "",
-        ", ".join(f"{key} {value}" for key, value in report["machine"].items()),
-        "",
-        "One round, float32. Ratio: to `torch.randn` in turns, into existing vectors (in brackets: into new ones).",
-        "Added: the round added to a sum in place (`add_to`), which is how a server releases, and its ratio likewise.",
-        "Peak: resident memory beside the buffers, over the process before the stream; the sum released is one of it.",
-        "(Each thread has scratch of 2 to 7 MB, whatever the size, from a small round before.)",
-        "",
-        "| mechanism | elements | threads | ms | ratio | aim | added, ms | ratio | buffers | peak, vectors |",
-        "|" + "---|" * 10,
-    ]
-    for row in report["rounds"]:
-        what = f"| {row['name']} | {row['size']:.0e} | {row['threads']} "
-        if "skipped" in row:
-            lines.append(f"{what}| {row['skipped']} | | | | | | |")
-            continue
-        ratio = f"{row['ratio']:.2f} ({row['ratio_new_vector']:.2f}) | {row['target'] or ''}"
-        added = f"{row['ms_added']:.2f} | {row['ratio_added']:.2f}"
-        beside = f"{row['buffers']} | {row['peak_vectors_beside_state']:.2f}"
-        lines.append(f"{what}| {row['ms']:.2f} | {ratio} | {added} | {beside} |")
-    lines += [
-        "",
-        'What a server does in a round by default (`privacy.rounding = "grid"`): float64 noise, rounded and added to a',
-        "float64 sum. Ratios: to `torch.randn` of that size in float64, and in float32, in turns. Vectors of 8 bytes.",
-        "",
-        "Medians; with one thread, of CPU time.",
-        "",
-        "| release | elements | threads | ms | to float64 | to float32 | aim | buffers | peak, vectors |",
-        "|" + "---|" * 9,
-    ]
-    for row in report["releases"]:
-        what = f"| {row['name']} | {row['size']:.0e} | {row['threads']} "
-        if "skipped" in row:
-            lines.append(f"{what}| {row['skipped']} | | | | | |")
-            continue
-        aim = RELEASE_AIMS.get(row["name"], "") if row["size"] >= 10**6 else ""
-        ratios = f"{row['ratio_float64']:.2f} | {row['ratio_float32']:.2f} | {aim}"
-        lines.append(
-            f"{what}| {row['ms']:.2f} | {ratios} | {row['buffers']} | {row['peak_vectors_beside_state']:.2f} |"
-        )
-    lines += ["", "| optimising | rounds | seconds | aim | squared mean error | squared max error |", "|" + "---|" * 6]
-    for row in report["builds"]:
-        if "skipped" in row:
-            lines.append(f"| {row['name']} | {row['rounds']} | {row['skipped']} | | | |")
-            continue
-        losses = f"{row['mean_loss']:.6f} | {row['max_loss']:.6f}"
-        lines.append(f"| {row['name']} | {row['rounds']} | {row['seconds']:.3f} | {row['target_s']} | {losses} |")
-    lines += [
-        "",
-        "jax-privacy 2.0.0 adds its noise to an update, and so do we, each by its default (ours: float64 on a grid),",
-        "in turns in one process, on as many cores; medians, with one thread of CPU time. In brackets: with its old",
-        'state donated to it; ours in float32 with `rounding = "none"`.',
-        "",
-        "| jax-privacy | elements | threads | its ms | our ms | faster by | aim | its peak MB | our peak MB | load |",
-        "|" + "---|" * 10,
-    ]
-    for row in report["peers"]:
-        what = f"| {row['name']} | {row['size']:.0e} | {row['threads']} "
-        if "skipped" in row:
-            lines.append(f"{what}| not run: {row['skipped']} | | | | | | |")
-            continue
-        its = f"{row['ms']:.1f} ({row['donated_ms']:.1f}) | {row['ours_ms']:.1f} ({row['ours_float32_ms']:.1f})"
-        gain = f"{row['times_faster']:.1f} ({row['times_faster_float32']:.1f}) | {row['target_times']:.0f}"
-        memory = f"{row['peak_mb']:.0f} ({row['donated_peak_mb']:.0f}) | {row['ours_peak_mb']:.0f}"
-        lines.append(f"{what}| {its} | {gain} | {memory} | {row['load_average']:.1f} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

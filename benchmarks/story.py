@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
-import headline
+import headline_plans as headline
 from harness import commit
 
 import amplified

@@ -1,8 +1,8 @@
 """Train a whole cohort of `poems` in one pass, where each poet's windows are one batch. For rehearsals only.
 
 One step from a common point needs no model a user: the forward pass and the backward pass through the activations serve
-many users at once, and the gradient of one user's weights is a product of what the passes leave at each layer. It is
-clipped while it is in the cache. Padding is left out of the output layer, which is most of the work.
+many users at once, and the gradient of one user's weights is a product of what the passes leave at each layer.
+Padding is left out of the output layer, which is most of the work.
 
 The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares. Nodes do not train like
 this, because round-off would depend on who else trains: under `add_remove` that is secret.
@@ -10,7 +10,7 @@ this, because round-off would depend on who else trains: under `add_remove` that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,8 @@ from fieldfare_client.training.machine import flushed_denormals, keep_freed_memo
 from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.users import UserTable
 
-TOGETHER = 16
-"""Users in a pass: their outputs, 2 004 numbers a character, still fit a processor's cache."""
-
-Rows = slice
-Gradient = Callable[[Rows, Rows], torch.Tensor]
-"""(a user's positions, those of them with a target) -> the gradient of one parameter, (its numel,) or its shape."""
+TOGETHER = 64
+"""Users in a pass: more of them ask for fewer, larger products, until their gradients no longer fit a cache."""
 
 
 class OnePassVerse:
@@ -75,36 +71,29 @@ class OnePassVerse:
         for name, value in self._schema.split(points[0].float()).items():
             self._model.get_parameter(name).copy_(value)
         ((_, part),) = self._clip.blocks([slice(0, 1)], 1)
-        one, total = torch.empty(self._schema.numel), torch.zeros(self._schema.numel, dtype=torch.float64)
-        parts = list(self._schema.split(one).items())
+        total, step = torch.zeros(self._schema.numel, dtype=torch.float64), -self._rate * weights[0]
         for first in range(0, len(users), TOGETHER):
-            chosen = users[first : first + TOGETHER]
-            rows = table.rows(chosen)
+            rows = table.rows(users[first : first + TOGETHER])
             inputs, targets = self._task.prepare(rows.columns)
             with flushed_denormals():
                 gradients = self._gradients(inputs, targets, rows.sizes)
-            together = torch.zeros(self._schema.numel)
-            length, real = inputs.shape[1], (targets != PADDING).sum(1).numpy()
-            last = np.cumsum(rows.sizes)
-            ends = np.concatenate([[0], np.cumsum(real)])
-            for begin, end in zip(last - rows.sizes, last, strict=True):
-                at, seen = slice(begin * length, end * length), slice(ends[begin], ends[end])
-                for name, target in parts:
-                    target.copy_(gradients[name](at, seen).view_as(target))
-                step = -self._rate * weights[0]
-                together.add_(one, alpha=step * float(part.factors(abs(step) * one.norm()[None])[0]))
-            total += together
+            ordered = [gradients[name] for name in self._schema.names]
+            lengths = torch.stack([torch.linalg.vector_norm(each, dim=1) for each in ordered]).norm(dim=0)
+            factors = step * part.factors(abs(step) * lengths)
+            total += torch.cat([factors.to(each.dtype) @ each for each in ordered])
         return CohortUpdate(total, len(users))
 
-    def _gradients(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]) -> dict[str, Gradient]:
-        """How each trained parameter's gradient of one user's loss follows from passes over the rows of many."""
+    def _gradients(
+        self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]
+    ) -> dict[str, torch.Tensor]:
+        """{name: each user's gradient of the parameter, (users, numel)}. inputs, targets: the users' rows, in order."""
         model, heads = self._model, self._model.heads
         rows, length = inputs.shape
         taps: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
         def tap(name: str, below: torch.Tensor) -> torch.Tensor:
             out: torch.Tensor = model.get_submodule(name)(below)
-            taps[name] = below.detach().flatten(0, 1), out
+            taps[name] = below.detach(), out
             return out
 
         start = (model.embedding(inputs) + model.positions[:length]).requires_grad_()
@@ -116,6 +105,8 @@ class OnePassVerse:
         state = state + tap("narrow", torch.relu(tap("wide", tap("second", state))))
         ended = tap("last", state)
 
+        counts = (targets != PADDING).sum(1)
+        owner = torch.arange(len(sizes)).repeat_interleave(torch.from_numpy(sizes))
         real = (targets != PADDING).flatten()
         seen = ended.flatten(0, 1)[real]
         table = model.embedding.weight
@@ -123,45 +114,67 @@ class OnePassVerse:
             above = torch.softmax(linear(seen, table, model.bias), 1)
             above[torch.arange(len(above)), targets.flatten()[real]] -= 1
             # A user's loss is the mean over the windows, and a window's that over its characters.
-            share = 1 / ((targets != PADDING).sum(1) * torch.from_numpy(np.repeat(sizes, sizes)))
+            share = 1 / (counts * torch.from_numpy(np.repeat(sizes, sizes)))
             above *= share.float().repeat_interleave(length)[real, None]
         trained = {name.split(".")[0] for name in self._schema.names} & taps.keys()
         wanted = {name: taps[name][1] for name in trained}
         if "positions" in self._schema.names:
             wanted["start"] = start
         found = torch.autograd.grad(seen, list(wanted.values()), above @ table)
-        backs = {name: back.flatten(0, 1) for name, back in zip(wanted, found, strict=True)}
+        backs = dict(zip(wanted, found, strict=True))
         seen = seen.detach()
 
-        def embedding(at: Rows, ends: Rows) -> torch.Tensor:
-            return (above[ends].T @ seen[ends]).index_add_(0, inputs.flatten()[at], backs["start"][at])
+        def of_users(each: torch.Tensor, whose: torch.Tensor) -> torch.Tensor:
+            flat = each.flatten(1)
+            return flat.new_zeros(len(sizes), flat.shape[1]).index_add_(0, whose, flat)
 
-        made: dict[str, Gradient] = {
-            "bias": lambda at, ends: above[ends].sum(0),
-            "embedding.weight": embedding,
-            "positions": lambda at, ends: backs["start"][at].view(-1, length, width).sum(0),
-        }
+        made: dict[str, torch.Tensor] = {}
+        if "bias" in self._schema.names:
+            made["bias"] = of_users(above, owner.repeat_interleave(counts))
+        if "embedding.weight" in self._schema.names:
+            made["embedding.weight"] = self._embeddings(inputs, backs["start"], above, seen, counts, sizes)
+        if "positions" in self._schema.names:
+            made["positions"] = of_users(backs["start"], owner)
         for name in trained:
-            made |= _layer(name, model.get_submodule(name), taps[name][0], backs[name])
+            each = _layer(name, model.get_submodule(name), taps[name][0], backs[name])
+            made |= {one: of_users(value, owner) for one, value in each.items()}
         return made
 
+    def _embeddings(
+        self,
+        inputs: torch.Tensor,
+        below: torch.Tensor,
+        above: torch.Tensor,
+        seen: torch.Tensor,
+        counts: torch.Tensor,
+        sizes: NDArray[np.int64],
+    ) -> torch.Tensor:
+        """Each user's gradient of the embedding, which is the output layer's table, too: (users, numel).
 
-def _layer(name: str, layer: Any, below: torch.Tensor, above: torch.Tensor) -> dict[str, Gradient]:
-    """Gradients of the parameters of a layer norm or an `Adapted`, whose inputs are `below`, (positions, in)."""
+        below: at the inputs, (rows, length, width). above, seen: at the outputs, and what they are made of, for the
+        positions with a target; `counts` of a row.
+        """
+        whole = above.new_empty(len(sizes), above.shape[1], seen.shape[1])
+        last = np.cumsum(sizes)
+        ends = np.concatenate([[0], counts.cumsum(0).numpy()])
+        for one, begin, end in zip(whole, last - sizes, last, strict=True):
+            at = slice(ends[begin], ends[end])
+            torch.mm(above[at].T, seen[at], out=one)
+            one.index_add_(0, inputs[begin:end].flatten(), below[begin:end].flatten(0, 1))
+        return whole.flatten(1)
+
+
+def _layer(name: str, layer: Any, below: torch.Tensor, above: torch.Tensor) -> dict[str, torch.Tensor]:
+    """{name: each row's gradient} for a layer norm or an `Adapted`. below: its inputs, above: what comes back to its
+    outputs, (rows, length, size)."""
     if isinstance(layer, torch.nn.LayerNorm):
         normal = layer_norm(below, layer.normalized_shape)
-        return {
-            f"{name}.weight": lambda at, ends: (above[at] * normal[at]).sum(0),
-            f"{name}.bias": lambda at, ends: above[at].sum(0),
-        }
-    made: dict[str, Gradient] = {
-        f"{name}.whole.weight": lambda at, ends: above[at].T @ below[at],
-        f"{name}.whole.bias": lambda at, ends: above[at].sum(0),
-    }
+        return {f"{name}.weight": (above * normal).sum(1), f"{name}.bias": above.sum(1)}
+    back = above.transpose(1, 2)
+    made = {f"{name}.whole.weight": back @ below, f"{name}.whole.bias": above.sum(1)}
     if layer.rank:
-        low, high = below @ layer.down.T, above @ layer.up
         made |= {
-            f"{name}.down": lambda at, ends: high[at].T @ below[at],
-            f"{name}.up": lambda at, ends: above[at].T @ low[at],
+            f"{name}.down": (above @ layer.up).transpose(1, 2) @ below,
+            f"{name}.up": back @ (below @ layer.down.T),
         }
     return made

@@ -1,9 +1,9 @@
-"""Run Flower's SuperNode with four repairs.
+"""Run Flower's SuperNode with five repairs.
 
     python -Pm fieldfare_flower.supernode ARGUMENT ...        (the arguments of flower-supernode)
 
-Each repair replaces a name in one of Flower's modules, in this process only. A Flower without that name runs without
-the repair, with a warning.
+Each but the last replaces a name in one of Flower's modules, in this process only. A Flower without that name runs
+without the repair, with a warning.
 
 * `patch_poll_interval`: Flower 1.41 sleeps three seconds whenever it finds no message, and half a second whenever its
   ClientApp has not answered yet. Every round meets both, so no round takes less than three seconds. Upstream: no
@@ -17,10 +17,15 @@ the repair, with a warning.
   Upstream: no issue is known; for tasks pull request 7910 handles such failures. Unnecessary once nodes do the same.
 * `repeat_requests_of_nodes`: such an answer to any other request loses the node's reply, or ends the node; see
   `fieldfare_flower.server_errors`.
+* `main` ends the process when Flower's program returns: that happens after an error, as from an answer that is no
+  message, which Flower only logs. The server of its Runtime API would keep alive a process that asks for no message,
+  and no supervisor would start it again. Upstream: no issue is known. Unnecessary once flower-supernode exits then.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -142,6 +147,9 @@ def main() -> None:
     if left_out := repair():
         private.warn("of this SuperNode, " + "; ".join(left_out))
     supernode()
+    log.error("this node asks for no more messages, so its process ends")
+    logging.shutdown()
+    os._exit(1)  # an exit would wait for the server's thread
 
 
 if __name__ == "__main__":

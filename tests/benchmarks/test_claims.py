@@ -237,14 +237,15 @@ def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
 
 def headline_cells(**scores: tuple[float, ...]) -> dict[str, Any]:
     """Stored cells of nu and amplified DP-SGD at epsilon 1 and 4: keys `nu1`, `poisson4`."""
-    names = {"nu": "nu", "poisson": load("headline").POISSON}
+    names = {"nu": "nu", "poisson": load("headline_plans").POISSON}
     run = {"seed": 1000, "cpu_seconds": 1.0, "load": 1.0, "commit": "c", "versions": "v", "prefix_noise_rms": 1.0}
     cells = {f"{names[k[:-1]]}, epsilon {k[-1]}": {"scores": list(v), "runs": [run]} for k, v in scores.items()}
-    return {**cells, load("headline").NO_PRIVACY: {"scores": [0.9, 0.9], "runs": [run]}}
+    cells[load("headline_plans").NO_PRIVACY] = {"scores": [0.9, 0.9], "runs": [run]}
+    return {label: {"edge": label.startswith("nu, epsilon 4"), **cell} for label, cell in cells.items()}
 
 
 def test_the_crossing_of_scores_is_interpolated_in_log_epsilon() -> None:
-    headline = load("headline")
+    headline = load("headline_page")
     stored = {"setting": {"higher": True, "score": "accuracy"}, "crossing of noise": 2.0, "data": "fashion"}
     cells = headline_cells(nu1=(0.4, 0.6), poisson1=(0.5, 0.5), nu4=(0.8, 0.8), poisson4=(0.7, 0.7))
     assert headline.score_crossing({**stored, "cells": cells})[1] == [pytest.approx(2.0), None]
@@ -253,6 +254,45 @@ def test_the_crossing_of_scores_is_interpolated_in_log_epsilon() -> None:
     assert mean == pytest.approx(4.0)
     assert each == [pytest.approx(2.0), None]
     assert "not run" not in headline.verdicts_of_scores({**stored, "cells": cells})
+
+
+def test_the_noise_of_stored_runs_is_that_of_their_plans() -> None:
+    """A row whose noise is priced at once; those with certificates are read in the same way."""
+    headline, plans = load("headline"), load("headline_plans")
+    found = headline.noise_of_runs("headline-fashion-small")
+    assert set(found) == set(plans.ROWS)
+    table = plans.table_of("fashion", plans.SETTINGS["fashion", "small"], "optimal-cc", 8.0)
+    assert found["optimal-cc"]["8"] == pytest.approx(plans.prefix_noise(table), rel=1e-6)
+    assert headline.noise_of_runs("headline-none") == {}
+
+
+def test_a_lower_score_is_ahead_in_nats_and_the_base_model_is_compared() -> None:
+    """Of `poems`: cells of two scores, seeds that agree, and a base model that amplified DP-SGD does not reach."""
+    headline, plans = load("headline_page"), load("headline_plans")
+    cells = headline_cells(nu1=(6.9, 6.8), poisson1=(7.2, 7.1), nu4=(6.5, 6.5), poisson4=(6.8, 6.9))
+    for cell in cells.values():
+        shares = {"accuracy": 0.25, "accuracy_characters": 0.125}
+        cell["runs"] = [cell["runs"][0] | {"scores": shares}] * 2
+    stored = {
+        "setting": dataclasses.asdict(plans.SETTINGS["poems", "small"]) | {"task": {"base": "ab" * 32}},
+        **{"data": "poems", "size": "small", "crossing of noise": 2.0, "cells": cells},
+        "base": {"nats": 7.0, "accuracy": 0.2, "accuracy_characters": 0.1},
+    }
+    text = headline.score_section("headline-poems-small", stored)
+    assert f"--data poems --size small --base {'ab' * 32} --epsilons 1 4" in text
+    assert "nats (lower is better), mean" in text
+    flowing = " ".join(text.split())
+    assert "base model, before any training: 7.0000." in flowing
+    assert "At an edge of their grid, and so not tuned to the end: nu, epsilon 4. Rows that" in flowing
+    assert "(higher is better; without privacy 0.2500 ± 0.0000, the base model 0.2000; without comma and" in flowing
+    assert "full stop at most 0.1250 in any run, and 0.1000 for the base model)" in flowing
+    assert "- nu ahead of the base model: epsilon 1 **holds weakly**, epsilon 4 **holds**" in text
+    first = f"- {plans.POISSON} ahead of the base model: epsilon 1 **undecided**, epsilon 4 **holds weakly**"
+    assert first in text
+    assert "amplified DP-SGD ahead of `nu` below epsilon 4: epsilon 1 **does not hold here**" in text
+    assert "nats (lower is better) on poems" in headline.picture(stored)
+    with_accuracy = stored | {"setting": stored["setting"] | {"higher": True}}
+    assert "nu ahead of the base model: epsilon 1 **undecided**" in headline.verdicts_of_scores(with_accuracy)
 
 
 def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
@@ -345,7 +385,7 @@ def test_a_cell_that_is_charged_something_else_is_an_error() -> None:
 
 def test_the_headlines_noise_is_the_published_one() -> None:
     """Prefix noise per coordinate, written down independently (spec/evidence.md, 1e-3 relative)."""
-    headline = load("headline")
+    headline = load("headline_plans")
     reduced = headline.SETTINGS["fashion", "reduced"]
     for row, expected in (("nu", 8.00), ("blt", 7.74), ("independent", 38.3), ("DP-SGD, Poisson (add_remove)", 10.70)):
         assert headline.prefix_noise(headline.table_of("fashion", reduced, row, 4.0)) == pytest.approx(
@@ -359,7 +399,7 @@ def test_the_headlines_noise_is_the_published_one() -> None:
 
 
 def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice() -> None:
-    headline = load("headline")
+    headline = load("headline_plans")
     s = dataclasses.replace(headline.SETTINGS["fashion", "reduced"], rounds=20, cohort=10, users=100, separation=10)
     certified = [headline.NU_BINS, headline.BANDED_BINS]  # half a minute each: not priced here
     for row in certified:
@@ -373,7 +413,7 @@ def test_every_row_of_the_headline_is_a_plan_and_only_dp_sgd_has_one_more_choice
         digests = {Plan.parse(headline.scored(choice, "test", 1)).digest() for choice in cell.choices}
         assert len(digests) == 3 + 2 + independent
         assert cell.spare == ((1, 0), (3, 4))
-    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), list(headline.ROWS), [2.0], 3)
+    both = headline.cells_of("fashion", dataclasses.replace(s, both=True), rows, [2.0], 3)
     for cell in both:
         independent = cell.choices[0]["mechanism"]["kind"] == "independent" and not cell.noiseless
         assert len(cell.choices) == 5 * (1 + independent)
@@ -390,7 +430,7 @@ def test_the_headline_of_poems_starts_from_a_base_model(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.argv", ["headline.py", "--data", "poems"])
     with pytest.raises(SystemExit, match=r"needs --base .*base\.py"):
         headline.main()
-    assert "Fine-tuning" in headline.reduction({"data": "poems", "size": "reduced"})
+    assert "Fine-tuning" in load("headline_page").reduction({"data": "poems", "size": "reduced"})
 
 
 def test_the_crossing_is_found_by_bisection() -> None:

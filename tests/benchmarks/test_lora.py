@@ -57,9 +57,12 @@ ROWS: list[dict[str, Any]] = [{}, {"trained": "adapters", "rank": 3}, {"trained"
 
 @pytest.mark.parametrize("norm", [0.05, 50.0])
 @pytest.mark.parametrize("row", ROWS)
-def test_one_pass_over_verse_sums_what_the_product_sums(poems: Path, row: dict[str, Any], norm: float) -> None:
+def test_one_pass_over_verse_sums_what_the_product_sums(
+    poems: Path, row: dict[str, Any], norm: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clipped and not, poets of different sizes in more than one chunk: the product's trainer is the reference."""
     one_pass = load("one_pass_verse")
+    monkeypatch.setattr(one_pass, "TOGETHER", 16)
     task = PoemsTask(width=8, most=3, **row)
     client = ClientSpec(epochs=1, batch_size=3, learning_rate=0.7)
     settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
@@ -103,6 +106,14 @@ def size(folder: Path, width: int = 64) -> Any:
     digest = hashlib.sha256(content).hexdigest()
     (folder / base_name(digest)).write_bytes(content)
     return lora.Size(digest, rounds=2, cohort=4, users=40, width=width)
+
+
+def test_the_headlines_base_is_scored_on_test_poets(poems: Path) -> None:
+    base = size(poems, width=8).base
+    found = load("reductions").base_scores({"width": 8, "base": base, "most": 1, "users": 20})
+    task = PoemsTask(width=8, base=base, scored="test")
+    assert found == task.evaluate(task.build_model())
+    assert found != PoemsTask(scored="tune").evaluate(task.build_model())
 
 
 def test_every_row_of_lora_is_a_plan_with_as_many_choices(poems: Path) -> None:

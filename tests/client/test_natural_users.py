@@ -223,6 +223,17 @@ def test_windows_overlap_by_the_symbol_that_is_not_predicted() -> None:
     assert len(list(poems.windows("月" * 31 + "新" * 40, codes))) == 1
 
 
+def test_fewer_poets_are_taken_evenly_with_all_their_windows(verse: Path) -> None:
+    everybody = PoemsTask(folder=verse).users()
+    count = len(everybody) // 2
+    fewer = PoemsTask(folder=verse, users=count).users()
+    places = [place * len(everybody) // count for place in range(count)]
+    assert list(fewer.pseudonyms) == [everybody.pseudonyms[place] for place in places]
+    assert torch.equal(
+        fewer.rows(np.arange(count)).columns["tokens"], everybody.rows(np.array(places)).columns["tokens"]
+    )
+
+
 def test_most_keeps_the_windows_of_least_hash(verse: Path) -> None:
     everything, fewer = PoemsTask(folder=verse).users(), PoemsTask(folder=verse, most=1).users()
     assert len(everything) == len(fewer)

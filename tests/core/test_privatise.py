@@ -79,10 +79,21 @@ def test_the_fast_release_is_the_slow_one_bit_for_bit(monkeypatch: pytest.Monkey
     noise[:64] = (torch.arange(64) - 32 + 0.5) * grid.spacing / std  # ties, in the noise
     total[32:96] = (torch.arange(64) - 32 + 0.5) * grid.spacing  # and in the sum
     fast = grid.add_noise_(total.clone(), noise, std)
-    calls = []
-    monkeypatch.setattr(Grid, "_add_on_host", lambda *_: calls.append(1))
+    assert grid._add_on_host(total.clone(), noise, std) == n
+    monkeypatch.setattr(Grid, "_add_on_host", lambda *_: 0)
     assert torch.equal(fast, grid.add_noise_(total.clone(), noise, std))
-    assert calls
+
+
+def test_the_fast_release_stops_at_what_it_cannot_add() -> None:
+    """Sums beyond 2^50 cells, and all after them, go the slow way: once, and to the same floats."""
+    grid, n = Grid(2.0**-20), 3 << 15
+    total, noise = torch.zeros(n, dtype=torch.float64), torch.full((n,), 0.3, dtype=torch.float64)
+    total[(1 << 15) + 5] = 2.0**31
+    part = total.clone()
+    assert grid._add_on_host(part, noise, 1.0) == 1 << 15
+    assert torch.equal(part[1 << 15 :], total[1 << 15 :])
+    cell = round(0.3 / grid.spacing) * grid.spacing
+    assert torch.equal(grid.add_noise_(total.clone(), noise, 1.0), total + cell)
 
 
 def test_which_sum_it_was_cannot_be_read_from_the_support() -> None:

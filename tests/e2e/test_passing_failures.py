@@ -20,40 +20,16 @@ import pytest
 
 from fieldfare_server.deployment.simulation import stop
 from fieldfare_server.deployment.submit import environment, submit
-from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from support.deployed import round_time
+from support.deployed import TASK, new_home, plan_text, require_sound, round_time
 from support.lying_proxy import LyingProxy
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROUNDS = 6
-TASK = "support.federation:TinyTask"
-PLAN = f"""
-[privacy]
-population = "people"
-noise_multiplier = 5.0
-delta = 1e-5
-[run]
-task = "{TASK}"
-rounds = {ROUNDS}
-cohort = 8
-min_reports = 4
-round_timeout = 60.0
-[participation]
-scheme = "min-separation"
-separation = 2
-max_participations = 3
-[mechanism]
-kind = "nu"
-nu = "auto"
-[client]
-epochs = 1
-batch_size = 3
-learning_rate = 0.1
-"""
+PLAN = plan_text(ROUNDS, 60.0, 3)
 MAIN = "from fieldfare_server.cli import main; main()"
 UNPROTECTED = {"pull-task-input", "push-task-output", "register-node", "activate-node"}
 """At the start and end of a process Flower's own programs end; what supervises them starts them again."""
@@ -99,24 +75,11 @@ class Deployment:
     def logs(self) -> str:
         return "\n".join(f"{p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in sorted(self.work.glob("*.log")))
 
-    def require_sound(self, name: str) -> None:
-        """Every round once, a charge that is the one of what was executed, and a journal that proves it."""
-        with Ledger.open(self.home.ledger) as ledger:
-            run, views = ledger.run(name), ledger.rounds(name, limit=500).items
-            report = verify(ledger, self.home.root, recompute=recharge, held=ledger.head())
-        assert report.ok, str(report.fault)
-        assert run.state == "done"
-        assert sorted(view.index for view in views if view.state == "committed") == list(range(ROUNDS))
-        assert 0.0 < run.spent_epsilon <= run.planned_epsilon * (1 + 1e-9)
-
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     work = tmp_path_factory.mktemp("failing")
-    home = StateDirectory(work / "home", f"sqlite:///{work / 'home/ledger.sqlite3'}")
-    home.prepare()
-    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        ledger.create_population("people", 100.0, 1e-5, actor="test")
+    home = new_home(work, 100.0)
     proxies: dict[str, FailingProxy] = {}
 
     def reach(party: str, address: str) -> str:
@@ -165,7 +128,7 @@ def test_a_superlink_that_fails_at_every_third_request_ends_no_process_and_loses
     with Ledger.open(deployment.home.ledger) as ledger:
         ledger.request("failing", None, "test")
     deployment.wait("failing", lambda run: run.ended_at is not None)
-    deployment.require_sound("failing")
+    require_sound(deployment.home, "failing", ROUNDS)
     with Ledger.open(deployment.home.ledger) as ledger:
         views = ledger.rounds("failing", limit=500).items
     # No round lost a reply, and none was tried twice.
@@ -194,4 +157,4 @@ def test_a_run_whose_serverapp_dies_is_resumed_by_the_supervisor(deployment: Dep
             stop(supervisor)
     assert "run killed: no coordinator holds it" in (deployment.work / "supervisor.log").read_text()
     assert before.next_round < ROUNDS
-    deployment.require_sound("killed")
+    require_sound(deployment.home, "killed", ROUNDS)

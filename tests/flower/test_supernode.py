@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -114,6 +116,20 @@ def test_a_superlink_in_trouble_is_asked_again(beats: Callable[[Exception], Any]
     assert beats(status(507)) is False
 
 
+ENDED = """
+import threading, time
+from fieldfare_flower import private, supernode
+private.load_program = lambda name: threading.Thread(target=time.sleep, args=(3600,)).start
+supernode.main()
+"""
+
+
+def test_the_process_of_a_node_ends_with_its_loop_whatever_its_servers_do() -> None:
+    ended = subprocess.run([sys.executable, "-Pc", ENDED], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "asks for no more messages" in ended.stderr
+
+
 @pytest.mark.parametrize("error", [status(412), RuntimeError("not recognised")])
 def test_a_node_that_can_send_no_more_heartbeats_ends(beats: Callable[[Exception], Any], error: Exception) -> None:
     # A SuperNode has Flower's own handler. Python's is not there where a shell started the tests in the background.
@@ -147,12 +163,17 @@ def test_a_flower_without_any_of_these_names_runs_as_it_is_with_one_warning(
     remove: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = []
+
+    def program() -> None:
+        ran.append("flower-supernode")
+        raise SystemExit
+
     remove("flwr.supernode.start_client_internal", "flwr.supernode.fleet_http_connection:HeartbeatSender")
     remove("flwr.supernode.fleet_http_client:FleetHttpClient")
-    monkeypatch.setattr(private, "load_program", lambda name: lambda: ran.append(name))
+    monkeypatch.setattr(private, "load_program", {"flower-supernode": program}.get)
     monkeypatch.setattr(supernode.logs, "configure", lambda level: None)
     monkeypatch.setattr(supernode, "shorten_part_waits", lambda: True)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), pytest.raises(SystemExit):
         supernode.main()
     assert ran == ["flower-supernode"]
     (warning,) = caplog.records

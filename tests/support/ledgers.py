@@ -55,7 +55,10 @@ def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
 
 def plain_sums(charges: list[budget.Charge], leak: float, foreign: Sequence[tuple[str, str]] = ()) -> budget.Sums:
     """What all users of a population are charged alike, summed from every run and every (price, state) of `foreign`."""
-    each = [budget.parts(*pair) for pair in zip(charges, budget.prices(charges, leak), strict=True)]
+    each = []
+    for charge in charges:
+        whole, leak = budget.reserved(charge, leak)
+        each.append(budget.parts(charge, whole))
     others = [(Price.from_json(price), state) for price, state in foreign if state != "released"]
     spent = [part.spent for part in each] + [price for price, state in others if state == "committed"]
     committed = [part.committed for part in each] + [price for price, _ in others]

@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import nn
 
 from fieldfare.errors import BadInput
-from fieldfare.registry import Table
+from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
 from fieldfare_client.tasks.files import SCORED, Scored, data_folder, table
@@ -39,6 +39,7 @@ VOCABULARY = 2000
 BEGIN, END, UNKNOWN = VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
 SYMBOLS = VOCABULARY + 4
 LENGTH = 32
+TRAIN_USERS = 7_806
 MOST = 16
 """Windows of a poet that are kept: those with the least hash."""
 PUNCTUATION = 2
@@ -209,6 +210,9 @@ class Verse(nn.Module):
 class PoemsParameters(Table):
     """Classical Chinese verse, a poet a user."""
 
+    users: int = Field(
+        default=TRAIN_USERS, ge=1, le=TRAIN_USERS, description="evenly among all names", json_schema_extra=USERS
+    )
     width: int = Field(default=64, ge=4, le=1024, multiple_of=4, description="of the transformer")
     most: int = Field(default=MOST, ge=1, le=MOST, description="windows of a poet that are trained on")
     trained: Literal["all", "adapters", "last"] = Field(
@@ -241,7 +245,9 @@ class PoemsTask(Task):
         base: str = "",
         scored: Scored = "test",
         folder: Path | None = None,
+        users: int = TRAIN_USERS,
     ) -> None:
+        self.users_count = users
         self.width, self.most, self.trained, self.rank = width, most, trained, rank
         self.base, self.scored, self.folder = base, scored, folder
 
@@ -285,7 +291,9 @@ class PoemsTask(Task):
         return next_symbols(columns["tokens"])
 
     def users(self) -> UserTable:
-        everything = table("poems", "train", ("tokens", "rank"), self.folder)
+        everybody = table("poems", "train", ("tokens", "rank"), self.folder)
+        count = min(self.users_count, len(everybody))
+        everything = everybody.select(np.arange(count) * len(everybody) // count)
         if self.most >= MOST:
             return everything
         rows = everything.rows(np.arange(len(everything)))
@@ -307,12 +315,11 @@ class PoemsTask(Task):
         nats = 0.0
         with torch.no_grad():
             for part, wanted in zip(torch.split(inputs, 256), torch.split(targets, 256), strict=True):
-                outputs = model(part)
-                hit = outputs.argmax(-1) == wanted
                 word = (wanted >= 1) & (wanted <= VOCABULARY)
-                letter = word & (wanted > PUNCTUATION)
-                each = nn.functional.cross_entropy(outputs.transpose(1, 2), wanted, reduction="none")
-                right, counted = right + int((hit & word).sum()), counted + int(word.sum())
+                outputs, wanted = model(part)[word], wanted[word]
+                hit, letter = outputs.argmax(-1) == wanted, wanted > PUNCTUATION
+                each = nn.functional.cross_entropy(outputs, wanted, reduction="none")
+                right, counted = right + int(hit.sum()), counted + len(wanted)
                 right_characters += int((hit & letter).sum())
                 characters += int(letter.sum())
                 nats += float(each[letter].double().sum())

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
+from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
@@ -93,7 +94,8 @@ class Answers:
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
         self._ledger, self._root = ledger, root
         self._counts = watch.RoundCounts(ledger)
-        self._populations: AtHead[tuple[Population, watch.Activity | None]] = AtHead()
+        self._populations: AtHead[tuple[Population, views.RunInBrief | None]] = AtHead()
+        self._demands: dict[tuple[str, str], Demand] = {}
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
@@ -115,19 +117,45 @@ class Answers:
     def population(self, name: str) -> Population:
         """One population."""
         with self._ledger.snapshot() as snapshot:
-            return self._population(snapshot, name, snapshot.head())
+            try:
+                head = snapshot.head(name)
+            except BadInput as error:
+                raise _not_found(error) from None
+            return self._population(snapshot, name, head)
 
     def _population(self, snapshot: Reader, name: str, head: Head) -> Population:
-        def read() -> tuple[Population, watch.Activity | None]:
+        def read() -> tuple[Population, views.RunInBrief | None]:
             view = _population_view(snapshot, name)
-            activity = watch.activity(snapshot, name) if view.runs_active else None
-            return _population(snapshot, view, activity), activity
+            return _population(view, self._fits_again(snapshot, view)), view.active_run
 
         # All but the end that is expected changes only with a row of the journal.
-        answer, activity = self._populations.get(head, name, read)
-        if activity is None:
+        answer, active = self._populations.get(head, name, read)
+        if active is None:
             return answer
-        return answer.model_copy(update={"projected_end": _projected_end(snapshot, activity)})
+        return answer.model_copy(update={"projected_end": _projected_end(snapshot, active)})
+
+    def _fits_again(self, snapshot: Reader, view: views.PopulationView) -> bool | None:
+        """Whether the population would admit the plan of its newest run once more; None without a run."""
+        run = view.newest_run
+        if run is None:
+            return None
+        if view.state != "open":
+            return False
+        terms = budget.Terms(view.epsilon, view.delta, view.leak)
+        # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
+        leak = None if run.planned.amplified else run.leak
+        if run.accounting == "individual":
+            return snapshot.refusal(view.name, self._demand(snapshot, run), run.planned, leak) is None
+        return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
+
+    def _demand(self, snapshot: Reader, run: views.RunInBrief) -> Demand:
+        """What the plan of `run` asks of single users, worked out once."""
+        key = run.id, run.plan_digest
+        if key not in self._demands:
+            if len(self._demands) >= 256:
+                self._demands.clear()
+            self._demands[key] = roughly_asked(Plan.stored(snapshot.run(run.id).plan), run.planned)
+        return self._demands[key]
 
     def history(self, name: str, points: int) -> History:
         """A population's budget over time, and every change to it."""
@@ -438,9 +466,8 @@ def _gauge(total: Price, epsilon: float, delta: float) -> Loss:
     return Loss(epsilon=epsilon, delta=delta, rho=total.mu_squared / 2 if gaussian else None, mu=mu)
 
 
-def _population(snapshot: Reader, view: views.PopulationView, activity: watch.Activity | None) -> Population:
+def _population(view: views.PopulationView, fits_again: bool | None) -> Population:
     """All of a population's answer but for `projected_end`, which depends on the time."""
-    newest = snapshot.newest_run(view)
     return Population(
         name=view.name,
         state=view.state,
@@ -478,43 +505,32 @@ def _population(snapshot: Reader, view: views.PopulationView, activity: watch.Ac
         exhausted=view.exhausted,
         warnings=tuple(population_size_warnings(view.delta, view.users)),
         runs=view.runs_total,
-        active_run=activity.run if activity else None,
+        active_run=view.active_run.id if view.active_run else None,
         rounds_left=view.rounds_left if view.runs_active else None,
         projected_end=None,
         level=_level(view),
-        last_run=newest.id if newest else None,
-        last_run_fits=_fits_again(snapshot, view, newest) if newest else None,
+        last_run=view.newest_run.id if view.newest_run else None,
+        last_run_fits=fits_again,
         in_words=budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         created_at=utc(view.created_at),
     )
 
 
-def _projected_end(snapshot: Reader, activity: watch.Activity) -> datetime | None:
+def _projected_end(snapshot: Reader, run: views.RunInBrief) -> datetime | None:
     """When the run under way ends at its recent pace; None for a run that stands still."""
-    if not activity.seconds_per_round or activity.last_closed_at is None:
+    now = time.time()
+    activity = watch.activity(snapshot, run.seq, now)
+    if not activity.seconds_per_round or activity.last_closed_at is None or activity.state != "running":
         return None
-    stands = time.time() - activity.last_closed_at > STANDS_STILL * max(activity.seconds_per_round, 1.0)
-    if stands or watch.state(snapshot, activity.run, time.time()) != "running":
+    if now - activity.last_closed_at > STANDS_STILL * max(activity.seconds_per_round, 1.0):
         return None
-    return utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * activity.rounds_left)
+    return utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * run.rounds_left)
 
 
 def _level(view: views.PopulationView) -> Literal["open", "low", "exhausted"]:
     if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
         return "exhausted"
     return "low" if view.committed_epsilon >= LOW * view.epsilon else "open"
-
-
-def _fits_again(snapshot: Reader, view: views.PopulationView, run: views.RunView) -> bool:
-    """Whether the population would admit the plan of `run` once more."""
-    if view.state != "open":
-        return False
-    terms = budget.Terms(view.epsilon, view.delta, view.leak)
-    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
-    leak = None if run.planned.amplified else run.leak
-    if run.accounting == "individual":
-        return snapshot.refusal(view.name, roughly_asked(Plan.stored(run.plan), run.planned), run.planned, leak) is None
-    return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
 
 
 def _run_fields(view: views.RunView, latest: watch.Latest | None) -> dict[str, Any]:

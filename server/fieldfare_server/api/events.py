@@ -107,6 +107,12 @@ class Broker:
         if self._position is None:
             self._position = await to_thread.run_sync(self._answers.head)
             self._ready.set()
+        if not self._clients:
+            head = await to_thread.run_sync(self._answers.head)
+            # A client that came meanwhile counts from the old position: its rows are read below.
+            if not self._clients:
+                self._position = head
+                return
         while True:
             rows = await to_thread.run_sync(self._answers.events, self._position, _BATCH)
             for row in rows:

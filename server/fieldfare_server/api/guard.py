@@ -14,7 +14,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from anyio import to_thread
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare_server.api.problems import problem
@@ -104,6 +104,11 @@ class Guard:
         self._app, self._settings, self._token_of = app, settings, token_of
         self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._buckets = Buckets(settings.requests_per_minute, settings.burst)
+        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+        if settings.hsts:
+            headers["Strict-Transport-Security"] = "max-age=31536000"
+        # As ASGI has them, encoded once: every answer has all of them that its route did not set.
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,12 +122,8 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
-                if self._settings.hsts:
-                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in given)]
             await send(message)
 
         refusal = self._refuse(scope) or await self._slow_down(scope)

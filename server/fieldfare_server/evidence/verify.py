@@ -37,6 +37,7 @@ from fieldfare_server.ledger.proof import (
     compare_run,
     compare_signed,
     compare_tokens,
+    dictionaries,
     hash_row,
     require_all,
     sha256,
@@ -199,7 +200,7 @@ class _Verification:
         self.head = head = read_head(connection)
         replay, previous, number = Replay(), chain.genesis(head.ledger), 0
         rows = connection.execute(select(models.journal).order_by(models.journal.c.id), execution_options=_STREAM)
-        for row in map(dict, rows.mappings()):
+        for row in dictionaries(rows):
             number += 1
             if row["id"] != number:
                 raise Unfit("audit", str(number), f"it is missing; row {row['id']} follows")
@@ -252,13 +253,13 @@ class _Verification:
     def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
         query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
         left = dict(run.attempts)
-        for row in connection.execute(query, execution_options=_STREAM).mappings():
+        for row in dictionaries(connection.execute(query, execution_options=_STREAM)):
             key = (row["index"], row["attempt"])
             label = f"{run_id} {key[0]}.{key[1]}"
             expected: Attempt | None = left.pop(key, None)
             if expected is None:
                 raise Unfit("rounds", label, "the journal does not name it")
-            compare_round(label, dict(row), expected)
+            compare_round(label, row, expected)
             self.checked["rounds"] = self.checked.get("rounds", 0) + 1
         for index, attempt in sorted(left):
             raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")

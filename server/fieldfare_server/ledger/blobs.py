@@ -55,13 +55,17 @@ def decode(blob: bytes, count: int) -> NDArray[np.int64]:
         raise ValueError(f"the blob does not hold {count} user indices")
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    starts = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
-    # Which byte of its number each byte is: its position less the position of that number's first byte.
-    place = np.arange(data.size) - np.repeat(starts, np.diff(np.append(starts, data.size)))
-    if int(place.max()) > 4:
+    ends = last.nonzero()[0]
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + 1
+    extra = ends - starts
+    if int(extra.max()) > 4:
         raise ValueError("an index in the blob is too long")
-    parts = (data & np.uint8(0x7F)).astype(np.int64) << (7 * place)
-    steps = np.add.reduceat(parts, starts)
+    low = (data & np.uint8(0x7F)).astype(np.int64)
+    steps = low[starts]
+    for byte in range(1, int(extra.max()) + 1):
+        longer = (extra >= byte).nonzero()[0]
+        steps[longer] |= low[starts[longer] + byte] << (7 * byte)
     if (steps[1:] == 0).any():
         raise ValueError("a user index in the blob is repeated")
     users: NDArray[np.int64] = np.cumsum(steps)

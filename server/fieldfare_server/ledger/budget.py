@@ -49,6 +49,8 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
     """Whether `small` is part of `large`: no part of it larger, no more events of any sampled kind. No tolerance."""
     if not (small.mu_squared <= large.mu_squared and small.concentrated <= large.concentrated):
         return False
+    if not (small.sampled or small.certified):
+        return True
     room = _events(large)
     return all(count <= room.get(kind, 0) for kind, count in _events(small).items())
 
@@ -133,15 +135,6 @@ def parts(run: Charge, whole: Price) -> Sums:
     spent = paid(run, whole)
     committed = whole if run.active else spent
     return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
-
-
-def prices(runs: Iterable[Charge], leak: float) -> list[Price]:
-    """What each run reserved, in the order in which they were started, in a population with D = `leak`."""
-    wholes: list[Price] = []
-    for run in runs:
-        whole, leak = reserved(run, leak)
-        wholes.append(whole)
-    return wholes
 
 
 def reserved(run: Charge, left: float) -> tuple[Price, float]:

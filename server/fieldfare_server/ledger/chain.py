@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ def canonical(value: Mapping[str, Any]) -> str:
 
 def row_hash(row: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of a journal row given by column name; `row["previous"]` ties it to the row before."""
-    content = canonical({name: row[name] for name in _HASHED})
+    content = _content(row)
     try:
         previous = bytes.fromhex(row["previous"])
     except (ValueError, TypeError):
@@ -58,7 +60,38 @@ def row_hash(row: Mapping[str, Any]) -> str:
     return sha256(previous + content.encode())
 
 
-_HASHED = ("id", "at", "actor", "action", "population", "run", "round", "event", "body")
+_HASHED = ("action", "actor", "at", "body", "event", "id", "population", "round", "run")
+_values = itemgetter(*_HASHED)
+_SHAPE = "{" + ",".join(f'"{name}":%s' for name in _HASHED) + "}"
+_text = json.encoder.encode_basestring_ascii
+
+
+def _content(row: Mapping[str, Any]) -> str:
+    """`canonical` of the columns that are hashed; a third of its time where each has the type of its column.
+
+    A journal of millions of rows is hashed row by row, and most of that time would be the encoder's.
+    """
+    action, actor, at, body, event, number, population, round, run = _values(row)
+    if not (
+        type(action) is type(actor) is type(body) is type(event) is str
+        and (type(at) is float and math.isfinite(at))
+        and type(number) is int
+        and (population is None or type(population) is str)
+        and (round is None or type(round) is int)
+        and (run is None or type(run) is str)
+    ):
+        return canonical({name: row[name] for name in _HASHED})
+    return _SHAPE % (
+        _text(action),
+        _text(actor),
+        repr(at),
+        _text(body),
+        _text(event),
+        number,
+        "null" if population is None else _text(population),
+        "null" if round is None else round,
+        "null" if run is None else _text(run),
+    )
 
 
 class HeadFile:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import Connection, Engine, QueuePool, Row, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
@@ -76,7 +76,6 @@ class Database:
         else:
             self.engine = create_engine(
                 parsed,
-                pool_pre_ping=True,
                 # Errors quote their statement, and its parameters are hashes of users and of tokens.
                 hide_parameters=True,
                 isolation_level="READ COMMITTED",
@@ -100,12 +99,9 @@ class Database:
         is corrupt.
         """
         try:
-            with self._connect() as connection:
-                if self.path is None:
-                    connection = connection.execution_options(isolation_level="REPEATABLE READ")
-                with connection.begin():
-                    self._check_file()
-                    yield connection
+            with self._connect(_SNAPSHOT) as connection, connection.begin():
+                self._check_file()
+                yield connection
         except (SQLAlchemyError, UnicodeError) as error:
             raise self.error(error) from error
 
@@ -118,8 +114,10 @@ class Database:
         finally:
             self._caller.reset(before)
 
-    def write(self, work: Callable[[Connection, str], T]) -> T:
-        """Run `work(connection, event)` in one serialised transaction and commit it durably.
+    def write(self, work: Callable[[Connection, str, Row[Any]], T]) -> T:
+        """Run `work(connection, event, head)` in one serialised transaction and commit it durably.
+
+        `head` is the row of that table, which the transaction has locked.
 
         If the database goes away, or its disk is full, the transaction is tried again for `patience` seconds. If an
         earlier try was committed after all (its event is in the journal), that try's result is returned. Raises
@@ -132,12 +130,12 @@ class Database:
         tried: list[T] = []
         while True:
             try:
-                with self.engine.connect() as connection:
+                with self._open(_WRITE) as connection:
                     if self.path is not None:
                         connection = connection.execution_options(fieldfare_write=True)
                     with connection.begin():
                         self._check_file()
-                        connection.execute(select(models.head.c.count).with_for_update()).one()
+                        head = connection.execute(_LOCK).one()
                         faults.point("ledger.transaction.begun")
                         secret = self._caller.get()
                         if secret is not None and self.path is None:
@@ -145,7 +143,7 @@ class Database:
                             connection.execute(_PRESENT, {"secret": secret})
                         if tried and _happened(connection, event_number):
                             return tried[-1]
-                        tried.append(work(connection, event_number))
+                        tried.append(work(connection, event_number, head))
                         faults.point("ledger.transaction.worked")
                 faults.point("ledger.transaction.committed")
                 return tried[-1]
@@ -155,17 +153,40 @@ class Database:
                 time.sleep(pause)
                 pause = min(2 * pause, 2.0)
 
-    def _connect(self) -> Connection:
+    def _connect(self, begin: bytes) -> Connection:
         deadline = time.monotonic() + self.patience
         pause = 0.05
         while True:
             try:
-                return self.engine.connect()
+                return self._open(begin)
             except SQLAlchemyError as error:
                 if not _went_away(error) or time.monotonic() + pause > deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
+
+    def _open(self, begin: bytes) -> Connection:
+        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction.
+
+        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg would take a
+        round trip for each.
+        """
+        for _ in range(_POOLED + 1):
+            connection = self.engine.connect()
+            if self.path is not None or self._begins(connection, begin):
+                return connection
+            # The pool makes a new one in its place, and raises if it cannot.
+            connection.invalidate()
+            connection.close()
+        raise LedgerError(f"ledger {self.name}", "the database begins no transaction.", "put the database right")
+
+    def _begins(self, connection: Connection, begin: bytes) -> bool:
+        link: Any = connection.connection.driver_connection
+        dbapi: Any = self.engine.dialect.loaded_dbapi
+        try:
+            return bool(link.pgconn.exec_(begin).status == _COMMAND_OK)
+        except dbapi.Error:
+            return False
 
     def _connect_sqlite(self) -> sqlite3.Connection:
         # mode=rw: otherwise SQLite makes an empty file where the ledger was just removed.
@@ -223,6 +244,12 @@ class Database:
             raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
 
 
+_LOCK = select(models.head).with_for_update()
+_SNAPSHOT, _WRITE = b"BEGIN ISOLATION LEVEL REPEATABLE READ", b"BEGIN ISOLATION LEVEL READ COMMITTED"
+_POOLED = 15
+"""Most connections that SQLAlchemy keeps."""
+_COMMAND_OK = 1
+"""libpq's PGRES_COMMAND_OK; psycopg is imported where there is a PostgreSQL ledger only."""
 _NO_RIGHT = "42501"
 _PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
 

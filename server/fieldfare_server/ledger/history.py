@@ -12,10 +12,10 @@ from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting.filter import Price
 from fieldfare_server.ledger import budget, models, odometers
+from fieldfare_server.ledger.memory import Priced
 from fieldfare_server.ledger.past import PAST
-from fieldfare_server.ledger.reads import Source
+from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rows import population_row
-from fieldfare_server.ledger.states import ACTIVE
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,19 @@ class _Step(NamedTuple):
 _NOTHING = _Step(0.0)
 
 
-def history(source: Source, name: str, points: int = 200) -> History:
+def history(reader: Reader, name: str, points: int = 200) -> History:
     """The history of population `name`, thinned out to `points` moments; the newest is always one.
 
     Raises:
         BadInput: there is no such population.
     """
-    with source.read() as connection:
+    with reader.snapshot() as snapshot, snapshot.read() as connection:
+        runs = snapshot.priced_runs(name)
         population = population_row(connection, name)
         changes = _changes(connection, name)
         limits = [_Step(change.at, terms=change.after) for change in reversed(changes)]
-        alike = [*_run_steps(connection, population, points), *_foreign_steps(connection, population)]
-        single = _odometer_steps(connection, population, limits, alike)
+        alike = [*_run_steps(connection, population, runs, points), *_foreign_steps(connection, population)]
+        single = _odometer_steps(connection, population, runs, limits, alike)
         steps = sorted([*limits, *alike, *single], key=lambda step: step.at)
     return History(tuple(_moments(steps, population, points)), tuple(changes))
 
@@ -105,20 +106,18 @@ def _changes(connection: Connection, name: str) -> list[Change]:
     return changes[::-1]
 
 
-def _run_steps(connection: Connection, population: Any, points: int) -> Iterator[_Step]:
+def _run_steps(connection: Connection, population: Any, runs: list[Priced], points: int) -> Iterator[_Step]:
     c, r = models.runs.c, models.rounds.c
-    ours = select(models.runs).where(c.population_id == population.id, c.accounting != odometers.INDIVIDUAL)
-    runs = connection.execute(ours.order_by(c.seq)).all()
-    rows = [budget.Charge(run.planned, run.spent, run.price, run.next_round, run.state in ACTIVE) for run in runs]
-    wholes = budget.prices(rows, population.leak)
-    committed = sum(run.next_round for run in runs)
+    alike = [run for run in runs if not run.charge.individual]
+    committed = sum(run.charge.rounds for run in alike)
     step = max(1, -(-committed // points))
     query = select(r.run_seq, r.index, r.closed_at, r.spent).join(models.runs, c.seq == r.run_seq)
     kept = query.where(c.population_id == population.id, r.state == "committed", func.mod(r.index, step) == step - 1)
     rounds: dict[int, list[Any]] = {}
     for row in connection.execute(kept.order_by(r.id)):
         rounds.setdefault(row.run_seq, []).append(row)
-    for run, charge, whole in zip(runs, rows, wholes, strict=True):
+    for run in alike:
+        charge, whole = run.charge, run.whole
         yield _Step(run.started_at, run.seq, whole.mu_squared)
         for row in rounds.get(run.seq, ()):
             spent = budget.paid(charge._replace(spent=row.spent), whole).mu_squared
@@ -132,7 +131,9 @@ _ODOMETERS = -2
 """Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below."""
 
 
-def _odometer_steps(connection: Connection, population: Any, limits: list[_Step], alike: list[_Step]) -> list[_Step]:
+def _odometer_steps(
+    connection: Connection, population: Any, runs: list[Priced], limits: list[_Step], alike: list[_Step]
+) -> list[_Step]:
     """What the user who had spent most had spent, and what was committed of the one who had least left."""
     if not odometers.is_individual(population):
         return []
@@ -153,7 +154,7 @@ def _odometer_steps(connection: Connection, population: Any, limits: list[_Step]
         common = odometers.units_of(Price(totals[bisect_right(moments, at)]))
         return odometers.limit_units(terms[bisect_right(times, at)]) - common
 
-    points = PAST.points(connection, population, left)
+    points = PAST.points(connection, population, runs, left)
     return [_Step(point.at, _ODOMETERS, point.committed, point.spent) for point in points]
 
 

@@ -38,9 +38,17 @@ class Row:
 class Entry:
     """The journal rows of one transaction, to be appended once: nearly always a single one."""
 
-    def __init__(self, connection: Connection, event: str, now: float, head_file: chain.HeadFile | None = None) -> None:
-        """head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed."""
+    def __init__(
+        self, connection: Connection, event: str, now: float, end: chain.Head, head_file: chain.HeadFile | None = None
+    ) -> None:
+        """Begin with no row.
+
+        Args:
+            end: where the journal ends. The transaction has locked it, so that only this entry moves it.
+            head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
+        """
         self._connection, self._event, self.now, self._file = connection, event, now, head_file
+        self._end = end
         self.head: chain.Head | None = None
 
     def append(
@@ -61,8 +69,7 @@ class Entry:
 
         Row and head move together: the database lets neither grow alone.
         """
-        end = read_head(self._connection)
-        event = self._event
+        end, event = self._end, self._event
         for row in rows:
             linked: dict[str, Any] = {
                 "id": end.count + 1,
@@ -85,11 +92,12 @@ class Entry:
             else:
                 self._connection.execute(_MOVE, moved)
             event = secrets.token_hex(16)
-        self.head = end
+        self.head = self._end = end
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
 _HEAD = select(models.head)
+_HASH = select(models.journal.c.hash).where(models.journal.c.id == bindparam("number"))
 _INSERT = insert(models.journal)
 _MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
 _MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
@@ -121,7 +129,7 @@ class Journal:
         ledger back. Another machine, such as one that submits plans, holds the head from now on.
         """
         with self.database.read() as connection:
-            end = self._not_behind(connection)
+            end = self._not_behind(connection, read_head(connection))
             row = _read_row(connection, end.count)
             fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
         if not fits:
@@ -153,10 +161,10 @@ class Journal:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
         entry: Entry | None = None
 
-        def attempt(connection: Connection, event: str) -> T:
+        def attempt(connection: Connection, event: str, head: Any) -> T:
             nonlocal entry
-            self._not_behind(connection)
-            entry = Entry(connection, event, self.clock(), self._file if self._coordinator else None)
+            end = self._not_behind(connection, _head_of(head))
+            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None)
             return work(connection, entry)
 
         result = self.database.write(attempt)
@@ -182,8 +190,9 @@ class Journal:
             self._file.write(end)
             faults.point("ledger.head.written")
 
-    def _not_behind(self, connection: Connection) -> chain.Head:
-        end, seen = read_head(connection), self._seen
+    def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
+        """`end`, where the journal of `connection` ends, unless an old copy was put back."""
+        seen = self._seen
         if seen is None:
             return end
         if end.ledger != seen.ledger:
@@ -192,8 +201,8 @@ class Journal:
                 f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
                 "the other ledger",
             )
-        row = _read_row(connection, seen.count) if seen.count else None
-        if end.count < seen.count or (seen.count and (row is None or row["hash"] != seen.hash)):
+        known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
+        if end.count < seen.count or (seen.count and known != seen.hash):
             raise LedgerError(
                 f"ledger {self.database.name}",
                 f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
@@ -210,7 +219,10 @@ def clean(text: str, longest: int) -> str:
 
 def read_head(connection: Connection) -> chain.Head:
     """Where the journal ends, as the `head` row says."""
-    row = connection.execute(_HEAD).one()
+    return _head_of(connection.execute(_HEAD).one())
+
+
+def _head_of(row: Any) -> chain.Head:
     return chain.Head(row.ledger, row._mapping["count"], row.hash)
 
 

@@ -12,33 +12,41 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, bindparam, case, func, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
 from fieldfare.accounting.filter import Price
 from fieldfare_server.ledger import budget, models, odometers
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.ledger.views import PopulationView, RunInBrief
 
 T = TypeVar("T")
 
 _FOLLOWED = 5_000
 """Journal rows that are followed; behind more than these, all runs are read again, which is quicker."""
 _NAMED = 500
-"""Runs and charges that are read by name; more are read all."""
+"""Charges that are read by name; more are read all."""
 
 _j, _r, _c = models.journal.c, models.runs.c, models.charges.c
 _CHARGES = ("charge.reserve", "charge.commit", "charge.release")
 # A request names a run alone, without its population. coalesce keeps the database from the index of populations.
 _OURS = func.coalesce(_j.population, bindparam("name")) == bindparam("name")
-_NEW = select(_j.id, _j.hash, _j.action, _j.run, case((_j.action.in_(_CHARGES), _j.body)).label("charge")).where(
-    _j.id.between(bindparam("known"), bindparam("end")), or_(_j.id == bindparam("known"), _OURS)
+_names = (
+    *("seq", "id", "planned", "spent", "price", "next_round", "state", "accounting", "rounds", "most"),
+    *("plan_digest", "started_at", "ended_at"),
 )
-_columns = ("seq", "planned", "spent", "price", "next_round", "state", "accounting", "rounds")
-_RUNS = select(*(_r[name] for name in _columns)).where(_r.population_id == bindparam("number")).order_by(_r.seq)
-_RUNS_NAMED = _RUNS.where(_r.id.in_(bindparam("names", expanding=True)))
+_columns = [_r[name] for name in _names]
+_RUNS = select(*_columns).where(_r.population_id == bindparam("number")).order_by(_r.seq)
+# What is new, each row with its run as that is now: one statement, because a round trip costs more than its rows.
+_NEW = (
+    select(_j.id.label("row"), _j.hash, _j.action, case((_j.action.in_(_CHARGES), _j.body)).label("charge"), *_columns)
+    .join_from(
+        models.journal, models.runs, and_(_r.id == _j.run, _r.population_id == bindparam("number")), isouter=True
+    )
+    .where(_j.id.between(bindparam("known"), bindparam("end")), or_(_j.id == bindparam("known"), _OURS))
+)
 _FOREIGN = select(_c.key, _c.price, _c.state).where(_c.population_id == bindparam("number"))
 _FOREIGN_NAMED = _FOREIGN.where(_c.key.in_(bindparam("names", expanding=True)))
 
@@ -73,13 +81,26 @@ class Taken:
     sums: budget.Sums
     """What all users are charged alike."""
     runs: int
-    newest: int | None
-    """`seq` of the newest run; None without one."""
-    active: int
-    rounds_left: int
-    """Of the runs under way."""
+    newest: RunInBrief | None
+    """The run that was started last; None without one."""
+    active: tuple[RunInBrief, ...]
+    """The runs under way, in the order of their starts."""
+    individual: tuple[odometers.UnderWay, ...]
+    """Those of them that are charged to odometers."""
     history: tuple[Head, int]
     """(where in the journal the reader began, how many runs are charged to odometers)."""
+
+
+class Priced(NamedTuple):
+    """A run, and what it reserved."""
+
+    seq: int
+    started_at: float
+    ended_at: float | None
+    charge: budget.Charge
+    whole: Price
+    most: int
+    """The most that it could cost one user, where it was started with odometers; else 0."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,7 @@ class _Run:
 
     whole: Price
     parts: budget.Sums
-    rounds_left: int
+    row: Row[Any]
 
 
 class _Account:
@@ -99,8 +120,10 @@ class _Account:
         self._name, self._number = population.name, population.id
         self._left: float = population.leak
         self._spent, self._committed = budget.Total(), budget.Total()
-        self._runs = self._individual = 0
-        self._newest = -1
+        self._runs: dict[int, Priced] = {}
+        """All of them by `seq`, in the order of their starts."""
+        self._individual = 0
+        self._newest: Row[Any] | None = None
         self._active: dict[int, _Run] = {}
         """By `seq`."""
         self._reserved: dict[str, Price] = {}
@@ -114,19 +137,18 @@ class _Account:
             return True
         if head.ledger != self.head.ledger or not 0 <= head.count - self.head.count <= _FOLLOWED:
             return False
-        between = {"known": self.head.count, "end": head.count, "name": self._name}
-        rows = {row.id: row for row in connection.execute(_NEW, between)}
+        between = {"known": self.head.count, "end": head.count, "name": self._name, "number": self._number}
+        rows: dict[int, Row[Any]] = {row.row: row for row in connection.execute(_NEW, between)}
         known = rows.pop(self.head.count, None)
         # Only this changes what ended runs are charged.
         recomputed = any(row.action == "population.odometers" for row in rows.values())
         if known is None or known.hash != self.head.hash or recomputed:
             return False
-        runs = sorted({row.run for row in rows.values() if row.run is not None})
+        runs = {row.seq: row for row in rows.values() if row.seq is not None}
         keys = sorted({json.loads(row.charge)["key"] for row in rows.values() if row.charge is not None})
-        if len(runs) + len(keys) > _NAMED:
+        if len(keys) > _NAMED:
             return False
-        if runs:
-            self._read_runs(connection.execute(_RUNS_NAMED, {"number": self._number, "names": runs}))
+        self._read_runs(runs[seq] for seq in sorted(runs))
         if keys:
             self._read_charges(connection.execute(_FOREIGN_NAMED, {"number": self._number, "names": keys}))
         self.head = head
@@ -142,16 +164,19 @@ class _Account:
             if before is not None:
                 self._add(before.parts, -1)
                 whole = before.whole
-            elif row.seq > self._newest:
+                if self._newest is not None and row.seq == self._newest.seq:
+                    self._newest = row
+            elif self._newest is None or row.seq > self._newest.seq:
                 whole, self._left = budget.reserved(charge, self._left)
-                self._runs, self._newest = self._runs + 1, row.seq
+                self._newest = row
                 self._individual += individual
             else:
                 continue  # it has ended before
+            self._runs[row.seq] = Priced(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
             parts = budget.parts(charge, whole)
             self._add(parts)
             if active:
-                self._active[row.seq] = _Run(whole, parts, row.rounds - row.next_round)
+                self._active[row.seq] = _Run(whole, parts, row)
 
     def _read_charges(self, rows: Iterable[Row[Any]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""
@@ -172,16 +197,37 @@ class _Account:
         self._spent.add(sums.spent, sign)
         self._committed.add(sums.committed, sign)
 
+    def priced(self) -> list[Priced]:
+        """Every run, in the order of their starts."""
+        return list(self._runs.values())
+
     def taken(self) -> Taken:
         """What is taken now."""
+        active = [self._active[seq].row for seq in sorted(self._active)]
         return Taken(
             sums=budget.Sums(self._spent.price(), self._committed.price()),
-            runs=self._runs,
-            newest=self._newest if self._runs else None,
-            active=len(self._active),
-            rounds_left=sum(run.rounds_left for run in self._active.values()),
+            runs=len(self._runs),
+            newest=None if self._newest is None else _brief(self._newest),
+            active=tuple(map(_brief, active)),
+            individual=tuple(
+                odometers.UnderWay(run.seq, run.id, run.most, run.next_round)
+                for run in active
+                if run.accounting == odometers.INDIVIDUAL
+            ),
             history=(self._began, self._individual),
         )
+
+
+def _brief(run: Row[Any]) -> RunInBrief:
+    return RunInBrief(
+        id=run.id,
+        seq=run.seq,
+        planned=budget.loss(run.planned),
+        leak=None if run.price is None else budget.stored_price(run.price).leak,
+        accounting=run.accounting,
+        plan_digest=run.plan_digest,
+        rounds_left=run.rounds - run.next_round,
+    )
 
 
 class Memory:
@@ -196,6 +242,13 @@ class Memory:
 
     def taken(self, connection: Connection, population: Row[Any], head: Head) -> Taken:
         """What is taken of a population at `head`, which is where the journal ends for `connection`."""
+        return self._ask(connection, population, head, _Account.taken)
+
+    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[Priced]:
+        """Every run of a population at `head`, in the order of their starts."""
+        return self._ask(connection, population, head, _Account.priced)
+
+    def _ask(self, connection: Connection, population: Row[Any], head: Head, question: Callable[[_Account], T]) -> T:
         with self._lock:
             # What is half followed when the database fails is dropped.
             account = self._accounts.pop(population.id, None)
@@ -204,4 +257,4 @@ class Memory:
             self._accounts[population.id] = account
             while len(self._accounts) > self._most:
                 self._accounts.popitem(last=False)
-            return account.taken()
+            return question(account)

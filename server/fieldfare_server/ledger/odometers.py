@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Row, delete, insert, select
@@ -76,8 +76,8 @@ def decode(blob: bytes, count: int) -> Units:
 
 def digest(values: Units) -> str:
     """SHA-256 of the numbers without the zeros at the end, hex: users who joined and paid nothing change nothing."""
-    paid = np.flatnonzero(values)
-    size = int(paid[-1]) + 1 if paid.size else 0
+    paid = values != 0
+    size = values.size - int(paid[::-1].argmax()) if paid.any() else 0
     return hashlib.sha256(values[:size].astype("<u8").tobytes()).hexdigest()
 
 
@@ -140,6 +140,11 @@ class Admission:
     """How many participations the run needs."""
     at_once: int
     """How many users it needs who can pay for one participation."""
+
+
+def nothing(users: int) -> Units:
+    """Zeros, shape (users,), read-only and in 8 bytes: a population without odometers in use has millions of them."""
+    return np.broadcast_to(np.int64(0), (users,))
 
 
 def admission(room: Units, demand: Demand, newcomer_room: int = 0) -> Admission:
@@ -309,13 +314,22 @@ def is_individual(population: Row[Any]) -> bool:
     return bool(population.accounting == INDIVIDUAL)
 
 
-def active_runs(connection: Connection, population_id: int) -> list[Row[Any]]:
-    """(seq, id, most, next_round) of the runs under way that are charged to odometers, in the order of their starts."""
+class UnderWay(NamedTuple):
+    """A run under way that is charged to odometers."""
+
+    seq: int
+    id: str
+    most: int
+    next_round: int
+
+
+def active_runs(connection: Connection, population_id: int) -> list[UnderWay]:
+    """The runs of a population that are under way and charged to odometers, in the order of their starts."""
     c = models.runs.c
     query = select(c.seq, c.id, c.most, c.next_round).where(
         c.population_id == population_id, c.accounting == INDIVIDUAL, c.state.in_(ACTIVE)
     )
-    return list(connection.execute(query.order_by(c.seq)))
+    return [UnderWay(*row) for row in connection.execute(query.order_by(c.seq))]
 
 
 def settled(connection: Connection, population_id: int, users: int) -> Units:
@@ -377,6 +391,9 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
 
     Raises `LedgerError` on a blob that is corrupt, and on rows that share users or name others than there are.
     """
+    rows = list(rows)
+    if not rows:
+        return nothing(users)
     values = np.zeros(users, dtype=np.int64)
     end = 0
     for row in rows:
@@ -499,12 +516,15 @@ class Watch:
         self._lock, self._most = threading.Lock(), most
         self._watched: OrderedDict[int, _Watched] = OrderedDict()
 
-    def standing(self, connection: Connection, population: Row[Any], history: object) -> Standing:
+    def standing(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+    ) -> Standing:
         """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
 
-        history: which journal this is, and how many runs it has charged to these odometers.
+        Args:
+            runs: as `active_runs`.
+            history: which journal this is, and how many runs it has charged to these odometers.
         """
-        runs = active_runs(connection, population.id)
         shape = (population.users, history, tuple(run.seq for run in runs))
         with self._lock:
             known = self._watched.get(population.id)
@@ -514,7 +534,8 @@ class Watch:
                 known = _Watched(shape, standing(connection, population))
             else:
                 for run in runs:
-                    known.standing.spent += taken(connection, run.seq, population.users, known.rounds[run.seq])
+                    if run.next_round > (since := known.rounds[run.seq]):
+                        known.standing.spent += taken(connection, run.seq, population.users, since)
             known.rounds = {run.seq: run.next_round for run in runs}
             self._watched[population.id] = known
             self._watched.move_to_end(population.id)

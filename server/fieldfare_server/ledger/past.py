@@ -10,7 +10,7 @@ import heapq
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Row, select
 
 from fieldfare.accounting.individual import Units, from_units
 from fieldfare_server.ledger import blobs, models, odometers
+from fieldfare_server.ledger.memory import Priced
 
 Left: TypeAlias = Callable[[float], int]
 """Time -> the limit of then, less what all users were charged alike, in units."""
@@ -75,11 +76,11 @@ class _Population:
             self.committed = np.append(self.committed, np.full(new, sum(pledged.values()), dtype=np.int64))
             self.spent = np.append(self.spent, np.zeros(new, dtype=np.int64))
 
-    def start(self, run: Row[Any], left: int) -> None:
-        # A run from before odometers has no `most`: its charges were recomputed after its end.
-        caps = odometers.pledge(left - self.committed, run.most or 0)
+    def start(self, run: Priced, left: int) -> None:
+        # A run from before odometers is pledged 0: its charges were recomputed after its end.
+        caps = odometers.pledge(left - self.committed, run.most)
         self.committed = self.committed + caps
-        self.active[run.seq] = _Run(run.most or 0, caps, np.zeros_like(caps))
+        self.active[run.seq] = _Run(run.most, caps, np.zeros_like(caps))
 
     def take(self, seq: int, users: Units, charges: Units) -> None:
         self.spent[users] += charges
@@ -119,13 +120,12 @@ class Past:
         self._lock, self._most = threading.Lock(), most
         self._known: OrderedDict[tuple[str, int], _Population] = OrderedDict()
 
-    def points(self, connection: Connection, population: Row[Any], left: Left) -> list[Point]:
-        """All points of a population with odometers, oldest first. Raises ValueError on a corrupt participation."""
-        c = models.runs.c
-        ours = (c.population_id == population.id, c.accounting == odometers.INDIVIDUAL)
-        columns = (c.seq, c.most, c.next_round, c.started_at, c.ended_at)
-        rows: list[Row[Any]] = list(connection.execute(select(*columns).where(*ours).order_by(c.seq)))
-        runs: dict[int, Row[Any]] = {run.seq: run for run in rows}
+    def points(self, connection: Connection, population: Row[Any], priced: Iterable[Priced], left: Left) -> list[Point]:
+        """All points of a population with odometers, oldest first. Raises ValueError on a corrupt participation.
+
+        priced: its runs in the order of their starts.
+        """
+        runs = {run.seq: run for run in priced if run.charge.individual}
         ledger = connection.execute(select(models.head.c.ledger)).scalar_one()
         with self._lock:
             known = self._known.pop((ledger, population.id), None)
@@ -139,14 +139,14 @@ class Past:
             return list(known.points)
 
 
-def _goes_on(known: _Population, runs: dict[int, Row[Any]]) -> bool:
+def _goes_on(known: _Population, runs: dict[int, Priced]) -> bool:
     """Whether `runs` are what is known, and newer things. Not so after a recomputation, and in an older snapshot."""
-    if any(seq not in runs or runs[seq].next_round < counted for seq, counted in known.counted.items()):
+    if any(seq not in runs or runs[seq].charge.rounds < counted for seq, counted in known.counted.items()):
         return False
     return all(seq in known.counted or run.started_at >= known.last for seq, run in runs.items())
 
 
-def _replay(connection: Connection, known: _Population, users: int, runs: dict[int, Row[Any]], left: Left) -> None:
+def _replay(connection: Connection, known: _Population, users: int, runs: dict[int, Priced], left: Left) -> None:
     """Bring `known` up to `runs`."""
     known.grow(users, left(known.last))
     new = (_moves(connection, run, known) for run in runs.values() if run.seq not in known.ended)
@@ -163,17 +163,17 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
         known.last = max(known.last, at)
 
 
-def _moves(connection: Connection, run: Row[Any], known: _Population) -> Iterator[_Move]:
+def _moves(connection: Connection, run: Priced, known: _Population) -> Iterator[_Move]:
     """What is new of one run, in order."""
     if run.seq not in known.counted:
         yield run.started_at, _START, run.seq, None
     p, r = models.participations.c, models.rounds.c
     query = select(p.count.label("number"), p.users, p.charges, r.closed_at).join(models.rounds, r.id == p.round_id)
-    for first in range(known.counted.get(run.seq, 0), run.next_round, _ROUNDS_AT_ONCE):
-        some = (p.run_seq == run.seq, p.index >= first, p.index < min(run.next_round, first + _ROUNDS_AT_ONCE))
+    for first in range(known.counted.get(run.seq, 0), run.charge.rounds, _ROUNDS_AT_ONCE):
+        some = (p.run_seq == run.seq, p.index >= first, p.index < min(run.charge.rounds, first + _ROUNDS_AT_ONCE))
         for row in connection.execute(query.where(*some).order_by(p.index)):
             yield row.closed_at, _ROUND, run.seq, row
-    known.counted[run.seq] = run.next_round
+    known.counted[run.seq] = run.charge.rounds
     if run.ended_at is not None:
         yield run.ended_at, _END, run.seq, None
 

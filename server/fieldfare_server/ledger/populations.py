@@ -337,7 +337,7 @@ def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[U
         row = population_row(connection, name)
         if row.adjacency == "add_remove":
             raise BadInput(f"odometers of population {name!r}", "under 'add_remove' who took part is secret.")
-        spent = odometers.settled(connection, row.id, row.users)
+        spent = odometers.settled(connection, row.id, row.users).copy()
         digests = {}
         for run_id, rounds in sorted(charges.items()):
             run = run_row(connection, run_id)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Demand
@@ -18,7 +18,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import budget, foreign, models, odometers, rows, views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.journal import Clock, read_head
-from fieldfare_server.ledger.memory import Memory
+from fieldfare_server.ledger.memory import Memory, Priced
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
@@ -51,7 +51,9 @@ class Reader:
 
     def __init__(self, source: Source, clock: Clock, memory: Memory) -> None:
         self._source, self._clock, self._memory = source, clock, memory
+        # Of a snapshot, which does not change:
         self._head: Head | None = None
+        self._populations: dict[str, Row[Any]] = {}
 
     def read(self) -> AbstractContextManager[Connection]:
         """A read-only transaction on one consistent snapshot."""
@@ -63,10 +65,11 @@ class Reader:
 
         Its transaction ends with the `with` block. The functions of `watch` accept it as their source.
         """
+        if isinstance(self._source, OpenTransaction):
+            yield self
+            return
         with self.read() as connection:
-            inner = Reader(OpenTransaction(connection), self._clock, self._memory)
-            inner._head = self._head
-            yield inner
+            yield Reader(OpenTransaction(connection), self._clock, self._memory)
 
     def population_names(self) -> list[str]:
         """The names of all populations, in order."""
@@ -82,13 +85,22 @@ class Reader:
     def population(self, name: str) -> views.PopulationView:
         """One population. Raises `BadInput` if there is none of that name."""
         with self.snapshot() as snapshot, snapshot.read() as connection:
-            head, memory = snapshot.head(), self._memory
+            head, memory = snapshot.head(name), self._memory
 
             def read() -> views.PopulationView:
-                return rows.population_view(connection, rows.population_row(connection, name), head, memory)
+                return rows.population_view(connection, snapshot._population(connection, name), head, memory)
 
             # A population changes only with a row of the journal.
             return memory.views.get(head, name, read)
+
+    def _population(self, connection: Connection, name: str) -> Row[Any]:
+        """The row of a population, read once in a snapshot. Raises `BadInput` if there is none of that name."""
+        row = self._populations.get(name)
+        if row is None:
+            row = rows.population_row(connection, name)
+            if isinstance(self._source, OpenTransaction):
+                self._populations[name] = row
+        return row
 
     def runs(
         self,
@@ -116,12 +128,21 @@ class Reader:
             row = rows.run_row(connection, run_id, rows.RUN_SHOWN)
         return rows.run_view(row, self._clock())
 
+    def priced_runs(self, population: str) -> list[Priced]:
+        """Every run of a population and what it reserved, in the order of their starts; ended ones are remembered.
+
+        Raises `BadInput` if there is no such population.
+        """
+        with self.snapshot() as snapshot, snapshot.read() as connection:
+            head = snapshot.head(population)
+            return self._memory.priced(connection, snapshot._population(connection, population), head)
+
     def newest_run(self, population: views.PopulationView) -> views.RunView | None:
         """The run of a population that was started last; None without one."""
         if population.newest_run is None:
             return None
         with self.read() as connection:
-            row = connection.execute(rows.RUN_NUMBERED, {"seq": population.newest_run}).one()
+            row = connection.execute(rows.RUN_NUMBERED, {"seq": population.newest_run.seq}).one()
         return rows.run_view(row, self._clock())
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
@@ -165,29 +186,23 @@ class Reader:
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.JournalView, ...]:
         """Journal rows after row `after_id`, oldest first, with their hashes."""
-        c = models.journal.c
         with self.read() as connection:
-            query = select(models.journal).where(c.id > after_id).order_by(c.id).limit(_require_limit(limit))
-            page = connection.execute(query).mappings().all()
-            hidden = rows.hidden_names(connection)
-        return tuple(views.JournalView(**rows.journal_values(row, hidden)) for row in page)
+            page = connection.execute(rows.EVENTS, {"after": after_id, "most": _require_limit(limit)}).mappings().all()
+        return tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page)
 
     def journal_rows(
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
     ) -> views.JournalPage:
         """Journal rows, newest first, with their hashes; of one run or population if given."""
         c = models.journal.c
-        query = select(models.journal).order_by(c.id.desc()).limit(_require_limit(limit) + 1)
-        if cursor is not None:
-            query = query.where(c.id < cursor)
+        query, before = rows.NEWEST_FIRST, rows.END if cursor is None else cursor
         if run is not None:
             query = query.where(c.run == run)
         if population is not None:
             query = query.where(c.population == population)
         with self.read() as connection:
-            page = connection.execute(query).mappings().all()
-            hidden = rows.hidden_names(connection)
-        items = tuple(views.JournalView(**rows.journal_values(row, hidden)) for row in page[:limit])
+            page = connection.execute(query, {"before": before, "most": _require_limit(limit) + 1}).mappings().all()
+        items = tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page[:limit])
         return views.JournalPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
@@ -237,14 +252,14 @@ class Reader:
         Raises:
             BadInput: there is no such population.
         """
-        with self.read() as connection:
-            row = rows.population_row(connection, population)
-            taken = self._memory.taken(connection, row, read_head(connection))
+        with self.snapshot() as snapshot, snapshot.read() as connection:
+            head, row = snapshot.head(population), snapshot._population(connection, population)
+            taken = self._memory.taken(connection, row, head)
             terms, common = rows.terms_of(row), taken.sums.committed
             price = budget.quote(planned, common, terms, leak)
             if common.leak + price.leak > terms.leak:
                 return budget.refusal(population, planned, price, common, terms)
-            standing = self._memory.odometers.standing(connection, row, taken.history)
+            standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
         try:
             odometers.admit(standing, terms, common, odometers.Asked(population, demand, planned, price))
         except BudgetRefused as refused:
@@ -273,15 +288,23 @@ class Reader:
             found = connection.execute(select(models.tokens).order_by(models.tokens.c.created_at)).mappings().all()
         return tuple(rows.token_view(row) for row in found)
 
-    def head(self) -> Head:
-        """Where the journal ends. Kept elsewhere, it shows when an old copy of the ledger was put back."""
+    def head(self, population: str | None = None) -> Head:
+        """Where the journal ends. Kept elsewhere, it shows when an old copy of the ledger was put back.
+
+        population: one that is asked for next in the same snapshot, whose row is then read by the same statement.
+
+        Raises `BadInput` if there is no such population.
+        """
         if self._head is not None:
             return self._head
         with self.read() as connection:
-            head = read_head(connection)
-        if isinstance(self._source, OpenTransaction):
-            self._head = head  # within one snapshot it stays
-        return head
+            if not isinstance(self._source, OpenTransaction):
+                return read_head(connection)
+            if population is None:
+                self._head = read_head(connection)
+            else:
+                self._populations[population], self._head = rows.population_and_head(connection, population)
+        return self._head
 
 
 def _require_limit(limit: int) -> int:

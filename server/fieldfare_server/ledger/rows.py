@@ -7,7 +7,7 @@ function's name says.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,21 @@ RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
 RUN_NUMBERED = RUNS.where(models.runs.c.seq == bindparam("seq"))
 """One of them, by its number."""
 _POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
+_h = models.head.c
+_POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
+    _h.ledger.label("head_ledger"), _h.count.label("head_count"), _h.hash.label("head_hash")
+)
+# Each journal row with whether a user's presence is the secret in its population, and with it every count of users.
+_j = models.journal.c
+_JOURNAL = select(models.journal, (models.populations.c.adjacency == "add_remove").label("hidden")).join(
+    models.populations, models.populations.c.name == _j.population, isouter=True
+)
+EVENTS = _JOURNAL.where(_j.id > bindparam("after")).order_by(_j.id).limit(bindparam("most"))
+"""The rows after one, oldest first, as `journal_values` takes them."""
+NEWEST_FIRST = _JOURNAL.where(_j.id < bindparam("before")).order_by(_j.id.desc()).limit(bindparam("most"))
+"""The rows before one, newest first."""
+END = 2**62
+"""Beyond every journal row."""
 _p = models.proposals.c
 _WAITING = (
     select(models.proposals)
@@ -74,6 +89,13 @@ def population_row(connection: Connection, name: str) -> Row[Any]:
         known = ", ".join(names) or "create it: `fieldfare population create`"
         raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return row
+
+
+def population_and_head(connection: Connection, name: str) -> tuple[Row[Any], Head]:
+    """The row of a population, and where the journal ends: one statement. Raises as `population_row`."""
+    row = connection.execute(_POPULATION_AND_HEAD, {"name": name}).first() if is_name(name) else None
+    row = row or population_row(connection, name)
+    return row, Head(row.head_ledger, row.head_count, row.head_hash)
 
 
 def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
@@ -177,7 +199,7 @@ def sums(
     common = taken.sums
     if not odometers.is_individual(population):
         return common, None
-    standing = watch.standing(connection, population, taken.history)
+    standing = watch.standing(connection, population, taken.individual, taken.history)
     limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
     spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
     committed = standing.most_committed(limit, alike)
@@ -186,12 +208,6 @@ def sums(
 
 
 # -- what add_remove hides ------------------------------------------------------------------------------------------
-
-
-def hidden_names(connection: Connection) -> set[str]:
-    """Names of the populations where a user's presence is the secret, and with it every count of users."""
-    c = models.populations.c
-    return set(connection.execute(select(c.name).where(c.adjacency == "add_remove")).scalars())
 
 
 def hides_counts(connection: Connection, population_id: int) -> bool:
@@ -210,10 +226,10 @@ _SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
 # -- views ----------------------------------------------------------------------------------------------------------
 
 
-def journal_values(row: RowMapping | Mapping[str, Any], hidden: Set[str]) -> dict[str, Any]:
-    """The fields of a journal row's view. hidden: populations whose counts are not shown (`hidden_names`)."""
+def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> dict[str, Any]:
+    """The fields of a journal row's view. hidden: whether counts of users are secret in its population."""
     body = json.loads(row["body"])
-    if row["population"] in hidden:
+    if hidden:
         # The reason for a void round may count the replies.
         secret = _SECRET | {"reason"} if row["action"] == "round.void" else _SECRET
         body = {name: value for name, value in body.items() if name not in secret}
@@ -226,7 +242,8 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
     terms, common = terms_of(row), taken.sums
     totals, standing = sums(connection, row, taken, memory.odometers)
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
-    waiting = connection.execute(_WAITING, {"number": row.id}).all()
+    # Only where a raise needs two persons does one wait.
+    waiting = connection.execute(_WAITING, {"number": row.id}).all() if row.two_persons else ()
     left = budget.room(totals.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
     odometer: dict[str, Any] = {"left": None, "exhausted": None}
     if standing is not None:
@@ -249,10 +266,11 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
         "remaining_epsilon": left.epsilon,
         "remaining_mu": left.mu,
         "overdrawn": not terms.hold(totals.committed),
-        "rounds_left": taken.rounds_left,
-        "runs_active": taken.active,
+        "rounds_left": sum(run.rounds_left for run in taken.active),
+        "runs_active": len(taken.active),
         "runs_total": taken.runs,
         "newest_run": taken.newest,
+        "active_run": taken.active[-1] if taken.active else None,
     }
     return views.PopulationView(**{**row._mapping, **values})
 

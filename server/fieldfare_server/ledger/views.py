@@ -44,6 +44,18 @@ class ProposalView(View):
     decided_by: str | None
 
 
+class RunInBrief(View):
+    """What of a run is known without asking for it."""
+
+    id: str
+    seq: int
+    planned: PrivacyLoss
+    leak: float | None
+    accounting: Accounting
+    plan_digest: str
+    rounds_left: int
+
+
 class PopulationView(View):
     """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
 
@@ -101,8 +113,10 @@ class PopulationView(View):
     """Rounds still to come in the runs under way."""
     runs_active: int
     runs_total: int
-    newest_run: int | None = Field(exclude=True)
-    """`seq` of the run that was started last; None without one."""
+    newest_run: RunInBrief | None = Field(exclude=True)
+    """The run that was started last; None without one."""
+    active_run: RunInBrief | None = Field(exclude=True)
+    """Of the runs under way, the one that was started last; None without one."""
     created_at: float
     created_by: str
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
@@ -21,7 +21,7 @@ from fieldfare_server.ledger.database import Database
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.rows import run_row, state_now
 from fieldfare_server.ledger.runs import RESIDUAL_TEST
-from fieldfare_server.ledger.states import ACTIVE, RunState
+from fieldfare_server.ledger.states import RunState
 
 # Made once: to build a statement takes longer than to run it.
 _r, _t, _j = models.runs.c, models.rounds.c, models.journal.c
@@ -34,20 +34,20 @@ _LATEST = (
     )
     .where(_r.id.in_(bindparam("names", expanding=True)))
 )
-_ACTIVE = (
-    select(_r.seq, _r.id, _r.rounds, _r.next_round)
-    .join_from(models.runs, models.populations)
-    .where(models.populations.c.name == bindparam("name"), _r.state.in_(ACTIVE))
-    .order_by(_r.seq.desc())
-    .limit(1)
-)
-_PACE = select(func.min(_t.opened_at), func.max(_t.closed_at), func.count()).where(
-    _t.run_seq == bindparam("seq"), _t.index >= bindparam("since"), _t.state == "committed"
-)
-_STATE = (
-    select(state_now(bindparam("now", type_=Double)))
+_ACTIVITY = (
+    select(
+        state_now(bindparam("now", type_=Double)).label("state"),
+        func.min(_t.opened_at),
+        func.max(_t.closed_at),
+        func.count(_t.id),
+    )
     .join_from(models.runs, models.leases)
-    .where(_r.id == bindparam("id"))
+    .outerjoin(
+        models.rounds,
+        and_(_t.run_seq == _r.seq, _t.index >= _r.next_round - bindparam("recent"), _t.state == "committed"),
+    )
+    .where(_r.seq == bindparam("seq"))
+    .group_by(_r.seq, models.leases.c.run_seq)
 )
 _NEWEST_ROW = (
     select(models.journal)
@@ -108,31 +108,18 @@ def latest_rounds(source: Source, run_ids: Collection[str]) -> dict[str, Latest]
 
 @dataclass(frozen=True)
 class Activity:
-    """The newest run under way of a population, and its pace."""
+    """A run's state, and its pace."""
 
-    run: str
-    rounds_left: int
+    state: RunState
     last_closed_at: float | None
     seconds_per_round: float | None
 
 
-def activity(source: Source, population: str, recent: int = 20) -> Activity | None:
-    """The newest run under way of `population`, with the mean pace of its last `recent` rounds; None without one."""
+def activity(source: Source, seq: int, now: float, recent: int = 20) -> Activity:
+    """The state of run number `seq`, as `rows.run_view` shows it at `now`, and the mean pace of its `recent` rounds."""
     with source.read() as connection:
-        row = connection.execute(_ACTIVE, {"name": population}).first()
-        if row is None:
-            return None
-        since = {"seq": row.seq, "since": row.next_round - recent}
-        first, last, count = connection.execute(_PACE, since).one()
-    pace = (last - first) / count if count else None
-    return Activity(row.id, row.rounds - row.next_round, last, pace)
-
-
-def state(source: Source, run_id: str, now: float) -> RunState:
-    """The state of a run, which there must be, as `rows.run_view` shows it at `now`."""
-    with source.read() as connection:
-        shown: Any = connection.execute(_STATE, {"now": now, "id": run_id}).scalar_one()
-    return cast(RunState, shown)
+        state, first, last, count = connection.execute(_ACTIVITY, {"seq": seq, "now": now, "recent": recent}).one()
+    return Activity(state, last, (last - first) / count if count else None)
 
 
 def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:

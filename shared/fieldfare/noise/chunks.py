@@ -34,8 +34,10 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
     cuts = [0, *range(CHUNK - offset % CHUNK, n, CHUNK), n]
     spans = list(itertools.pairwise(cuts))
     wanted = torch.get_num_threads() if threads is None else threads
-    workers = max(1, min(wanted, os.cpu_count() or 1, len(spans) // 2))  # at least two chunks for each
-    if workers == 1:
+    workers = min(wanted, len(spans) // 2)  # at least two chunks for each
+    if workers > 1:  # counting the cores takes as long as drawing thousands of numbers
+        workers = min(workers, os.cpu_count() or 1)
+    if workers <= 1:
         for lo, hi in spans:
             work(lo, hi)
         return

@@ -87,17 +87,16 @@ class StaircaseDrawer(Drawer):
         # `update_into` asks for a block more than it writes.
         size = min(_BLOCK, len(out))
         buffer = scratch("stair words", 8 * size + 16, np.dtype(np.uint8))
-        index = scratch("stair index", size, np.dtype(np.int64))
-        uniform = scratch("stair uniform", size, out.dtype)
+        stair = scratch("stair", size, out.dtype)
         for lo in range(0, len(out), _BLOCK):
             part = out[lo : lo + _BLOCK]
             n = len(part)
             stream.update_into(zeros(8 * n), buffer.data)
             words = buffer[: 8 * n].view("<i8")
-            np.bitwise_and(words, PARTS - 1, out=index[:n])
-            np.take(table, index[:n], out=part, mode="wrap")
-            np.copyto(uniform[:n], words)
-            np.multiply(part, uniform[:n], out=part)
+            np.copyto(part, words)
+            np.bitwise_and(words, PARTS - 1, out=words)  # in place: fewer vectors compete for the cache
+            np.take(table, words, out=stair[:n], mode="wrap")
+            np.multiply(part, stair[:n], out=part)
         missing = np.flatnonzero(np.isnan(out))
         if len(missing):
             out[missing] = self._draw_residual(missing + offset)
@@ -116,10 +115,10 @@ class StaircaseDrawer(Drawer):
             blocks[:, :, 1] = starts + np.arange(_KEPT_APART + first, _KEPT_APART + first + 2 * _TRIES, dtype=np.uint64)
             words = np.frombuffer(cipher.update(blocks.tobytes()), "<u8")
             numbers, accepted = try_residual(words.reshape(len(left) * _TRIES, 4))
-            accepted = accepted.reshape(-1, _TRIES)
-            chosen = numbers.reshape(-1, _TRIES)[np.arange(len(left)), accepted.argmax(axis=1)]
-            out[left] = chosen
-            left = left[~accepted.any(axis=1)]
+            # The first accepted one of each element; where there is none, the first, which is overwritten.
+            chosen = accepted.reshape(-1, _TRIES).argmax(axis=1) + np.arange(0, len(numbers), _TRIES)
+            out[left] = numbers[chosen]
+            left = left[~accepted[chosen]]
             first += 2 * _TRIES
         return out
 
@@ -134,12 +133,12 @@ def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
     x = start + span * position
     accepted = height * peak * (1.0 - position) < density(x) - base
     accepted &= x <= end
-    tail = np.flatnonzero(piece == 0)
+    (tail,) = (piece == 0).nonzero()
     if len(tail):
         beyond = -np.log(along[tail]) / start[tail]
         x[tail] = start[tail] + beyond
         accepted[tail] = height[tail] < np.exp(-0.5 * beyond * beyond)
-    np.negative(x, out=x, where=(words[:, 0] & np.uint64(1)).astype(bool))
+    x *= 1.0 - 2.0 * (words[:, 0] & np.uint64(1))
     return x, accepted
 
 

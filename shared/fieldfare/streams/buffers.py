@@ -35,15 +35,13 @@ class BufferStream(ChunkedStream):
         super().__init__(numel, noise, horizon, slots=len(self._omega), coefficients=coefficients, **settings)
 
     def _rule(self, t: int, age: int) -> Rule:
-        ops, omega, decays = self._ops, self._omega, self._theta.tolist()
+        ops, omega, theta = self._ops, self._omega, self._theta
 
         def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
-            if not decays:
+            if not len(theta):
                 out[:] = z
                 return
             ops.combine(out, z, omega, kept)
-            for buffer, decay in zip(kept, decays, strict=True):
-                buffer *= decay
-                buffer += z
+            ops.decay(kept, theta, z)
 
         return apply

@@ -16,7 +16,7 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
-from fieldfare.noise.chunks import DEVICE_CHUNK, empty
+from fieldfare.noise.chunks import CHUNK, DEVICE_CHUNK, empty
 from fieldfare.streams.base import HorizonError, Stream, Take, require_fit
 from fieldfare.streams.kept import KeptVectors
 from fieldfare.streams.ops import Array, Vector, ops_on
@@ -90,7 +90,8 @@ class ChunkedStream(Stream):
         self.slots, self.dtype, self.device, self.round = slots, dtype, torch.device(device), 0
         self._noise, self._ops = noise, ops_on(self.device)
         width = self.width if self.device.type == "cpu" else DEVICE_CHUNK
-        self._step = max(width, RULE_STEP)
+        # Without a state nothing but z is in the cache: then one call a chunk is cheapest.
+        self._step = CHUNK if self.draws_in_place and not slots else max(width, RULE_STEP)
         self._kept = KeptVectors(slots, numel, width, dtype, self.device)
         self._coefficients = coefficients
 

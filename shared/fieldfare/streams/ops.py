@@ -53,6 +53,10 @@ class Ops(ABC):
     def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
         """y = z + sum_i weights_i rows_i; `weights` shape (m,), all of them float32 values, `rows` m arrays like y."""
 
+    @abstractmethod
+    def decay(self, rows: Array, factors: Vector, z: Array) -> None:
+        """rows_i = factors_i rows_i + z, rounded twice; arguments as in `combine`"""
+
 
 class _Host(Ops):
     def array(self, x: torch.Tensor) -> Array:
@@ -84,6 +88,10 @@ class _Host(Ops):
         np.einsum("i,ibj->bj", weights.astype(y.dtype), rows, out=y)
         np.add(y, z, out=y)
 
+    def decay(self, rows: Array, factors: Vector, z: Array) -> None:
+        np.multiply(rows, factors.astype(rows.dtype)[:, None, None], out=rows)
+        np.add(rows, z, out=rows)
+
 
 class _Device(Ops):
     def array(self, x: torch.Tensor) -> Array:
@@ -112,6 +120,11 @@ class _Device(Ops):
         y.copy_(z)
         for weight, row in zip(weights.tolist(), rows, strict=True):
             y.add_(row, alpha=weight)
+
+    def decay(self, rows: Array, factors: Vector, z: Array) -> None:
+        for row, factor in zip(rows, factors.tolist(), strict=True):
+            row *= factor
+            row += z
 
 
 HOST: Final = _Host()

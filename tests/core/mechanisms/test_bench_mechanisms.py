@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,14 +14,16 @@ from fieldfare import mechanisms
 
 
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
+def bench() -> Iterator[ModuleType]:
     path = Path(__file__).parents[3] / "benchmarks" / "mechanisms.py"
     spec = importlib.util.spec_from_file_location("bench_mechanisms", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))
+        spec.loader.exec_module(module)
+        yield module
 
 
 def test_rounds_builds_and_table(bench: ModuleType) -> None:
@@ -29,6 +33,7 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
     assert one["ms"] > 0
     release = bench.one_release(plan=plan, size=10_000, averaged=1, repeats=2, threads=1, memory=1e6)
     assert release["ms"] > 0
+    assert release["ratio_add"] == release["grid_ms"] / release["add_ms"]
     built = bench.one_build(plan={"kind": "banded", "bands": 4}, rounds=64, participation=None, threads=1)
     assert built["bound"] == "exact"
     with pytest.raises(SystemExit, match=r"needs 24000000\.0 GB of memory"):
@@ -70,9 +75,13 @@ def test_rounds_builds_and_table(bench: ModuleType) -> None:
         ],
     }
     text = bench.table(report)
-    assert "| 6.0 (5.0) | 2.0 (1.0) | 3.0 (6.0) | 6 | 4 (3) | 1 | 1.5 |" in text
+    assert "| 6.0 (5.0) | 2.0 (1.0) | 3.0 (6.0) | 6 | no | 4 (3) | 1 | 1.5 |" in text
     for name in "abcdefg":
         assert f"| {name} |" in text
+    mechanisms_tables = importlib.import_module("mechanisms_tables")
+    assert mechanisms_tables.at_most(1.6, 1.6) == "1.6 | yes"
+    assert mechanisms_tables.at_most(1.61, 1.6) == "1.6 | no"
+    assert "| release |" not in bench.table({**report, "releases": []})
 
 
 def test_every_measured_plan_is_valid(bench: ModuleType) -> None:

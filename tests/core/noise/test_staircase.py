@@ -48,6 +48,19 @@ def test_each_number_is_its_word_times_its_stair(row: int, offset: int) -> None:
     assert 0 < residual < 30  # 7.3 are expected
 
 
+def test_a_number_of_the_residual_is_its_first_accepted_try() -> None:
+    """However many tries are made at a time: one element in 200 needs a third one."""
+    elements = 7 * np.arange(3000)
+    drawer = SecureNoise(KEY).drawer("z", 5, 0, int(elements[-1]) + 1)
+    assert isinstance(drawer, staircase.StaircaseDrawer)
+    tries = np.concatenate([words(5, 2**63 + 2**12 * int(element), 16) for element in elements]).reshape(-1, 4)
+    numbers, accepted = (result.reshape(-1, 8) for result in staircase.try_residual(tries))
+    first = accepted.argmax(axis=1)
+    assert accepted.any(axis=1).all()
+    assert 2 < (first > 1).sum() < 40
+    assert np.array_equal(drawer._draw_residual(elements), numbers[np.arange(len(elements)), first])
+
+
 def test_the_stairs_are_right_on_any_machine() -> None:
     """Their digest is recorded, and no other last bit of an exponential would round one of them elsewhere."""
     assert hashlib.sha256(STAIRS.astype("<f8").tobytes()).hexdigest() == DIGEST

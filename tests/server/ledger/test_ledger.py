@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,39 @@ def test_a_total_that_is_no_finite_number_is_refused(total: float) -> None:
     assert not terms.hold(Price(0.1, total))
 
 
+ODD = [
+    "\ud800",
+    'a"\\\n\x7f\u2028\U0001f600',
+    "",
+    None,
+    0,
+    -1,
+    True,
+    7.0,
+    -0.0,
+    1e22,
+    5e-324,
+    2**70,
+    [],
+    {"b": 1, "a": 2},
+]
+
+
+@pytest.mark.parametrize("name", ["id", "at", "actor", "action", "population", "run", "round", "event", "body"])
+def test_the_hash_of_a_row_is_of_its_canonical_json_whatever_an_edit_left_in_it(name: str) -> None:
+    row: dict[str, Any] = {"id": 3, "at": 1.5, "actor": "a", "action": "run.start", "population": None, "run": "r"}
+    row |= {"round": None, "event": "e", "body": "{}", "previous": "00"}
+    for value in [row[name], "text", 2, *ODD]:
+        edited = {**row, name: value}
+        content = json.dumps(
+            {key: edited[key] for key in row if key != "previous"}, sort_keys=True, separators=(",", ":")
+        )
+        assert chain.row_hash(edited) == chain.sha256(b"\x00" + content.encode())
+    for value, error in ((math.nan, ValueError), (math.inf, ValueError), (b"bytes", TypeError)):
+        with pytest.raises(error):
+            chain.row_hash({**row, name: value})
+
+
 def test_a_row_hash_continues_the_row_before() -> None:
     names = ("id", "at", "actor", "action", "population", "run", "round", "event", "body")
     row = {**dict.fromkeys(names, "same"), "previous": "00"}
@@ -149,7 +183,7 @@ def test_a_disk_that_is_full_for_a_moment_loses_no_write(tmp_path: Path, monkeyp
         def limit(connection: Any, *rest: Any) -> None:
             connection.execute(f"PRAGMA max_page_count = {pages[-1]}")
 
-        def fill(connection: Connection, event_number: str) -> str:
+        def fill(connection: Connection, *_: object) -> str:
             connection.exec_driver_sql(f"CREATE TABLE filler_{len(slept)} AS SELECT zeroblob(100000) AS filler")
             return "filled"
 

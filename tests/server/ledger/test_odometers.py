@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from pathlib import Path
@@ -303,7 +304,7 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
             row = rows.population_row(connection, "people")
             taken = memory.taken(connection, row, read_head(connection))
             right = odometers.standing(connection, row)
-            seen = memory.odometers.standing(connection, row, taken.history)
+            seen = memory.odometers.standing(connection, row, taken.individual, taken.history)
         assert (right.spent == seen.spent).all(), step
         assert (right.held == seen.held).all()
         assert (right.settled == seen.settled).all()
@@ -364,14 +365,14 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
         for _ in range(2):
             spend(run, users, TENTH // 2)
             seen.append(ledger.population("people"))
-            moments = history(ledger.database, "people").moments
+            moments = history(ledger, "people").moments
             assert moments[-1].spent_epsilon == pytest.approx(seen[-1].spent_epsilon, rel=1e-12)
             assert moments[-1].committed_epsilon == pytest.approx(seen[-1].committed_epsilon, rel=1e-9)
         run.finish("done")
     ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
     ledger.commit_charge("people", "k", actor="z")
     start(ledger, 0.1)
-    moments = history(ledger.database, "people").moments
+    moments = history(ledger, "people").moments
     spent = sorted({round(moment.spent_epsilon, 9) for moment in moments})
     now = ledger.population("people")
     right = sorted({0.0, *(round(view.spent_epsilon, 9) for view in seen), round(now.spent_epsilon, 9)})
@@ -379,3 +380,19 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
     assert moments[-1].spent_epsilon == pytest.approx(now.spent_epsilon, rel=1e-12)
     assert moments[-1].committed_epsilon == pytest.approx(now.committed_epsilon, rel=1e-9)
     assert all(moment.committed_epsilon >= moment.spent_epsilon * (1 - 1e-12) for moment in moments)
+
+
+def test_odometers_that_no_run_uses_take_no_memory(tmp_path: Path) -> None:
+    """8 bytes, and not 16 a user, in every process that admits runs; a digest says the same of them."""
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 8.0, 1e-6, actor="officer")
+        start(ledger, 0.1).register_users(np.arange(5, dtype=np.uint64))
+        standing = ledger.proof.ask(lambda replay: replay.populations["people"].standing)
+    assert standing is not None
+    for zeros in (standing.settled, standing.held):
+        assert (zeros.shape, zeros.base.nbytes) == ((5,), 8)
+        assert odometers.digest(zeros) == odometers.digest(np.zeros(0, dtype=np.int64))
+        assert not zeros.flags.writeable
+    for values in ([0, 4, 0, 5, 0, 0], [7], [0, 0, 0, 2**62]):
+        paid = np.array(values, dtype="<i8")
+        assert odometers.digest(paid) == hashlib.sha256(np.trim_zeros(paid, "b").tobytes()).hexdigest()
