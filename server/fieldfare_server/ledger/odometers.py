@@ -276,6 +276,20 @@ def admit(standing: Standing, terms: budget.Terms, common: Price, asked: Asked) 
 # -- what the tables say --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Left:
+    """What the users of a population have left, in figures."""
+
+    most_committed: int
+    """`Standing.most_committed`."""
+    largest: int | None
+    """What the user who has most left has left; None without users."""
+    exhausted: int
+    """How many have nothing left."""
+    classes: tuple[int, ...]
+    """`histogram`."""
+
+
 @dataclass(eq=False)
 class Standing:
     """The odometers of a population's users, all (n,), as one snapshot has them."""
@@ -303,6 +317,16 @@ class Standing:
         """Equation (1), shape (n,)."""
         left: Units = np.maximum(limit - base - self.settled - self.held, 0)
         return left
+
+    def left(self, limit: int, base: int) -> Left:
+        """What users have left under this budget."""
+        room = self.room(limit, base)
+        return Left(
+            most_committed=self.most_committed(limit, base),
+            largest=int(room.max()) if room.size else None,
+            exhausted=int(np.count_nonzero(room == 0)),
+            classes=histogram(room, limit),
+        )
 
     def newcomer_room(self, limit: int, base: int) -> int:
         """What a user who is registered now would have left."""
@@ -506,6 +530,8 @@ class _Watched:
     standing: Standing
     rounds: dict[int, int] = field(default_factory=dict)
     """Run -> how many of its committed rounds are counted."""
+    left: tuple[int, int, Left] | None = None
+    """(limit, base, what is left under them): a round moves neither."""
 
 
 class Watch:
@@ -525,20 +551,40 @@ class Watch:
             runs: as `active_runs`.
             history: which journal this is, and how many runs it has charged to these odometers.
         """
-        shape = (population.users, history, tuple(run.seq for run in runs))
         with self._lock:
-            known = self._watched.get(population.id)
-            same = known is not None and known.shape == shape
-            if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
-                # An older snapshot than the last is rare, and is read whole as well.
-                known = _Watched(shape, standing(connection, population))
-            else:
-                for run in runs:
-                    if run.next_round > (since := known.rounds[run.seq]):
-                        known.standing.spent += taken(connection, run.seq, population.users, since)
-            known.rounds = {run.seq: run.next_round for run in runs}
-            self._watched[population.id] = known
-            self._watched.move_to_end(population.id)
-            while len(self._watched) > self._most:
-                self._watched.popitem(last=False)
+            known = self._follow(connection, population, runs, history)
             return replace(known.standing, spent=known.standing.spent.copy())
+
+    def figures(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object, base: int
+    ) -> tuple[int, Left]:
+        """(what the user who has spent most has spent, what is left); base as in equation (1), the rest as `standing`.
+
+        What is left is worked out when a run starts or ends, users come or the budget changes, and not each round.
+        """
+        limit = limit_units(budget.Terms(population.epsilon, population.delta, population.leak))
+        with self._lock:
+            known = self._follow(connection, population, runs, history)
+            if known.left is None or known.left[:2] != (limit, base):
+                known.left = limit, base, known.standing.left(limit, base)
+            return known.standing.most_spent, known.left[2]
+
+    def _follow(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+    ) -> _Watched:
+        shape = (population.users, history, tuple(run.seq for run in runs))
+        known = self._watched.get(population.id)
+        same = known is not None and known.shape == shape
+        if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
+            # An older snapshot than the last is rare, and is read whole as well.
+            known = _Watched(shape, standing(connection, population))
+        else:
+            for run in runs:
+                if run.next_round > (since := known.rounds[run.seq]):
+                    known.standing.spent += taken(connection, run.seq, population.users, since)
+        known.rounds = {run.seq: run.next_round for run in runs}
+        self._watched[population.id] = known
+        self._watched.move_to_end(population.id)
+        while len(self._watched) > self._most:
+            self._watched.popitem(last=False)
+        return known

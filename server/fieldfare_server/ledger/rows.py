@@ -34,7 +34,7 @@ from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import blobs, budget, models, odometers, views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.memory import Memory, Taken
+from fieldfare_server.ledger.memory import Memory
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -192,21 +192,6 @@ def terms_of(population: Row[Any]) -> budget.Terms:
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
-def sums(
-    connection: Connection, population: Row[Any], taken: Taken, watch: odometers.Watch
-) -> tuple[budget.Sums, odometers.Standing | None]:
-    """(What the user who has spent most has spent, and with what is reserved; the odometers, None if none are kept)."""
-    common = taken.sums
-    if not odometers.is_individual(population):
-        return common, None
-    standing = watch.standing(connection, population, taken.individual, taken.history)
-    limit, alike = odometers.limit_units(terms_of(population)), odometers.units_of(common.committed)
-    spent = Price(from_units(standing.most_spent)) if standing.most_spent else Price()
-    committed = standing.most_committed(limit, alike)
-    largest = Price(from_units(committed)) if committed else Price()
-    return budget.Sums(common.spent + spent, common.committed + largest), standing
-
-
 # -- what add_remove hides ------------------------------------------------------------------------------------------
 
 
@@ -239,32 +224,34 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
 def population_view(connection: Connection, row: Row[Any], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
     taken = memory.taken(connection, row, head)
-    terms, common = terms_of(row), taken.sums
-    totals, standing = sums(connection, row, taken, memory.odometers)
+    terms, totals = terms_of(row), taken.sums
+    left: odometers.Left | None = None
+    if odometers.is_individual(row):
+        base = odometers.units_of(totals.committed)
+        most_spent, left = memory.odometers.figures(connection, row, taken.individual, taken.history, base)
+        totals = budget.Sums(totals.spent + _price(most_spent), totals.committed + _price(left.most_committed))
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     # Only where a raise needs two persons does one wait.
     waiting = connection.execute(_WAITING, {"number": row.id}).all() if row.two_persons else ()
-    left = budget.room(totals.committed, terms) if row.state == "open" else budget.Room(0.0, 0.0)
-    odometer: dict[str, Any] = {"left": None, "exhausted": None}
-    if standing is not None:
-        limit = odometers.limit_units(terms)
-        room = standing.room(limit, odometers.units_of(common.committed))
-        odometer = {"left": odometers.histogram(room, limit), "exhausted": int(np.count_nonzero(room == 0))}
-        if room.size and row.state == "open":
+    room = budget.Room(0.0, 0.0)
+    if row.state == "open":
+        used = totals.committed
+        if left is not None and left.largest is not None:
             # A run can still be started for those who have most left.
-            used = Price(from_units(limit - int(room.max())), common.committed.leak)
-            left = budget.room(used, terms)
+            used = Price(from_units(odometers.limit_units(terms) - left.largest), used.leak)
+        room = budget.room(used, terms)
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
         "users": None if row.adjacency == "add_remove" else row.users,
-        **odometer,
+        "left": None if left is None else left.classes,
+        "exhausted": None if left is None else left.exhausted,
         "spent": totals.spent,
         "spent_epsilon": spent_epsilon,
         "committed": totals.committed,
         "committed_epsilon": committed_epsilon,
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
-        "remaining_epsilon": left.epsilon,
-        "remaining_mu": left.mu,
+        "remaining_epsilon": room.epsilon,
+        "remaining_mu": room.mu,
         "overdrawn": not terms.hold(totals.committed),
         "rounds_left": sum(run.rounds_left for run in taken.active),
         "runs_active": len(taken.active),
@@ -273,6 +260,10 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
         "active_run": taken.active[-1] if taken.active else None,
     }
     return views.PopulationView(**{**row._mapping, **values})
+
+
+def _price(units: int) -> Price:
+    return Price(from_units(units)) if units else Price()
 
 
 def state_now(now: float | BindParameter[float]) -> Case[str]:

@@ -12,6 +12,7 @@ import pytest
 from conftest import LiveLedger
 from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api import events as events_module
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.http_client import Client, ServiceError
@@ -162,6 +163,30 @@ def test_a_stream_never_begun_leaves_nothing_behind(live: LiveLedger) -> None:
         await anext(held)
         with pytest.raises(TooManyClients):
             await broker.stream(None)
+
+    asyncio.run(run())
+
+
+def test_without_clients_no_row_is_read_and_one_that_comes_meanwhile_misses_none(live: LiveLedger) -> None:
+    async def run() -> None:
+        answers, bodies = Answers(live.ledger), []
+        head, events = answers.head, answers.events
+        answers.events = lambda *of: bodies.append(of) or events(*of)  # type: ignore[func-returns-value, method-assign]
+        broker = Broker(answers, Settings())
+        await broker._read_new_rows()
+        live.commit()
+        await broker._read_new_rows()
+        assert (broker._position, bodies) == (head(), [])
+        live.commit()
+        client = events_module.Client(10)
+
+        def comes_meanwhile() -> int:
+            broker._clients.add(client)
+            return head()
+
+        answers.head = comes_meanwhile  # type: ignore[method-assign]
+        await broker._read_new_rows()
+        assert [client.queue.get_nowait()[0] for _ in range(client.queue.qsize())] == [head() - 1, head()]
 
     asyncio.run(run())
 

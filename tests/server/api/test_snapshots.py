@@ -25,7 +25,7 @@ from fieldfare_server.ledger import Ledger, RunHandle
 from fieldfare_server.ledger.reads import Reader
 
 # Neither the event poll nor the chain check runs while an answer is built: they are transactions of their own.
-SETTINGS = Settings(event_poll_seconds=10, verify_seconds=1e6, metrics_seconds=0)
+SETTINGS = Settings(verify_seconds=1e6, metrics_seconds=0).model_copy(update={"event_poll_seconds": 1e6})
 ROUNDS = 64
 
 # /v1/audit is one statement, which no commit divides.

@@ -19,7 +19,7 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.foreign import Loss
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.ledger import Ledger, RunHandle, budget, memory, models, rows
+from fieldfare_server.ledger import Ledger, RunHandle, budget, memory, models, odometers, rows
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.journal import read_head
 from fieldfare_server.ledger.memory import Memory
@@ -325,6 +325,30 @@ def test_round_trips_to_postgresql(postgres: Cluster, tmp_path: Path, individual
         assert count(lambda: answers.population("people")) == 4
         assert count(lambda: answers.audit(None, 12, None)) == 3
         assert count(go_on) == 21
+
+
+def test_what_users_have_left_is_worked_out_once_for_all_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million users take a thirtieth of a second."""
+    worked_out: list[int] = []
+    left = odometers.Standing.left
+    monkeypatch.setattr(odometers.Standing, "left", lambda self, *of: worked_out.append(of[0]) or left(self, *of))
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 8.0, 1e-6, actor="officer")
+        run = start(ledger, 0.4, demand=demand(900))
+        run.register_users(np.arange(3, dtype=np.uint64))
+        before = ledger.population("people")
+        worked_out.clear()
+        for t in range(1, 3):
+            charges = np.array([100 * t])
+            run.commit_round(run.open_round([1]), [1], gaussian(0.1), digest(str(t)), charges=charges)
+            assert ledger.population("people").spent.mu_squared > before.spent.mu_squared
+        assert not worked_out
+        ledger.raise_population("people", epsilon=9.0, reason="more", actor="officer")
+        assert ledger.population("people") == afresh(ledger).population("people")
+        run.finish("stopped")
+        assert ledger.population("people") == afresh(ledger).population("people")
 
 
 def test_an_ended_run_is_read_once(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
