@@ -90,6 +90,22 @@ def test_the_crossing_in_the_readme_is_the_headlines() -> None:
     assert "cross at about epsilon 4.2;" in README
 
 
+def test_what_the_readme_says_of_players_and_poets_is_the_headlines() -> None:
+    page = (EVIDENCE / "headline.md").read_text()
+    chess, poems = (page.split(f"## Scores: {name}, small")[1].split("\n## ")[0] for name in ("chess", "poems"))
+    assert re.search(r"\| nu \| 0\.741\d ", chess)
+    assert re.search(r"\| DP-SGD, Poisson \(add_remove\) \| 0\.74(4[5-9]|5[0-4]) ", chess)
+    assert (
+        "DP-SGD has an AUC of 0.745 and `nu` 0.741 at epsilon 1; at epsilon 4 and 8 they cannot be told apart" in README
+    )
+    undecided = "from epsilon 4 on: epsilon 4 **undecided**, epsilon 8 **undecided**"
+    assert undecided in chess
+    assert "in score at epsilon 1.94 " in poems
+    held = ", ".join(f"epsilon {epsilon} **holds**" for epsilon in (1, 2, 4, 8))
+    assert f"nu, balls in bins (add_remove) ahead of amplified DP-SGD: {held}" in poems
+    assert "`nu` overtakes amplified DP-SGD at about epsilon 1.9," in README
+
+
 def test_what_the_page_of_negative_results_quotes() -> None:
     """Each figure in it stands in a stored result: `NAME:VALUE` in its comments says where."""
     text = (EVIDENCE / "negative.md").read_text()
