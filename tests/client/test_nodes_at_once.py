@@ -229,10 +229,13 @@ def cohorts_of(pool: WorkerTrainer) -> list[np.ndarray]:  # type: ignore[type-ar
     return [*cohorts[:2], deadly, *cohorts[2:]]
 
 
+# Made once: threads that build models at the same time draw from one generator, and would start from different ones.
+MODEL = DeadlyTask().build_model()
+START = Schema.of(MODEL).flatten(dict(MODEL.named_parameters()))
+
+
 def train(pool: WorkerTrainer, users: np.ndarray) -> torch.Tensor:  # type: ignore[type-arg]
-    model = DeadlyTask().build_model()
-    start = Schema.of(model).flatten(dict(model.named_parameters()))
-    return pool.train([start], [1.0], users, at_round=0, spec=FLAT).update
+    return pool.train([START], [1.0], users, at_round=0, spec=FLAT).update
 
 
 def test_cohorts_of_several_threads_give_the_same_bits(make_pool: Callable[[], WorkerTrainer]) -> None:
