@@ -47,8 +47,9 @@ from fieldfare.noise.drawer import Drawer
 PARTS: Final = 1 << 11
 RESIDUAL: Final = 3
 """Parts that are not uniform: as many as no further rectangle fits under the peak."""
-_BLOCK: Final = 1 << 14
-"""Numbers made at a time: word, index and product stay in the second-level cache."""
+_BLOCK: Final = 1 << 15
+"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two threads wait for
+Python's lock: they get it between calls of numpy."""
 _KEPT_APART: Final = 1 << 63
 """First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of tries
 that needs more has a probability below 2^-3000.)"""
