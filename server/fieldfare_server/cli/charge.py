@@ -53,7 +53,8 @@ def charge(
             refuse_without_url(token_file, ca_file)
             state = StateDirectory.of(home, ledger)
             with Ledger.open(state.ledger, head_file=state.head_file) as opened:
-                made = _charge(opened, population, key, action, loss, what, why)
+                # Who may write to the ledger itself administers it.
+                made = _charge(opened, population, key, action, loss, what, why, anyones=True)
         else:
             with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
                 made = _charge(client, population, key, action, loss, what, why)
@@ -63,9 +64,11 @@ def charge(
         out.print(f"Charge {made.key} on {made.population}: {made.state}.")
 
 
-def _charge(to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str) -> Any:
-    """to: a `Ledger` or a `Client`."""
+def _charge(
+    to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str, **more: bool
+) -> Any:
+    """to: a `Ledger` or a `Client`. more: what a ledger is told of who closes a charge."""
     if loss is not None:
         return to.reserve_charge(population, key, loss, what=what, why=why, actor=actor())
     close = to.commit_charge if action == "commit" else to.release_charge
-    return close(population, key, actor=actor())
+    return close(population, key, actor=actor(), **more)
