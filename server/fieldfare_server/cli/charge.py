@@ -10,7 +10,7 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import print_json, print_text, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -61,7 +61,7 @@ def charge(
         if json_:
             print_json(made.model_dump(mode="json"))
             return
-        out.print(f"Charge {made.key} on {made.population}: {made.state}.")
+        print_text(f"Charge {made.key} on {made.population}: {made.state}.")
 
 
 def _charge(

@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput, LedgerError
 from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals, visible
 from fieldfare_server.cli.runs import summary
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.residual_test import run_residual_test
@@ -80,7 +80,7 @@ def verify(
         elif result.ok:
             out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
             for run, why in result.unpinned.items():
-                out.print(f"The charges of run {run} cannot be recomputed: {why}", markup=False)
+                print_text(f"The charges of run {run} cannot be recomputed: {why}")
         if result.fault:
             # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
             ledger_is_whole = result.fault.table == "checkpoints"
@@ -170,7 +170,7 @@ def report(
         if json_ or format_ == "json":
             print_json(statement.to_json())
         else:
-            typer.echo(statement.to_html() if format_ == "html" else statement.to_markdown())
+            typer.echo(statement.to_html() if format_ == "html" else visible(statement.to_markdown()))
 
 
 def audit(
@@ -192,7 +192,7 @@ def audit(
         if json_:
             print_json(result.model_dump(mode="json"))
         else:
-            out.print(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
+            print_text(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
             if result.canaries is not None:
                 figures = describe_canaries(result.canaries.model_dump())
                 print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)

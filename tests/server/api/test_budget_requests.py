@@ -117,7 +117,7 @@ def test_a_token_for_one_population_gets_no_route_of_another(client: TestClient,
         "charges": {"key": "k", "loss": {"mu": 0.01}, "what": "x", "why": "y"},
         "raise": {"epsilon": 2.0, "reason": "x"},
         "tighten": {"epsilon": 0.9, "reason": "x"},
-        **dict.fromkeys(("close", "reopen", "withdraw"), {"reason": "x"}),
+        **{key: {"reason": "x"} for key in ("close", "reopen", "withdraw")},
     }
     before, tried = ledger.head().count, 0
     for path, operations in client.get("/openapi.json").json()["paths"].items():
