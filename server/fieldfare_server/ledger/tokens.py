@@ -23,6 +23,8 @@ from fieldfare_server.ledger.rows import population_row, token_view
 from fieldfare_server.ledger.states import SCOPES, Scope
 
 log = logging.getLogger(__name__)
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, in seconds since 1970: no calendar goes further."""
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
@@ -47,6 +49,8 @@ def create(
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         if expires_at is not None and not expires_at > entry.now:
             raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
+        if expires_at is not None and expires_at > LATEST:
+            raise BadInput(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
         limited = (
             None if populations is None else sorted({population_row(connection, each).name for each in populations})
         )

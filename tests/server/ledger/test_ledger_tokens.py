@@ -9,7 +9,7 @@ import pytest
 
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, tokens
 
 
 class Clock:
@@ -105,6 +105,9 @@ def test_what_is_no_token_is_refused(ledger: Ledger) -> None:
         ledger.create_token(" ", ("read",), actor="officer")
     for end in (999.0, math.nan):
         with pytest.raises(BadInput, match="expired"):
+            ledger.create_token("page", ("read",), actor="officer", expires_at=end)
+    for end in (tokens.LATEST + 1, 1e300, math.inf):
+        with pytest.raises(BadInput, match="year 9999"):
             ledger.create_token("page", ("read",), actor="officer", expires_at=end)
     with pytest.raises(BadInput, match="none of that id"):
         ledger.revoke_token("\0nothing", actor="officer")
