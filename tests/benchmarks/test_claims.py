@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema

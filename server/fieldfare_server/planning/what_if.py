@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from fieldfare.cost import Cost, cost_of, cost_without_amplification
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
