@@ -77,8 +77,8 @@ CLAIMS = {
         "Tran, Cutkosky 2022, which has no experiments",
         momentum,
         "epsilon 2, fixed order (zero_out); normalised momentum 1 - alpha in rows with alpha, SGD with momentum 0.9 "
-        "and blt in the others; differences of three queries are clipped to 0.15 of the anchor's, or as the row says. "
-        "Against blt the paper says nothing, and no verdict is given",
+        "and blt in the others; differences of three queries are clipped to 0.15, or as the row says. At alpha 1 "
+        "momentum-tree is independent noise. Against blt the paper says nothing, and no verdict is given",
     ),
     "cool-down": Claim(
         "Cool-down",
