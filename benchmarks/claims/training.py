@@ -85,6 +85,8 @@ CLAIMS = {
         "A learning rate that falls at the end beats a constant one, most at small epsilon.",
         "Kairouz et al. 2021, and the setup of the correlated-noise paper",
         cool_down,
+        "cool-down: the rate falls to 0.05 of itself over the last quarter; polynomial: over all rounds, to 0. Power 1 "
+        "halves the mean rate, so its best one may lie between two that were tried",
     ),
     "decaying": Claim(
         "Falling noise",

@@ -194,7 +194,9 @@ def cool_down(s: Size) -> tuple[Cells, list[Pair]]:
             for label, schedule in schedules.items():
                 optimizer = {**SGD, "schedule": schedule}
                 cells.append(cell(f"{name}, {label}", s, mechanism, epsilon, optimizer, scheme))
-            pairs.append((f"cool-down beats a constant rate ({name})", f"{name}, cool-down", f"{name}, constant"))
+            for falling in ("cool-down", "polynomial 0.5", "polynomial 1"):
+                claimed = f"{falling} beats a constant rate ({name})"
+                pairs.append((claimed, f"{name}, {falling}", f"{name}, constant"))
     return cells, pairs
 
 
