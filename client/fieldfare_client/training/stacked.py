@@ -12,13 +12,13 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.func import vmap
 
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training.engines import Batches, Chunk, Engine, Group, is_plain, spread, step_each
 from fieldfare_client.training.layers import Destination, Linear, backpropagate, flattens, layers_of
+from fieldfare_client.training.loss_gradient import LossGradient
 from fieldfare_client.training.wide_input import InputLayer, pays
 
 
@@ -36,12 +36,13 @@ class StackedEngine(Engine):
         layers = layers_of(model, self.schema.names)
         assert not isinstance(layers, str)
         self._layers = layers
-        self._losses = vmap(lambda outputs, targets: task.loss(outputs, targets).mean())
+        self._gradient = LossGradient(task.loss)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         if chunk.inputs.ndim != 2 and not flattens(next(self.model.children())):
             # A linear layer by itself also takes sequences; here a row is one vector.
             raise ValueError("a row is several vectors")
+        self._gradient.begin()
         client, batches = self.client, Batches(chunk)
         starts, slices = list(self.schema.split(start).values()), self.schema.slices()
         inputs, trained = chunk.inputs.flatten(1), out[: batches.training]
@@ -85,13 +86,11 @@ class StackedEngine(Engine):
 
         Users with equally long batches are mapped together. The loss never sees padding, because it may mix rows.
         """
-        outputs = outputs.detach().requires_grad_()
-        with torch.enable_grad():
-            if groups == [(slice(0, len(outputs)), outputs.shape[1])]:  # no padding, and slices cost as much as a layer
-                losses = [self._losses(outputs, targets).sum()]
-            else:
-                losses = [self._losses(outputs[users, :count], targets[users, :count]).sum() for users, count in groups]
-            (gradient,) = torch.autograd.grad(losses, outputs)
+        if groups == [(slice(0, len(outputs)), outputs.shape[1])]:  # no padding, and slices cost as much as a layer
+            return self._gradient(outputs, targets)
+        gradient = torch.zeros_like(outputs)
+        for users, count in groups:
+            gradient[users, :count] = self._gradient(outputs[users, :count], targets[users, :count])
         return gradient
 
     def _wide_input(

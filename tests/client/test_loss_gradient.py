@@ -1,0 +1,164 @@
+"""The operations of a loss are repeated with the same bits, and only for a loss that they are the gradient of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fieldfare_client.training.loss_gradient import MOST, OFTEN, Loss, LossGradient
+
+WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 0.25])
+
+
+def entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs, targets, WEIGHTS, reduction="none", label_smoothing=0.1)
+
+
+def mixing(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss may mix the examples of a batch."""
+    centred = (outputs - outputs.mean(0)) / (outputs.std(0) + 1e-3)
+    return functional.cross_entropy(centred, targets, reduction="none") * outputs.norm()
+
+
+def joining(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return entropy(torch.cat([outputs, -outputs], dim=1), targets)
+
+
+def splitting(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    first, second = outputs.split(2, dim=1)
+    return entropy(first * second, targets % 2)
+
+
+def overwriting(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    flat = (2.0 * outputs).mul_(1.5)
+    flat.view(-1).mul_(0.5)
+    return entropy(flat + torch.zeros(4).add_(1.0), targets)
+
+
+def logistic(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.binary_cross_entropy_with_logits(outputs[:, 0], (targets > 1).float(), reduction="none")
+
+
+def batch(seed: int, users: int = 6, rows: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, 4, (users, rows), generator=generator)
+    return torch.randn(users, rows, 4, generator=generator), targets
+
+
+def expected(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Every user by itself."""
+    outputs = outputs.clone().requires_grad_()
+    sum(loss(o, t).mean() for o, t in zip(outputs, targets, strict=True)).backward()  # type: ignore[union-attr]
+    assert outputs.grad is not None
+    return outputs.grad
+
+
+class Calls:
+    """A loss that counts its calls."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.count, self.factor = loss, 0, 1.0
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return self.loss(outputs, targets) * self.factor
+
+
+@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, logistic])
+def test_what_is_repeated_has_the_same_bits(loss: Loss) -> None:
+    calls = Calls(loss)
+    repeating, mapping = LossGradient(calls), LossGradient(loss)
+    for seed in range(OFTEN + 20):
+        if seed % 5 == 0:
+            repeating.begin()
+        mapping._constant = False  # nothing is repeated
+        gradient = repeating(*batch(seed))
+        assert torch.equal(gradient, mapping(*batch(seed)))
+        torch.testing.assert_close(gradient, expected(loss, *batch(seed)))
+    assert calls.count <= OFTEN + 1 + 20 // 5
+
+
+@pytest.mark.parametrize("loss", [joining, splitting])
+def test_a_loss_with_other_operations_is_mapped_every_time(loss: Loss) -> None:
+    calls = Calls(loss)
+    gradients = LossGradient(calls)
+    for seed in range(OFTEN + 5):
+        torch.testing.assert_close(gradients(*batch(seed)), expected(loss, *batch(seed)))
+    assert calls.count == OFTEN + 5
+
+
+def test_a_loss_that_changes_is_found_at_the_next_chunk_and_never_repeated_again() -> None:
+    calls = Calls(entropy)
+    gradients = LossGradient(calls)
+    for seed in range(OFTEN + 5):
+        gradients(*batch(seed))
+    assert calls.count < OFTEN + 5
+    calls.factor, calls.count = 3.0, 0
+    gradients.begin()
+    for seed in range(5):
+        torch.testing.assert_close(gradients(*batch(seed)), 3.0 * expected(entropy, *batch(seed)))
+    assert calls.count == 5
+
+
+def test_a_loss_that_changes_with_every_call_is_never_repeated() -> None:
+    calls = Calls(entropy)
+
+    def growing(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        calls.factor += 1.0
+        return calls(outputs, targets)
+
+    gradients = LossGradient(growing)
+    for seed in range(OFTEN + 10):
+        want = (seed + 2.0) * expected(entropy, *batch(seed))
+        torch.testing.assert_close(gradients(*batch(seed)), want)
+    assert calls.count == OFTEN + 10
+
+
+def test_a_user_with_numbers_that_are_not_finite_changes_no_other_user() -> None:
+    gradients = LossGradient(entropy)
+    for seed in range(OFTEN + 3):
+        gradients(*batch(seed))
+    outputs, targets = batch(99)
+    alone = gradients(outputs, targets)
+    outputs[2] = torch.nan
+    assert torch.equal(gradients(outputs, targets)[[0, 1, 3, 4, 5]], alone[[0, 1, 3, 4, 5]])
+
+
+def test_only_so_many_shapes_are_kept() -> None:
+    gradients = LossGradient(entropy)
+    for users in range(1, MOST + 4):
+        for _ in range(OFTEN + 1):
+            gradients(*batch(users, users=users, rows=1))
+    assert len(gradients._recorded) == MOST
+
+
+class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """How many operations run inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None):  # type: ignore[no-untyped-def]
+        self.count += 1
+        return func(*args, **(kwargs or {}))  # type: ignore[misc, dict-item]
+
+
+def test_what_only_the_value_needs_is_left_out() -> None:
+    gradients = LossGradient(entropy)
+    for seed in range(OFTEN + 2):
+        gradients(*batch(seed))
+    with Count() as repeated:
+        gradients(*batch(77))
+    gradients._constant = False
+    with Count() as mapped:
+        gradients(*batch(77))
+    assert repeated.count < mapped.count / 2
