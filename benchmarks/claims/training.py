@@ -73,11 +73,13 @@ CLAIMS = {
     ),
     "momentum": Claim(
         "Momentum aggregation",
-        "A tree over discounted updates has less noise than independent noise where momentum is long.",
+        "A tree over discounted updates has less noise than independent noise where momentum is long; three queries a "
+        "round, two of them small differences, need less noise still.",
         "Tran, Cutkosky 2022, which has no experiments",
         momentum,
         "epsilon 2, fixed order (zero_out); normalised momentum 1 - alpha in rows with alpha, SGD with momentum 0.9 "
-        "and blt in the others; differences of three queries are clipped to 0.15, or as the row says. At alpha 1 "
+        "and blt in the others; of three queries the differences are clipped to 0.15, or as the row says, with mixing "
+        "0.3: neither was tuned. At alpha 1 "
         "momentum-tree is independent noise. Against blt the paper says nothing, and no verdict is given",
     ),
     "cool-down": Claim(
