@@ -23,7 +23,7 @@ import harness
 import numpy as np
 from flwr.app import Message
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import load_task

@@ -29,7 +29,7 @@ import harness
 import numpy as np
 from remarks import gains_of, median_norms, norms_of, wrapped
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.nu import NuSpec
 from fieldfare.participation import MinSeparation
