@@ -516,8 +516,9 @@ class Change(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    epsilon: float | None = Field(default=None, gt=0, description="the new limit; null: unchanged")
-    delta: float | None = Field(default=None, gt=0, lt=1, description="the new delta; null: unchanged")
+    # Strict: `true` would be a limit of 1.
+    epsilon: float | None = Field(default=None, gt=0, strict=True, description="the new limit; null: unchanged")
+    delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description="the new delta; null: unchanged")
     reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
 
 
