@@ -24,7 +24,7 @@ from flwr.app import Message
 from lora_page import page
 from lora_plans import ROWS, WHOLE, Size, cells, plan_table, scored, with_rate
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import load_task

@@ -9,7 +9,7 @@ from functools import cache
 import harness
 import numpy as np
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.nu import NuSpec
 from fieldfare.participation import MinSeparation

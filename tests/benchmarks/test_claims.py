@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.cost import cost_of
-from fieldfare.plan import ClientSpec, Plan
+from fieldfare.costing import cost_of
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
 from fieldfare_client.storage import write

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.plan import ClientSpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
 from fieldfare_client.storage import write

@@ -59,6 +59,7 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.memory import AtHead
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.tokens import LATEST
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
 
@@ -419,8 +420,8 @@ class Answers:
 
 
 def utc(seconds: float) -> datetime:
-    """Seconds since 1970 as a UTC time."""
-    return datetime.fromtimestamp(seconds, UTC)
+    """Seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
+    return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 
 def _population_view(snapshot: Reader, name: str) -> views.PopulationView:
