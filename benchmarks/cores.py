@@ -230,7 +230,7 @@ def main() -> None:
         "--models", nargs="*", choices=MODELS, default=["mlp-197k", "lenet-62k", "cnn-1.6M", "lstm-31k"]
     )
     parser.add_argument("--cohort", type=int, default=COHORT)
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--ray", action="store_true", help="also throughput over the actors of a Ray cluster (minutes)")
     parser.add_argument("--ray-model", choices=MODELS, default="lenet-62k")
     parser.add_argument("--ray-rounds", type=int, default=8)

@@ -314,7 +314,7 @@ class Answers:
         except BadInput as error:
             raise ProblemError(409, "request-refused", f"{error.what}: {error.why}", nearest=error.nearest) from None
 
-    def charge(self, name: str, asked: NewCharge, actor: str, secret: str | None) -> Charge:
+    def charge(self, name: str, asked: NewCharge, actor: str, secret: str | None, anyones: bool) -> Charge:
         """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
         with self._ledger.snapshot() as snapshot:
             _population_view(snapshot, name)
@@ -326,9 +326,9 @@ class Answers:
                 assert asked.loss is not None
                 view = ledger.reserve_charge(name, key, asked.loss, what=asked.what, why=asked.why, actor=actor)
             elif asked.action == "commit":
-                view = ledger.commit_charge(name, key, actor=actor)
+                view = ledger.commit_charge(name, key, actor=actor, anyones=anyones)
             else:
-                view = ledger.release_charge(name, key, actor=actor)
+                view = ledger.release_charge(name, key, actor=actor, anyones=anyones)
         fields = view.model_dump(include={"population", "key", "state", "who", "what", "why", "loss"})
         closed = None if view.closed_at is None else utc(view.closed_at)
         price = {"mu": view.price.mu, "leak": view.price.leak}

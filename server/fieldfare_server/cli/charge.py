@@ -10,7 +10,7 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import print_json, print_text, refusals
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -53,19 +53,22 @@ def charge(
             refuse_without_url(token_file, ca_file)
             state = StateDirectory.of(home, ledger)
             with Ledger.open(state.ledger, head_file=state.head_file) as opened:
-                made = _charge(opened, population, key, action, loss, what, why)
+                # Who may write to the ledger itself administers it.
+                made = _charge(opened, population, key, action, loss, what, why, anyones=True)
         else:
             with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
                 made = _charge(client, population, key, action, loss, what, why)
         if json_:
             print_json(made.model_dump(mode="json"))
             return
-        out.print(f"Charge {made.key} on {made.population}: {made.state}.")
+        print_text(f"Charge {made.key} on {made.population}: {made.state}.")
 
 
-def _charge(to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str) -> Any:
-    """to: a `Ledger` or a `Client`."""
+def _charge(
+    to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str, **more: bool
+) -> Any:
+    """to: a `Ledger` or a `Client`. more: what a ledger is told of who closes a charge."""
     if loss is not None:
         return to.reserve_charge(population, key, loss, what=what, why=why, actor=actor())
     close = to.commit_charge if action == "commit" else to.release_charge
-    return close(population, key, actor=actor())
+    return close(population, key, actor=actor(), **more)

@@ -12,7 +12,7 @@ from fieldfare.cost import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
+from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.plot import plot_traces
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
@@ -135,4 +135,4 @@ def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: 
     if "no noise" in scores:
         out.print(f"Without noise (NOT PRIVATE): {scores['no noise']}")
     if picture:
-        out.print(f"Plot: {picture}")
+        print_text(f"Plot: {picture}")

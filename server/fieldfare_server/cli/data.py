@@ -12,7 +12,7 @@ from fieldfare_client.sources import Source, fetch
 from fieldfare_client.tasks import find_source, sources
 from fieldfare_client.tasks.files import data_folder
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, print_progress, print_table, refusals
+from fieldfare_server.cli.output import out, print_json, print_progress, print_table, print_text, refusals
 
 data = typer.Typer(help="Fetch public data sets, or list them.", no_args_is_help=True)
 
@@ -79,7 +79,7 @@ def fetch_(
         print_json(described)
         return
     if "licence" in described:
-        out.print(f"Licence: {described['licence']['name']}\n")
+        print_text(f"Licence: {described['licence']['name']}\n")
         out.print(described["licence"]["text"].strip(), markup=False)
         out.print()
     for table, facts in described["tables"].items():

@@ -16,7 +16,7 @@ from fieldfare.text import decimal
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_json, print_table, refusals
+from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.plot import plot_story
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
@@ -169,5 +169,5 @@ def _print_results(home: StateDirectory, traces: list[Trace], picture: Path, as_
         "Sampling needs users who answer whenever the dice say so, and hides who took part: patients of a clinic do, "
         "phones do not. Anyone can keep two participations of a user apart."
     )
-    out.print(f"Plot: {picture}")
-    out.print(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")
+    print_text(f"Plot: {picture}")
+    print_text(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")

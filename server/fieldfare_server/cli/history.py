@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare.signed_head import SignedHead
+from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals, visible
 from fieldfare_server.cli.runs import summary
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.run_evidence import describe_canaries
 from fieldfare_server.evidence.statement import privacy_statement
-from fieldfare_server.evidence.verify import recharge
+from fieldfare_server.evidence.verify import Fault, recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
@@ -52,12 +52,17 @@ def verify(
         given = head is not None or hold
         with Ledger.open(directory.ledger, head_file=None if given else directory.head_file) as opened:
             if head is None:
-                held = None if hold else file.read()
+                own = None if hold else file.read()
+                seen = [] if own is None else [own]
             else:
-                held = kept_head(head, opened.head().ledger)
+                # A head that was kept elsewhere adds to what this home has seen, which may be newer.
+                seen = [*kept_heads(head, opened.head().ledger), *_readable(file, opened.head().ledger)]
             if not given:
                 destroy_left_behind(directory, opened, actor())
-            result = check(opened, directory.root, recompute=recharge, held=held)
+            newest = max(seen, key=lambda each: each.count, default=None)
+            result = check(opened, directory.root, recompute=recharge, held=newest)
+            if result.ok:
+                result = replace(result, fault=_contradiction(opened, seen))
             if result.ok and against is not None:
                 with Ledger.open(against) as other:
                     result = replace(result, fault=find_fork(opened, other))
@@ -75,7 +80,7 @@ def verify(
         elif result.ok:
             out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
             for run, why in result.unpinned.items():
-                out.print(f"The charges of run {run} cannot be recomputed: {why}", markup=False)
+                print_text(f"The charges of run {run} cannot be recomputed: {why}")
         if result.fault:
             # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
             ledger_is_whole = result.fault.table == "checkpoints"
@@ -85,20 +90,39 @@ def verify(
             raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
 
 
-def kept_head(value: str, ledger: str) -> Head:
-    """The newest head of `ledger` in the file `value`, or the one that `value` itself is.
+def kept_heads(value: str, ledger: str) -> list[Head]:
+    """The heads of `ledger` in the file `value`, or the one that `value` itself is.
 
     Raises `HeadRefused` for a line that is none or that its key did not sign, `BadInput` where none is of this ledger.
     """
     path = Path(value)
-    lines = path.read_text(encoding="utf-8").splitlines() if len(value) < 200 and path.is_file() else [value]
+    is_head = value.strip().startswith(FORMAT)
+    if not is_head and not path.is_file():
+        raise BadInput(f"--head {value[:200]!r}", "it is no head, and there is no such file.", f"a line {FORMAT} ...")
+    lines = [value] if is_head else path.read_text(encoding="utf-8", errors="replace").splitlines()
     heads = [SignedHead.parse(line) for line in lines if line.strip()]
-    of_this = [each for each in heads if each.ledger == ledger]
+    of_this = [Head(each.ledger, each.count, each.hash) for each in heads if each.ledger == ledger]
     if not of_this:
         named = ", ".join(sorted({each.ledger for each in heads})) or "none at all"
         raise BadInput("--head", f"it is no head of ledger {ledger}.", f"the ledger that it names: {named}")
-    newest = max(of_this, key=lambda each: each.count)
-    return Head(newest.ledger, newest.count, newest.hash)
+    return of_this
+
+
+def _readable(file: HeadFile, ledger: str) -> list[Head]:
+    """What this home holds of `ledger`, if that can be read: `--head` is also the remedy where it cannot."""
+    try:
+        held = file.read()
+    except LedgerError:
+        return []
+    return [held] if held is not None and held.ledger == ledger else []
+
+
+def _contradiction(opened: Ledger, seen: list[Head]) -> Fault | None:
+    """The first journal row that is not the one that was seen in its place."""
+    for each in sorted(seen, key=lambda head: head.count):
+        if each.count and opened.row_hash(each.count) != each.hash:
+            return Fault("audit", str(each.count), "it is not the row that was seen in its place")
+    return None
 
 
 def abandon(
@@ -146,7 +170,7 @@ def report(
         if json_ or format_ == "json":
             print_json(statement.to_json())
         else:
-            typer.echo(statement.to_html() if format_ == "html" else statement.to_markdown())
+            typer.echo(statement.to_html() if format_ == "html" else visible(statement.to_markdown()))
 
 
 def audit(
@@ -168,7 +192,7 @@ def audit(
         if json_:
             print_json(result.model_dump(mode="json"))
         else:
-            out.print(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
+            print_text(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
             if result.canaries is not None:
                 figures = describe_canaries(result.canaries.model_dump())
                 print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)

@@ -41,7 +41,12 @@ def print_outcome(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        out.print(visible(text), markup=False)
+        print_text(text)
+
+
+def print_text(text: str) -> None:
+    """Print `text`, which may quote names, keys and paths that somebody else chose, to standard output."""
+    out.print(visible(text), markup=False)
 
 
 def exit_code(error: FieldfareError) -> int:

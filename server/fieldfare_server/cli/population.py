@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,12 @@ from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.ledger.views import ChargeView, PopulationView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
 
@@ -83,19 +83,25 @@ def list_(opened: Ledger) -> Answer:
 @population.command()
 @on_ledger()
 def show(opened: Ledger, name: Name) -> Answer:
-    """One population: its budget, its rules, the raises that wait."""
+    """One population: its budget, its rules, the raises that wait, what other trainers have reserved."""
     view = opened.population(name)
-    return Answer(summary(view), _table(view))
+    charges = [charge for charge in opened.charges(name) if charge.state == "reserved"]
+    value = summary(view) | {"charges_reserved": [charge.model_dump(mode="json") for charge in charges]}
+    return Answer(value, _table(view, charges))
 
 
-def _table(view: PopulationView) -> Callable[[], None]:
+def _table(view: PopulationView, charges: Sequence[ChargeView]) -> Callable[[], None]:
     seconds = view.reservation_seconds
     rows = [
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
         ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
         ("spent", f"epsilon {view.spent_epsilon:.4g}"),
-        ("reserved", f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs_total} runs"),
+        (
+            "reserved",
+            f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs_total} runs"
+            + (f" and {len(charges)} charges of other trainers" if charges else ""),
+        ),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
         ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
         ("ceiling of delta", "none" if view.ceiling_delta is None else decimal(view.ceiling_delta)),
@@ -111,6 +117,10 @@ def _table(view: PopulationView) -> Callable[[], None]:
             f"to epsilon {each.epsilon:g} at delta {decimal(each.delta)}, by {each.proposed_by}: {each.reason}",
         )
         for each in view.proposals
+    ]
+    rows += [
+        (f"charge {each.key} is reserved", f"mu {each.price.mu:.4g} by {each.who}: {each.what}; {each.why}")
+        for each in charges
     ]
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
@@ -199,7 +209,7 @@ def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, 
             return
         out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
         for run, why in left.items():
-            out.print(f"Run {run} stays charged to all users alike: {why}")
+            print_text(f"Run {run} stays charged to all users alike: {why}")
 
 
 OVERDRAWN = (

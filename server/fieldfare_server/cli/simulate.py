@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, refusals
+from fieldfare_server.cli.output import out, print_json, print_text, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
@@ -118,6 +118,6 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
         f"spent, at delta {decimal(population.delta)})."
     )
     if score.get("score") is not None:
-        out.print(f"Held-out {score['score_name']}: {score['score']:.4f}")
+        print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")
     if model.exists():
-        out.print(f"Model: {model}. {SHAREABLE}")
+        print_text(f"Model: {model}. {SHAREABLE}")

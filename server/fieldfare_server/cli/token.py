@@ -21,7 +21,7 @@ token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=T
 def create(
     opened: Ledger,
     name: Annotated[str, typer.Argument(help="its owner or its purpose")],
-    scope: Annotated[list[str] | None, typer.Option(help="read (default) or admin; repeatable")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="read (default), charge or admin; repeatable")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="until it expires; default: never")] = None,
     population: Annotated[
         list[str] | None, typer.Option(help="a population that it is for; repeatable; default: all")

@@ -190,7 +190,7 @@ def _together(population: PopulationView) -> str:
             f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
             f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
             f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}. "
-            f"D = {decimal(population.leak, 3)}."
+            f"Of delta, D = {decimal(population.leak, 3)} is kept for runs whose cohorts are drawn in secret."
         )
     return (
         f"All runs charged to {population.name} together stay "

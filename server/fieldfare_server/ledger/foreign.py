@@ -3,7 +3,8 @@
 Which users another trainer touched is unknown, so each charge is one common term in every user's account
 (`rows.base`), never n updates. A reservation counts like a charge until it is released: a trainer that dies between the
 two stays charged. A request may be repeated after a lost answer: the same key names the same charge. The same key with
-another loss, or after the charge was committed or released, is refused: a second training needs a second charge.
+another loss or other words, from another trainer, or after the charge was committed or released, is refused: a second
+training needs a second charge. A trainer closes its own charges only: what another has reserved may have happened.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
 
     Raises:
         BudgetRefused: it does not fit.
-        BadInput: an impossible loss, a key that names another loss or a charge that is closed, a closed population, no
-            reason.
+        BadInput: an impossible loss, a key of another's charge, of another loss or of a charge that is closed, a closed
+            population, no reason.
     """
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable() or key.strip() != key:
         raise BadInput(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
@@ -53,7 +54,7 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
         row = rows.population_row(connection, name)
         earlier = _find(connection, row.id, key)
         if earlier is not None:
-            _require_reserved(earlier, described)
+            _require_same(earlier, {"who": actor, "loss": described, "what": what, "why": why})
             return
         if row.state != "open":
             raise BadInput(f"a charge to population {name!r}", "it is closed.", "another population")
@@ -79,18 +80,25 @@ def reserve(journal: Journal, name: str, key: str, loss: Loss, *, what: str, why
     journal.admit(work)
 
 
-def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> None:
+def close(journal: Journal, name: str, key: str, how: str, *, actor: str, anyones: bool = False) -> None:
     """Commit or release a reserved charge; repeating it changes nothing.
 
-    Raises `BadInput` for an unknown key, and for a charge that was closed the other way: what was committed is spent.
+    anyones: also one that another than `actor` reserved, which is for administrators.
+
+    Raises `BadInput` for an unknown key, another's charge, and a charge that was closed the other way: what was
+    committed is spent.
     """
-    state = _FINAL[how]
+    state, actor = _FINAL[how], clean(actor, 200)
 
     def work(connection: Connection, entry: Entry, _: Replay) -> None:
         population = rows.population_row(connection, name)
         charge = _find(connection, population.id, key)
         if charge is None:
             raise BadInput(f"charge {key[:80]!r}", f"population {name!r} has none with that key.", "reserve it first")
+        if not anyones and charge.who != actor:
+            raise BadInput(
+                f"to {how} charge {key!r}", f"{charge.who} reserved it.", f"{charge.who}, or an administrator"
+            )
         if charge.state == state:
             return
         if charge.state != "reserved":
@@ -99,7 +107,7 @@ def close(journal: Journal, name: str, key: str, how: str, *, actor: str) -> Non
         c = models.charges.c
         where = (c.population_id == population.id, c.key == key)
         connection.execute(update(models.charges).where(*where).values(state=state, closed_at=entry.now))
-        entry.append(f"charge.{how}", clean(actor, 200), {"key": key}, population=name)
+        entry.append(f"charge.{how}", actor, {"key": key}, population=name)
 
     journal.admit(work)
 
@@ -117,13 +125,16 @@ def _find(connection: Connection, population_id: int, key: str) -> Row[Any] | No
     return connection.execute(select(models.charges).where(c.population_id == population_id, c.key == key)).first()
 
 
-def _require_reserved(earlier: Row[Any], described: str) -> None:
-    if earlier.loss != described:
-        raise BadInput(
-            f"charge {earlier.key!r}",
-            f"that key names another loss, {earlier.loss}; nothing was charged.",
-            "another key for another loss",
-        )
+def _require_same(earlier: Row[Any], asked: Mapping[str, str]) -> None:
+    """Raise `BadInput` unless the charge is reserved, and `asked` for by the same trainer in the same words."""
+    words = {"who": "trainer's charge", "loss": "loss", "what": "training", "why": "reason"}
+    for column, value in asked.items():
+        if earlier._mapping[column] != value:
+            raise BadInput(
+                f"charge {earlier.key!r}",
+                f"that key names another {words[column]}, {earlier._mapping[column]!r}; nothing was charged.",
+                "another key",
+            )
     if earlier.state != "reserved":
         raise BadInput(
             f"charge {earlier.key!r}",

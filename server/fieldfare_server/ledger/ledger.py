@@ -328,14 +328,14 @@ class Ledger(Reader):
         foreign.reserve(self._journal, population, key, loss, what=what, why=why, actor=actor)
         return self.charge(population, key)
 
-    def commit_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
-        """What was reserved under `key` has been spent. Raises `BadInput` as `foreign.close`."""
-        foreign.close(self._journal, population, key, "commit", actor=actor)
+    def commit_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
+        """What was reserved under `key` has been spent. Arguments and refusals as of `foreign.close`."""
+        foreign.close(self._journal, population, key, "commit", actor=actor, anyones=anyones)
         return self.charge(population, key)
 
-    def release_charge(self, population: str, key: str, *, actor: str) -> views.ChargeView:
-        """What was reserved under `key` never happened: it returns. Raises `BadInput` as `foreign.close`."""
-        foreign.close(self._journal, population, key, "release", actor=actor)
+    def release_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
+        """What was reserved under `key` never happened: it returns. Arguments and refusals as of `foreign.close`."""
+        foreign.close(self._journal, population, key, "release", actor=actor, anyones=anyones)
         return self.charge(population, key)
 
     # -- tokens -------------------------------------------------------------------------------------------------

@@ -38,6 +38,9 @@ from fieldfare.registry import Table
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
 """A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
 
+SMALLEST_RHO = 1e-7
+"""A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off."""
+
 
 class Loss(Table):
     """What a trainer reports, for the adjacency of the population that it charges. Exactly one of the four.
@@ -83,7 +86,7 @@ def priced(loss: Loss, adjacency: Adjacency, leak: float) -> Price:
     if loss.mu is not None:
         return Price(loss.mu * loss.mu)
     if loss.rho is not None:
-        mu = _of_rho(loss.rho)
+        mu = _of_rho(max(loss.rho, SMALLEST_RHO)) if loss.rho > 0 else 0.0
         return Price(mu * mu)
     if loss.epsilon is not None:
         # Round-off of the quantile is added on top.
@@ -102,8 +105,6 @@ def priced(loss: Loss, adjacency: Adjacency, leak: float) -> Price:
 
 def _of_rho(rho: float) -> float:
     """The least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the Gaussian's experiment."""
-    if rho == 0:
-        return 0.0
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
     variation = _total_variation(rho)
     above = np.minimum([_delta(rho, float(e)) for e in grid], variation)

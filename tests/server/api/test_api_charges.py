@@ -25,6 +25,19 @@ def test_a_loss_is_reserved_once_and_committed_once(local: TestClient, live: Liv
     assert len(live.ledger.charges("aircraft")) == 1
 
 
+def test_a_charge_is_its_own_tokens_or_an_admins(local: TestClient, live: LiveLedger) -> None:
+    one, two = (
+        live.ledger.create_token(name, ("charge",), populations=("aircraft",), actor="test")[0]
+        for name in ("one", "two")
+    )
+    post(local, one, NEW)
+    for body in (NEW, {"key": "a", "action": "commit"}, {"key": "a", "action": "release"}):
+        answer = post(local, two, body)
+        assert (answer.status_code, "token one" in answer.text) == (422, True), answer.text
+    assert live.ledger.charge("aircraft", "a").state == "reserved"
+    assert post(local, live.token("admin"), {"key": "a", "action": "release"}).json()["state"] == "released"
+
+
 def test_who_may_not_charge_is_refused(local: TestClient, live: LiveLedger) -> None:
     assert post(local, None, NEW).status_code == 401
     assert post(local, live.token("read"), NEW).status_code == 403

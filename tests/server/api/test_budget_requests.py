@@ -102,6 +102,38 @@ def test_a_token_for_one_population_sees_that_one(client: TestClient, ledger: Le
     assert client.post("/v1/runs/run-1/stop", headers=mine).status_code == 202
 
 
+OF_THE_SERVICE = ("/healthz", "/readyz", "/v1/me")
+"""Routes that show no population."""
+
+
+def test_a_token_for_one_population_gets_no_route_of_another(client: TestClient, ledger: Ledger) -> None:
+    """Every operation of the document, so that a new route is tried too."""
+    ledger.create_population("others", 1.0, 1e-6, actor="officer")
+    ledger.create_population("two", 1.0, 1e-6, rules=Rules(two_persons=True), actor="officer")
+    waiting = ledger.raise_population("two", epsilon=2.0, reason="more", actor="ann").proposals[0].id
+    ledger_data.start(ledger, "run-1")
+    mine = bearer(ledger, "bob", "read", "charge", "admin", populations=("others",))
+    bodies = {
+        "charges": {"key": "k", "loss": {"mu": 0.01}, "what": "x", "why": "y"},
+        "raise": {"epsilon": 2.0, "reason": "x"},
+        "tighten": {"epsilon": 0.9, "reason": "x"},
+        **{key: {"reason": "x"} for key in ("close", "reopen", "withdraw")},
+    }
+    before, tried = ledger.head().count, 0
+    for path, operations in client.get("/openapi.json").json()["paths"].items():
+        at = path.format(name="aircraft", run_id="run-1", proposal=waiting)
+        for method in operations:
+            answer = client.request(method, at, headers=mine, json=bodies.get(at.rpartition("/")[2]))
+            if path == "/v1/populations":
+                assert [item["name"] for item in answer.json()["items"]] == ["others"]
+            elif path not in OF_THE_SERVICE:
+                assert answer.status_code == 403, (method, at, answer.text)
+            tried += 1
+    assert tried > 25
+    rows = ledger.events(before, 10)
+    assert [row.action for row in rows] == ["token.use"], "nothing else was written"
+
+
 def test_a_tampered_budget_is_named_everywhere_and_nothing_is_charged(client: TestClient, ledger: Ledger) -> None:
     assert client.get("/readyz").status_code == 200
     admin = bearer(ledger, "ann", "admin")

@@ -65,6 +65,30 @@ def test_tables_for_people(home: Path) -> None:
     assert "clinics" in run(assemble("population"), ["population", "list", *where]).output
 
 
+def test_what_other_trainers_have_reserved_is_shown(home: Path) -> None:
+    """Nothing listed them: who had to release the charge of a trainer that died could not find its key."""
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    for key in ("kept", "done"):
+        why = ("--what", "ranker\x1b[2J", "--why", "weekly [bold]training")
+        ask(home, "charge", "clinics", "--key", key, "--mu", "0.01", *why)
+    ask(home, "charge", "clinics", "--key", "done", "--action", "commit")
+    _, shown = ask(home, "population", "show", "clinics")
+    assert [(each["key"], each["why"]) for each in shown["charges_reserved"]] == [("kept", "weekly [bold]training")]
+    text = CliRunner().invoke(assemble("population"), ["population", "show", "clinics", "--home", str(home)]).output
+    for words in ("0 of 0 runs and 1 charges", "charge kept is reserved", "weekly [bold]training", "ranker\ufffd[2J"):
+        assert words in text, text
+    assert "\x1b" not in text
+
+
+def test_a_key_that_looks_like_markup_is_printed_as_it_is(home: Path) -> None:
+    """Rich read `[/x]` as a tag: a charge that was taken ended in a traceback, and `[bold]` was left out."""
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    for key in ("[/x]", "[bold]a"):
+        why = ("--what", "ranker", "--why", "weekly training", "--home", str(home))
+        answer = CliRunner().invoke(assemble("charge"), ["charge", "clinics", "--key", key, "--mu", "0.01", *why])
+        assert (answer.exit_code, answer.output) == (0, f"Charge {key} on clinics: reserved.\n")
+
+
 def test_tokens_by_name_and_for_populations(home: Path) -> None:
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
     assert ask(home, "token", "create", "page", "--population", "nowhere")[0] == 2

@@ -44,6 +44,16 @@ def test_zcdp_costs_what_the_specification_says(rho: float, factor: float) -> No
     assert mu / math.sqrt(2 * rho) == pytest.approx(factor, abs=1.1e-4)
 
 
+def test_a_small_rho_is_never_free() -> None:
+    """Round-off priced 1e-20 at nothing, and 1e-12 at mu 3.3."""
+    prices = [priced(Loss(rho=10.0**power), "zero_out", 0.0).mu for power in (-300, -20, -17, -12, -9, -7, -5, -3)]
+    assert prices == sorted(prices)
+    # sqrt(pi / 2) sqrt(2 rho) is what no valid price is below (spec/budgets.md 1.7).
+    assert all(mu > 1.2533 * math.sqrt(2e-7) for mu in prices)
+    assert prices[0] == pytest.approx(1.3636 * math.sqrt(2e-7), rel=1e-3)
+    assert priced(Loss(rho=0.0), "zero_out", 0.0).mu == 0.0
+
+
 @pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 1.232035385), (0.5, 0.623892592), (0.1, 0.125309012)])
 def test_pure_dp_costs_what_the_specification_says(epsilon: float, mu: float) -> None:
     assert priced(Loss(epsilon=epsilon), "zero_out", 0.0).mu == pytest.approx(mu, abs=1e-9)
@@ -119,6 +129,33 @@ def test_a_repeated_request_changes_nothing_and_another_loss_is_refused(ledger: 
     with pytest.raises(BadInput, match="it is released"):
         ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
     assert ledger.head().count == rows + 3
+
+
+def test_a_key_of_another_trainer_or_training_pays_for_nothing(ledger: Ledger) -> None:
+    """Two trainers that took the same key for the same loss shared one charge, and both trained."""
+    ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    rows = ledger.head().count
+    for change, why in (
+        ({"actor": "other"}, "another trainer's charge, 'trainer'"),
+        ({"what": "scorer"}, "another training, 'ranker'"),
+        ({"why": "a test"}, "another reason, 'weekly training'"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            ledger.reserve_charge("people", "a", Loss(mu=0.3), **{**WORDS, **change})
+    assert ledger.head().count == rows
+
+
+def test_a_trainer_closes_its_own_charges_only(ledger: Ledger) -> None:
+    """Any trainer could release what another had reserved and was spending."""
+    ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    for close in (ledger.release_charge, ledger.commit_charge):
+        with pytest.raises(BadInput, match="trainer reserved it"):
+            close("people", "a", actor="other")
+    assert ledger.charge("people", "a").state == "reserved"
+    assert ledger.release_charge("people", "a", actor="officer", anyones=True).state == "released"
+    with pytest.raises(BadInput, match="trainer reserved it"):
+        ledger.release_charge("people", "a", actor="other")
+    assert verify(ledger).ok
 
 
 def test_a_delta_needs_a_population_with_a_leak(ledger: Ledger) -> None:

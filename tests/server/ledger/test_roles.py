@@ -239,6 +239,7 @@ def test_the_api_changes_nothing_but_in_the_name_of_a_token(apart: Apart) -> Non
         chief, _ = admin.create_token("chief", ("admin",), actor="officer")
         reader, _ = admin.create_token("reader", ("read",), actor="officer")
         charger, _ = admin.create_token("charger", ("charge",), actor="officer")
+        rival, _ = admin.create_token("rival", ("charge",), actor="officer")
         local, _ = admin.create_token("local", ("admin",), actor="officer", populations=("others",))
         old, _ = admin.create_token("old", ("admin",), actor="officer")
         admin.revoke_token("old", actor="officer")
@@ -270,6 +271,9 @@ def test_the_api_changes_nothing_but_in_the_name_of_a_token(apart: Apart) -> Non
             api.request(run.id, "stop", "token chief")
         with api.presenting(charger):
             api.reserve_charge("people", "k", Loss(mu=0.1), what="x", why="y", actor="token charger")
+        with api.presenting(rival), pytest.raises(LedgerError, match="no right"):
+            api.release_charge("people", "k", actor="token rival", anyones=True)
+        with api.presenting(charger):
             api.release_charge("people", "k", actor="token charger")
         with pytest.raises(LedgerError, match="no right"):
             api.reserve_charge("people", "k2", Loss(mu=0.1), what="x", why="y", actor="token charger")

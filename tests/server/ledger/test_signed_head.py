@@ -177,6 +177,41 @@ def test_verify_takes_a_head_from_outside(tmp_path: Path) -> None:
     assert run(program, ["verify", *where, "--head", "x", "--hold"]).exit_code == 2
 
 
+@pytest.mark.usefixtures("charges_are_compared")
+def test_an_older_head_from_outside_does_not_make_a_home_forget_a_newer_one(tmp_path: Path) -> None:
+    """An old copy that was put back passed `verify --head` with a head as old as the copy, which then was held."""
+    url, held = a_ledger_with_a_run(tmp_path)
+    old, older = tmp_path / "old.sqlite3", held.read_text()
+    shutil.copy(tmp_path / "ledger.sqlite3", old)
+    with Ledger.open(url, head_file=held, coordinator=True) as ledger:
+        ledger.create_population("others", 4.0, 1e-6, actor="officer")
+    newer = held.read_text()
+    run, program, where = CliRunner().invoke, assemble("verify"), ["--home", str(tmp_path), "--ledger"]
+    for option in (["--head", older], ["--head", "no-such-file"]):
+        assert run(program, ["verify", *where, f"sqlite:///{old}", *option]).exit_code == 2
+        assert held.read_text() == newer
+    assert run(program, ["verify", *where, url, "--head", older]).exit_code == 0
+    assert held.read_text() == newer
+    # Only the word that says so gives up what was seen.
+    assert run(program, ["verify", *where, f"sqlite:///{old}", "--hold"]).exit_code == 0
+    assert held.read_text() == older
+
+
+@pytest.mark.usefixtures("charges_are_compared")
+def test_every_head_that_a_witness_kept_must_be_in_the_journal(tmp_path: Path) -> None:
+    """Of a file of heads only the newest was looked at: a fork that was shown to the witness before stayed unseen."""
+    url, held = a_ledger_with_a_run(tmp_path)
+    newest = SignedHead.parse(held.read_text())
+    forked = SignedHead.of(newest.ledger, newest.count - 1, "ee" * 32, (tmp_path / "ledger.key").read_bytes())
+    kept = tmp_path / "witness.txt"
+    kept.write_text(f"{forked}\n{newest}\n")
+    answer = CliRunner().invoke(
+        assemble("verify"), ["verify", "--home", str(tmp_path), "--ledger", url, "--head", str(kept), "--json"]
+    )
+    assert answer.exit_code == 2
+    assert f"audit {forked.count}: it is not the row that was seen" in answer.output
+
+
 # -- nodes ----------------------------------------------------------------------------------------------------------
 
 

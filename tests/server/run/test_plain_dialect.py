@@ -303,14 +303,13 @@ HEADERS = [
 ]
 
 
+@pytest.mark.timeout(60)  # a parser that goes back and forth in these would take for ever
 @pytest.mark.parametrize("header", HEADERS, ids=lambda text: text[:40])
 def test_a_crafted_header_is_a_bad_reply_at_once(header: str) -> None:
-    began = time.perf_counter()
     for extra in (b"", bytes(8)):
         array = Array("float32", (2,), "numpy.ndarray", crafted(header.encode()).data + extra)
         with pytest.raises(BadReply):
             read_array(array, ("float32",), None)
-    assert time.perf_counter() - began < 0.5
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (1, 2, 3, 4)])
@@ -339,7 +338,7 @@ def test_an_app_that_fails_everywhere_ends_the_run_at_once_and_costs_nothing(tmp
     began = time.monotonic()
     with pytest.raises(BadInput, match=r"4 that answered .* 4 x error code 2 \(FileNotFoundError\)") as caught:
         run(tmp_path, fails(raises), round_timeout=60.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "it waited for the round's timeout"
     assert "alice" not in str(caught.value)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
         (view,) = ledger.runs().items
@@ -371,7 +370,7 @@ def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) 
     began = time.monotonic()
     with pytest.raises(BadInput, match=r"dialect = 'plain'"):
         run(tmp_path, vector_app, dialect="cohort", round_timeout=60.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "it waited for the round's timeout"
 
 
 def test_the_first_cause_is_kept_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,9 +101,10 @@ def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: New
     """Reserve a loss before it happens, then commit it, or release it if it never did.
 
     A reservation that is never released stays charged. Which users took part is unknown, so all of them are charged.
+    What another token has reserved, only an admin may commit or release.
     """
     caller.require(name)
-    return answers.charge(name, asked, _actor(caller), caller.secret)
+    return answers.charge(name, asked, _actor(caller), caller.secret, "admin" in caller.scopes)
 
 
 @router.post("/{name}/raise", responses=_CHANGE)

@@ -1,5 +1,7 @@
 // Builds elements from values. Text is always set as text: the page parses no string as HTML.
 const SVG = "http://www.w3.org/2000/svg";
+// Names and reasons are chosen by others. A character that reorders or hides text could make one sentence look like another.
+const UNSEEN = /\p{Bidi_Control}|(?![\n\t])\p{Cc}/gu;
 
 function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties || {})) {
@@ -9,7 +11,7 @@ function fill(element, properties, children) {
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false)
-    .map((child) => (child instanceof Node ? child : String(child))));
+    .map((child) => (child instanceof Node ? child : String(child).replace(UNSEEN, "\ufffd"))));
   return element;
 }
 
