@@ -86,7 +86,7 @@ def why(stored: harness.Table) -> str:
         larger = label.replace("epsilon 4", "epsilon 8")
         if larger in found and statistics.mean(gains(stored, larger)) < statistics.mean(gains(stored, label)):
             text += (
-                f"{larger} is behind epsilon 4: rates are chosen on one seed, which may choose the worse neighbour. "
+                f"At epsilon 8 '{row_of(label)}' is behind epsilon 4: one seed chose the rates, perhaps a worse one. "
             )
     lost = math.log((1 - tang) / (1 - song))
     return f"""{text}nats hides a part of every gain: {100 * tang:.1f} % of the symbols of Tang are unknown characters,
