@@ -347,7 +347,8 @@ def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Me
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
         log.warning("%d of %d users contribute zero: %s", result.failures.total(), result.users, kinds)
     update = result.update.cpu().float()
-    if not bool(torch.isfinite(update).all()):
+    # Their sum first: looking at each takes several times as long.
+    if not (bool(update.sum().isfinite()) or bool(torch.isfinite(update).all())):
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
     counts = result.counts or (0.0,) * settings.clipping.counts

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,18 +50,23 @@ class Schema:
         named = [(name, tuple(value.shape)) for name, value in trained]
         return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
 
-    @property
+    # Every round asks for these many times.
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(math.prod(shape) for shape in self.shapes)
 
-    @property
+    @cached_property
     def numel(self) -> int:
         return sum(self.sizes)
 
     def slices(self) -> tuple[slice, ...]:
         """The place of each parameter in the flat vector."""
-        ends = np.cumsum((0, *self.sizes))
-        return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
+        return self._slices
+
+    @cached_property
+    def _slices(self) -> tuple[slice, ...]:
+        ends = itertools.accumulate(self.sizes, initial=0)
+        return tuple(slice(first, last) for first, last in itertools.pairwise(ends))
 
     def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views into `flat` (numel,), by name."""
@@ -84,4 +90,8 @@ class Schema:
 
     def digest(self) -> str:
         """SHA-256 of names and shapes, on which server and node must agree."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return hashlib.sha256(json.dumps([self.names, self.shapes]).encode()).hexdigest()

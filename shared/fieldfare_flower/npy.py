@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class SharedArray(Array):
         # Not Flower's __init__, which serialises at once.
         self.values = np.asarray(values).view()
         self.values.flags.writeable = False
-        self.dtype, self.shape, self.stype = str(values.dtype), tuple(values.shape), "numpy.ndarray"
+        self.dtype, self.shape, self.stype = _name(values.dtype), tuple(values.shape), "numpy.ndarray"
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
@@ -55,6 +56,11 @@ class SharedArray(Array):
             self.__dict__["_data"] = write_array(self.values).data
         data: bytes = self.__dict__["_data"]
         return data
+
+
+@lru_cache(maxsize=16)
+def _name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
 
 
 # Flower writes the class's name into what travels, and a SuperNode takes no other name than its own class's.

@@ -200,3 +200,40 @@ def test_it_suits_models_with_convolutions_over_images_on_a_cpu(monkeypatch: pyt
     assert not ChannelsLastLoop.suits(nn.Sequential(nn.Conv1d(3, 8, 3)), cpu)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert not ChannelsLastLoop.suits(network(), cpu)
+
+
+class Repeated(nn.Module):
+    """One maximum in two places: below a convolution, and before the images are flattened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 2), nn.Linear(24, 3)
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        seen = self.pool(torch.relu(self.second(self.pool(torch.relu(self.first(values))))))
+        outputs: torch.Tensor = self.head(seen.flatten(1))
+        return outputs
+
+
+def two_pools() -> nn.Sequential:
+    return nn.Sequential(*network()[:8], nn.Linear(24, 3))
+
+
+@pytest.mark.parametrize("make", [two_pools, Repeated])
+def test_only_a_maximum_whose_gradient_comes_in_planes_is_watched(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, watched = Pictures(make, (3, 12, 12)), list[int]()
+    trained = trainer(task, engine="loop")
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        watched.append(sum(len(m._forward_hooks) for m in trained._model.modules() if isinstance(m, nn.MaxPool2d)))
+        return Pictures.loss(task, outputs, targets)
+
+    expected = train(trainer(task, engine="loop"))
+    monkeypatch.setattr(task, "loss", loss)
+    update = only(trained, ChannelsLastLoop, monkeypatch)
+    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-6)
+    assert set(watched[1:]) == {1}
+    assert not any(m._forward_hooks for m in trained._model.modules())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,25 +37,31 @@ class ChannelsLastLoop(LoopEngine):
         return gathered.contiguous(memory_format=torch.channels_last) if gathered.ndim == 4 else gathered
 
 
-def _arrange(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.contiguous(memory_format=torch.channels_last)
-
-
-def _arrange_gradient(module: nn.Module, inputs: Any, output: Any) -> None:
-    if isinstance(output, torch.Tensor) and output.ndim == 4 and output.requires_grad:
-        output.register_hook(_arrange)  # type: ignore[no-untyped-call]
-
-
 @contextmanager
 def _gradients_alike(model: nn.Module) -> Iterator[None]:
     """Inside, the gradient of a maximum over windows comes in the order of its values.
 
     A network flattens its last maximum, and the gradient comes back in planes. The backward pass of the maximum would
-    rearrange what it makes of it, which is larger.
+    rearrange what it makes of it, which is larger. A maximum below another convolution gets its gradient in order: it
+    is left alone from then on, because two hooks a step cost as much as a small layer.
     """
-    hooks = [m.register_forward_hook(_arrange_gradient) for m in model.modules() if isinstance(m, nn.MaxPool2d)]
+    hooks: dict[nn.Module, Any] = {}
+    needed: set[nn.Module] = set()
+
+    def arrange(module: nn.Module, gradient: torch.Tensor) -> torch.Tensor:
+        if not gradient.is_contiguous(memory_format=torch.channels_last):
+            needed.add(module)
+        elif module not in needed and module in hooks:  # one module may stand in several places of a model
+            hooks.pop(module).remove()
+        return gradient.contiguous(memory_format=torch.channels_last)
+
+    def arrange_gradient(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.ndim == 4 and output.requires_grad:
+            output.register_hook(partial(arrange, module))  # type: ignore[no-untyped-call]
+
+    hooks |= {m: m.register_forward_hook(arrange_gradient) for m in model.modules() if isinstance(m, nn.MaxPool2d)}
     try:
         yield
     finally:
-        for hook in hooks:
+        for hook in hooks.values():
             hook.remove()

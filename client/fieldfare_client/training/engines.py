@@ -86,10 +86,6 @@ class Batches:
         self.rows = torch.from_numpy(schedule.rows.transpose(1, 0, 2).copy()).to(device)
         self.groups = [_group(schedule.counts[:active, step], device) for step, active in enumerate(self.active)]
 
-    def columns(self, step: int) -> slice:
-        """The place of the rows of `step` among all rows of a user in the order of training."""
-        return slice(step * self.width, (step + 1) * self.width)
-
 
 def _group(counts: NDArray[np.int64], device: torch.device) -> list[Group]:
     """Users by their entry of `counts` (users,): a slice where they are adjacent, because a slice copies nothing."""

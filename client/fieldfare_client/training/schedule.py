@@ -40,6 +40,8 @@ class Schedule:
     """Real rows in each batch, shape (users, steps); 0 after the user's last step."""
     keys: NDArray[np.uint64]
     """Shape (users,), see `user_keys`."""
+    sizes: NDArray[np.int64]
+    """Rows of each user, shape (users,)."""
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -88,7 +90,7 @@ def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientS
     at = owner * most + place // batch
     rows.reshape(-1)[at * width + place % batch] = starts[owner] + chosen
     counts = np.bincount(at, minlength=users * most).reshape(users, most)
-    return Schedule(rows, counts, keys)
+    return Schedule(rows, counts, keys, sizes)
 
 
 def _places(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

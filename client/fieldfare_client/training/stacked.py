@@ -19,6 +19,7 @@ from fieldfare.task import Task
 from fieldfare_client.training.engines import Batches, Chunk, Engine, Group, is_plain, spread, step_each
 from fieldfare_client.training.layers import Destination, Linear, backpropagate, flattens, layers_of
 from fieldfare_client.training.loss_gradient import LossGradient
+from fieldfare_client.training.schedule import Schedule
 from fieldfare_client.training.wide_input import InputLayer, pays
 
 
@@ -48,7 +49,9 @@ class StackedEngine(Engine):
         inputs, trained = chunk.inputs.flatten(1), out[: batches.training]
         plain = is_plain(client)
         first = self._layers[0]
-        wide = self._wide_input(first, starts, inputs, batches) if plain and isinstance(first, Linear) else None
+        wide, places = None, batches.rows
+        if plain and isinstance(first, Linear):
+            wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
         # The first layer's parameters come first. Where it goes its own way, its weights are never copied.
         shared = 0 if wide is None or not isinstance(first, Linear) else 1 if first.bias is None else 2
         weights = starts[:shared] + [spread(value, len(trained)) for value in starts[shared:]]
@@ -67,10 +70,9 @@ class StackedEngine(Engine):
                 values = inputs.index_select(0, rows).view(active, batches.width, -1)
                 backpropagate(self._layers, moving, values, loss_gradient, destination)
             else:
-                columns = batches.columns(step)
-                values = wide.forward(active, columns)
+                values = wide.forward(places[step, :active])
                 gradient = backpropagate(self._layers[1:], moving, values, loss_gradient, destination, below=True)
-                wide.backward(active, columns, gradient)
+                wide.backward(places[step, :active], gradient)
             if not plain:
                 rolling = None if velocities is None else [velocity[:active] for velocity in velocities]
                 step_each(moving, written, rolling, starts, client)
@@ -94,13 +96,19 @@ class StackedEngine(Engine):
         return gradient
 
     def _wide_input(
-        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, batches: Batches
-    ) -> InputLayer | None:
-        """The first layer in its own way, where that pays; else None."""
-        weight = starts[first.weight]
-        if not pays(len(batches.active) * batches.width, weight.shape[1], weight.shape[0]):
-            return None
-        ordered = inputs[batches.rows[:, : batches.training].transpose(0, 1).flatten(1)]
-        return InputLayer(
-            ordered, weight, None if first.bias is None else starts[first.bias], self.client.learning_rate
-        )
+        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, schedule: Schedule, batches: Batches
+    ) -> tuple[InputLayer | None, torch.Tensor]:
+        """The first layer in its own way, where that pays, else None; and the rows of every batch in its inputs."""
+        weight, bias = starts[first.weight], None if first.bias is None else starts[first.bias]
+        users, rows, rate = batches.training, batches.rows, self.client.learning_rate
+        sizes, used = schedule.sizes[:users], schedule.counts[:users].sum(1)
+        if users and (sizes == sizes[0]).all() and (used >= sizes).all():
+            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the epochs.
+            pay = pays(int(sizes[0]), weight.shape[1], weight.shape[0])
+            return (InputLayer(inputs.reshape(users, int(sizes[0]), -1), weight, bias, rate) if pay else None), rows
+        slots = len(batches.active) * batches.width
+        if not pays(slots, weight.shape[1], weight.shape[0]):
+            return None, rows
+        ordered = inputs[rows[:, :users].transpose(0, 1).flatten(1)]
+        in_order = torch.arange(users * slots, device=inputs.device).view(users, len(batches.active), -1)
+        return InputLayer(ordered, weight, bias, rate), in_order.transpose(0, 1)

@@ -47,7 +47,7 @@ log = logging.getLogger("fieldfare.client")
 Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
-CHUNK_BYTES = {"cpu": 8 * 2**20, "cuda": 2**30}
+CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
 LOOP_USERS, LOOP_TRIAL = 16, 4
 """How many users the loop trains between two clippings, and in a chunk that is timed."""

@@ -14,7 +14,7 @@ class InputLayer:
     """The first layer of a chunk of users during one round.
 
     Args:
-        inputs: the rows of every user in the order of training, (users, rows, in).
+        inputs: rows of every user, (users, n, in). Those that are never used must be finite.
         weight: the broadcast weights, (out, in).
         bias: the broadcast bias, (out,), or None.
         rate: the learning rate.
@@ -23,25 +23,33 @@ class InputLayer:
     def __init__(self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, rate: float) -> None:
         users, rows, _ = inputs.shape
         self._inputs, self._rate = inputs, rate
-        self._outputs = (inputs.flatten(0, 1) @ weight.T).view(users, rows, -1)
-        self._inner = torch.bmm(inputs, inputs.transpose(1, 2))
+        self._outputs = inputs.flatten(0, 1) @ weight.T
+        inner = torch.bmm(inputs, inputs.transpose(1, 2))
         if bias is not None:
             # A bias is a weight of the constant input 1, which adds 1 to every inner product.
             self._outputs += bias
-            self._inner += 1.0
-        self._gradients = torch.zeros_like(self._outputs)
+            inner += 1.0
+        self._inner = inner.flatten(0, 1)
+        self._gradients = self._outputs.new_zeros(users, rows, len(weight))
+        """Of each row, summed over the batches so far that it was in."""
+        self._stepped = False
 
-    def forward(self, users: int, rows: slice) -> torch.Tensor:
-        """Outputs of the first `users` users at `rows`, with the weights that all earlier rows have made."""
-        outputs = self._outputs[:users, rows]
-        if rows.start == 0:
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Outputs at `rows` (users, width), of the first users, with the weights that all earlier steps have made.
+
+        A row is a place among the rows of all users, one user after another.
+        """
+        users, places = len(rows), rows.flatten()
+        outputs = self._outputs.index_select(0, places).view(*rows.shape, -1)
+        if not self._stepped:
             return outputs
-        inner = self._inner[:users, rows, : rows.start]
-        return torch.baddbmm(outputs, inner, self._gradients[:users, : rows.start], alpha=-self._rate)
+        inner = self._inner.index_select(0, places).view(*rows.shape, -1)
+        return torch.baddbmm(outputs, inner, self._gradients[:users], alpha=-self._rate)
 
-    def backward(self, users: int, rows: slice, gradient: torch.Tensor) -> None:
-        """Take one step: `gradient` (users, rows, out) is the loss gradient at what `forward` gave."""
-        self._gradients[:users, rows] = gradient
+    def backward(self, rows: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for `rows`."""
+        self._gradients.flatten(0, 1).index_add_(0, rows.flatten(), gradient.flatten(0, 1))
+        self._stepped = True
 
     def write(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """Write the updates of all users to `weight` (users, out, in) and `bias` (users, out)."""

@@ -20,20 +20,24 @@ from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
+from fieldfare_server.api.population_schemas import (
+    BudgetChange,
+    Charge,
+    History,
+    Moment,
+    NewCharge,
+    Population,
+    PopulationHistogram,
+    WhatIf,
+    WhatIfAnswer,
+)
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
-    BudgetChange,
-    Charge,
     Histogram,
-    History,
     Loss,
-    Moment,
-    NewCharge,
     Page,
     Point,
-    Population,
-    PopulationHistogram,
     Proposal,
     Request,
     ResidualTestResult,
@@ -43,8 +47,6 @@ from fieldfare_server.api.schemas import (
     Series,
     SignedHead,
     Verification,
-    WhatIf,
-    WhatIfAnswer,
 )
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement

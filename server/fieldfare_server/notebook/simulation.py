@@ -45,7 +45,7 @@ def simulate(
 
     Before the first run begins, all of them are checked: the users, the population, and that its budget holds all runs.
 
-    Rounds of a population that is marked as simulated are committed in groups of about a quarter of a second; a crash
+    Rounds of a population that is marked as simulated are committed in groups of about half a second; a crash
     repeats those of its group. Those of people are committed one by one.
 
     Guarantee: as `fieldfare simulate`. All that the runs release is (epsilon, delta)-DP for every user of the

@@ -49,7 +49,7 @@ from fieldfare_server.run.task_model import Model
 
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
-GROUP_SECONDS = 0.25
+GROUP_SECONDS = 0.5
 """How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
 
 
@@ -157,6 +157,7 @@ class Rounds:
         """The arguments are those of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = model
+        self._plan_digest = plan.digest()
         self.clipping = plan.clipping
         self.optimizer = optimizers.build(plan.server_optimizer)
         initial = self.model.initial
@@ -278,7 +279,7 @@ class Rounds:
         record = RoundRecord(
             round=opened.index,
             attempt=opened.attempt,
-            plan=self.plan.digest(),
+            plan=self._plan_digest,
             schema=self.model.schema.digest(),
             participants=participants,
             spent=self._charge_round(opened.index, participants),
@@ -400,7 +401,7 @@ class Rounds:
         """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
         record = RoundRecord.from_json(meta)
         strategy = None if self.cost is None else self.cost.strategy
-        expected = (next_round - 1, self.plan.digest(), self.model.schema.digest(), strategy)
+        expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
         if (record.round, record.plan, record.schema, record.strategy) != expected:
             raise CheckpointError(
                 f"checkpoint of round {record.round} of run {self.account.id}",
