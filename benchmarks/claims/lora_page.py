@@ -81,6 +81,13 @@ def why(stored: harness.Table) -> str:
     best_rate = {row_of(label): rate_of(stored, label) for label in stored["cells"] if "no privacy" in label}
     if best_rate.get("last layer norm, and bias", 0.0) > best_rate.get("rank 4, and bias", math.inf):
         text += "One rate serves adapters and bias, though the bias without adapters asks for a larger one. "
+    found = stored["cells"]
+    for label in found:
+        larger = label.replace("epsilon 4", "epsilon 8")
+        if larger in found and statistics.mean(gains(stored, larger)) < statistics.mean(gains(stored, label)):
+            text += (
+                f"{larger} is behind epsilon 4: rates are chosen on one seed, which may choose the worse neighbour. "
+            )
     lost = math.log((1 - tang) / (1 - song))
     return f"""{text}nats hides a part of every gain: {100 * tang:.1f} % of the symbols of Tang are unknown characters,
 and {100 * song:.1f} % of those of the train poets. A model that learns this share gives the known characters less

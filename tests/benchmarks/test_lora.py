@@ -230,3 +230,11 @@ def test_adapters_are_compared_with_full_fine_tuning_at_the_same_noise() -> None
     assert re.search(r"rank 4, and bias, blt, epsilon 8: 57 % of the gain with 4\.0 % of the bytes", text)
     assert "With privacy the best keeps 57 % (rank 4, and bias, blt, epsilon 8)" in text
     assert "costs 0.022 nats" in text  # log(0.94 / 0.92)
+
+
+def test_a_row_that_more_privacy_makes_better_is_named() -> None:
+    row = "rank 4, and bias, blt, epsilon"
+    worse = WHOLE | {f"{row} 4": (5.95, 5.95, 5.95), f"{row} 8": (5.96, 5.96, 5.96)}
+    assert "At epsilon 8 'rank 4, and bias' is behind epsilon 4" in " ".join(page_of(stored(worse)).split())
+    better = WHOLE | {f"{row} 4": (5.96, 5.96, 5.96), f"{row} 8": (5.95, 5.95, 5.95)}
+    assert "is behind epsilon 4" not in page_of(stored(better))
