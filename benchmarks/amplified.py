@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
 from harness import commit
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.ledger import odometers
 from fieldfare_server.run.pricing import demand_of

@@ -29,7 +29,8 @@ import numpy as np
 import torch
 from scipy.stats import t as student
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid

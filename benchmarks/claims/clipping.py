@@ -17,7 +17,7 @@ import math
 import harness
 import numpy as np
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
 

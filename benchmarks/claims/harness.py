@@ -32,7 +32,8 @@ import torch
 from one_pass import one_pass
 from scipy.stats import t as student
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid

@@ -57,6 +57,7 @@ def median_norms(plan: Plan, users: int = 1000) -> dict[str, float]:
     return {name: float(values.median()) for name, values in lengths.items()}
 
 
-def wrapped(text: str) -> str:
-    """The text in lines of at most 120 characters."""
-    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False, break_long_words=False)
+def wrapped(text: str, indent: str = "") -> str:
+    """The text in lines of at most 120 characters; indent: of all lines but the first."""
+    joined = " ".join(text.split())
+    return textwrap.fill(joined, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

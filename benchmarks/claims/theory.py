@@ -18,7 +18,7 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.plan import Plan
 from fieldfare.theory.linear_regression import Regression

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client import witness

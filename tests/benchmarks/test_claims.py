@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.cost import cost_of
-from fieldfare.plan import ClientSpec, Plan
+from fieldfare.costing import cost_of
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
 from fieldfare_client.storage import write
@@ -61,7 +62,7 @@ def test_tuning_never_touches_the_test_table(fashion: Path) -> None:
     training, harness = load("training"), load("harness")
     study = harness.Study("x", training.scored, "accuracy", data="fashion")
     optimizer = {"kind": "sgd"}
-    cells = [training.cell("one", small(training), {"kind": "blt"}, 8.0, optimizer)]
+    cells = [load("training_plans").cell("one", small(training), {"kind": "blt"}, 8.0, optimizer)]
     chosen, cache = fashion / "choices.json", fashion / "cache"
     with pytest.raises(FileNotFoundError):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
@@ -309,7 +310,7 @@ def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
 def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training, harness = load("training"), load("harness")
     study = harness.Study("x", training.scored, "accuracy", data="fashion")
-    cell = training.cell("one", small(training), {"kind": "independent"}, 8.0, {"kind": "sgd"})
+    cell = load("training_plans").cell("one", small(training), {"kind": "independent"}, 8.0, {"kind": "sgd"})
     cache, made = fashion / "cache", []
     whole = harness.Runs._run
     monkeypatch.setattr(harness.Runs, "_run", lambda *given: made.append(given) or whole(*given))
@@ -324,7 +325,7 @@ def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytes
     assert len(made) == 4
 
 
-@pytest.mark.parametrize("word", ["disk", "momentum", "cool-down", "cohort", "nu", "small-clip"])
+@pytest.mark.parametrize("word", ["disk", "momentum", "cool-down", "decaying", "cohort", "nu", "small-clip"])
 def test_every_cell_of_every_claim_is_a_plan_that_costs_its_epsilon(word: str) -> None:
     training, harness = load("training"), load("harness")
     size = training.Size(rounds=20, cohort=10, users=100, rates=3)

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.plan import ClientSpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
 from fieldfare_client.storage import write
@@ -150,15 +151,16 @@ def test_a_run_goes_from_tuning_to_its_page(poems: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(harness, "RESULTS", poems / "results")
     monkeypatch.setattr(harness, "ROOT", poems)
     (poems / "docs/evidence").mkdir(parents=True)
-    monkeypatch.setattr(lora, "SPARE", 0)
+    monkeypatch.setattr(load("lora_plans"), "SPARE", 0)
     words = ["lora.py", "--base", s.base, "--rounds", "2", "--cohort", "4", "--users", "40", "--width", "8"]
     words += ["--match", "rank 1, and bias, blt, epsilon 8", "--seeds", "2", "--cache", str(poems / "cache")]
     monkeypatch.setattr("sys.argv", words)
     lora.main()
-    stored = json.loads((poems / "results/lora.json").read_text())
+    whole = json.loads((poems / "results/lora.json").read_text())
+    (stored,) = whole["runs"]
     text = (poems / "docs/evidence/lora.md").read_text()
     assert list(stored["cells"]) == [lora.WHOLE, "rank 1, and bias, blt, epsilon 8"]
-    assert text == lora.page(stored).rstrip() + "\n"
+    assert text == lora.page(whole).rstrip() + "\n"
     assert "--rounds 2 --cohort 4 --users 40 --width 8 --match 'rank 1, and bias, blt, epsilon 8'" in text
     assert all(
         run["epsilon"] == pytest.approx(8) for run in stored["cells"]["rank 1, and bias, blt, epsilon 8"]["runs"]
@@ -178,7 +180,7 @@ def stored(nats: dict[str, tuple[float, float, float]], share: float = 0.04) -> 
     base = {"nats": 6.0, "accuracy": 0.1, "accuracy_characters": 0.1}
     return {
         **{"base": base, "bytes": rows, "sizes": {"full": 10, "rank 4, and bias": 1}, "command": "the command"},
-        **{"size": {"base": "0" * 64}, "unknown": [0.06, 0.08]},
+        **{"size": {"base": "0" * 64, "cohort": 195, "rounds": 20}, "unknown": [0.06, 0.08]},
         "cells": {label: one(values) for label, values in nats.items()},
     }
 
@@ -186,21 +188,44 @@ def stored(nats: dict[str, tuple[float, float, float]], share: float = 0.04) -> 
 WHOLE = {"full, no privacy": (5.90, 5.91, 5.89)}
 
 
+def page_of(*runs: dict[str, Any]) -> str:
+    return str(load("lora").page({"runs": list(runs)}))
+
+
+def test_sizes_are_sections_of_one_page_and_another_size_is_left_as_it_is(
+    poems: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lora, harness = load("lora"), load("harness")
+    monkeypatch.setattr(harness, "RESULTS", poems / "results")
+    row = "rank 4, and bias, blt, epsilon 8"
+    small = stored(WHOLE | {row: (5.99, 5.99, 5.99)})
+    large, again = (
+        {**stored(WHOLE | {row: (nats, nats, nats)}), "size": {**small["size"], "cohort": 780}} for nats in (5.98, 5.94)
+    )
+    for one in (large, small, again):
+        whole = lora.joined(one)
+        harness.store("lora", whole)
+    assert [one["size"]["cohort"] for one in whole["runs"]] == [195, 780]
+    text = lora.page(whole)
+    assert text.count("The goal is **not reached**") == 1
+    assert text.index("## 20 rounds of 195") < text.index("## 20 rounds of 780") < text.index("## Messages")
+    assert f"| {row} | 0.0100 ± 0.0000 | 0.0600 ± 0.0000 |" in text
+    assert "10 rounds apart and so at most 2 times each" in " ".join(text.split())
+
+
 def test_the_goal_needs_half_of_the_gain_and_a_twentieth_of_the_bytes() -> None:
-    lora = load("lora")
     enough = {"rank 4, and bias, blt, epsilon 8": (5.945, 5.95, 5.94)}
-    assert "The goal is reached by rank 4, and bias, blt, epsilon 8 (**holds**)" in lora.page(stored(WHOLE | enough))
-    assert "The goal is **not reached**" in lora.page(stored(WHOLE | enough, share=0.06))
+    assert "The goal is reached by rank 4, and bias, blt, epsilon 8 (**holds**)" in page_of(stored(WHOLE | enough))
+    assert "The goal is **not reached**" in page_of(stored(WHOLE | enough, share=0.06))
     short = {"rank 4, and bias, blt, epsilon 8": (5.96, 5.96, 5.94)}
-    assert "The goal is **not reached**" in lora.page(stored(WHOLE | short))
+    assert "The goal is **not reached**" in page_of(stored(WHOLE | short))
     large = {"full, blt, epsilon 8": (5.91, 5.91, 5.91)}
-    assert "The goal is **not reached**" in lora.page(stored(WHOLE | large))
+    assert "The goal is **not reached**" in page_of(stored(WHOLE | large))
 
 
 def test_adapters_are_compared_with_full_fine_tuning_at_the_same_noise() -> None:
-    lora = load("lora")
     found = {"rank 4, and bias, blt, epsilon 8": (5.94, 5.95, 5.94), "full, blt, epsilon 8": (5.97, 5.98, 5.975)}
-    text = " ".join(lora.page(stored(WHOLE | found)).split())
+    text = " ".join(page_of(stored(WHOLE | found)).split())
     assert "rank 4, and bias, blt, epsilon 8 beats full, blt, epsilon 8: **holds**" in text
     assert re.search(r"rank 4, and bias, blt, epsilon 8: 57 % of the gain with 4\.0 % of the bytes", text)
     assert "With privacy the best keeps 57 % (rank 4, and bias, blt, epsilon 8)" in text

@@ -10,7 +10,7 @@ import torch
 from flwr.app import Message, RecordDict
 from torch import nn
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task

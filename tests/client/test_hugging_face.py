@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fieldfare import clipping
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import Task, complete_state, seeded
 from fieldfare_client import private

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fieldfare import clipping
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import app as client_app

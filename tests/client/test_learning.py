@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldfare import clipping
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client.training import Trainer, clip_with

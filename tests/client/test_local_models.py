@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.training import KeyedDropout, Trainer

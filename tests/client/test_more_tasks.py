@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import GROUP, Task, load_task
 from fieldfare_client.storage import write

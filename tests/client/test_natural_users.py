@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.sources import fetch

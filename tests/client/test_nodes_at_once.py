@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fieldfare import clipping
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonyms
 from fieldfare_client import app as client_app
 from fieldfare_client import private

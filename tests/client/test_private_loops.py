@@ -17,7 +17,7 @@ from torch import nn
 
 from fieldfare import clipping
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import seeded
 from fieldfare_client import private

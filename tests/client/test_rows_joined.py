@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_training_engines import Toy, clip, start
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.training import Trainer
 from fieldfare_client.training.rows import join
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HEAD = """
 import json, resource
 import numpy as np, torch
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.schema import Schema
 from fieldfare_client.training import Trainer

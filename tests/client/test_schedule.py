@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldfare.hashing import mix
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.training.schedule import schedule, user_keys
 
 USERS = np.arange(1, 50, dtype=np.uint64)

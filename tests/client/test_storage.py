@@ -271,7 +271,7 @@ def test_columns_may_be_lazy(tmp_path: Path) -> None:
 FIVE_GB = """
 import sys
 import numpy as np, torch
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare.schema import Schema
 from fieldfare_client.training import Trainer

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training import Trainer, machine

@@ -12,7 +12,7 @@ import torch
 
 from fieldfare import clipping
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask

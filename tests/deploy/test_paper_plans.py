@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.task import check_parameters
 

@@ -17,7 +17,7 @@ import yaml
 
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import assemble
-from support.pages import ROOT, Block, Reader, blocks_of, pages, text_of
+from support.pages import FENCED, INDENTED, ROOT, Block, Reader, blocks_of, pages, text_of
 
 CONTAINERS = "needs a container engine: tests/e2e starts the compose files and runs these"
 NOT_RUN = {
@@ -156,6 +156,19 @@ def test_what_is_not_run_has_valid_options(page: Path) -> None:
 def test_every_command_in_a_sentence_exists(page: Path) -> None:
     for code in re.findall(r"`(fieldfare [a-z][^`\n]*)`", text_of(page)):
         require_options([word for word in shlex.split(code)[1:] if re.fullmatch(r"[\w./:-]+", word)], whole=False)
+
+
+OF_OTHERS = {"--enable-supernode-auth", "--help", "--version"}
+"""Options that a sentence names and that are of no one command of ours."""
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_every_option_in_a_sentence_exists(page: Path) -> None:
+    """A page named `--reservation-days`, and the option is `--reservation-hours`."""
+    text = re.sub(r"`python [^`]*`", "", INDENTED.sub("", FENCED.sub("", text_of(page))))
+    named = set(re.findall(r"`(--[a-z][a-z-]+)", text))
+    known = {option for command in commands(program()).values() for option in command_options(command)}
+    assert named <= known | OF_OTHERS
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from typer.testing import CliRunner
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import assemble
 from support.pages import ROOT, blocks_of

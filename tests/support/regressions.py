@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan

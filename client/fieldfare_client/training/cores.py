@@ -14,7 +14,7 @@ import os
 import threading
 from dataclasses import dataclass, field
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import OBJECT
 from fieldfare_client.training.choice import CLEARLY, TRIALS
 

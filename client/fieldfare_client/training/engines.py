@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Chunk, Engine, is_plain, own_memory

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.hashing import mix
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 
 
 def user_keys(users: NDArray[np.uint64], seed: int, at_round: int) -> NDArray[np.uint64]:

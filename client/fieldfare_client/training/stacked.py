@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training.engines import Batches, Chunk, Engine, Group, is_plain, spread, step_each

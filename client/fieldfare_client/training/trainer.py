@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training.channels_last import ChannelsLastLoop

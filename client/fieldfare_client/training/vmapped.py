@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch.func import functional_call, grad, vmap
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import set_keys
 from fieldfare_client.training.engines import Batches, Chunk, Engine, is_plain, own_memory, spread, step_each

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.storage import open_table, write

@@ -20,20 +20,24 @@ from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
+from fieldfare_server.api.population_schemas import (
+    BudgetChange,
+    Charge,
+    History,
+    Moment,
+    NewCharge,
+    Population,
+    PopulationHistogram,
+    WhatIf,
+    WhatIfAnswer,
+)
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.schemas import (
     AuditRow,
-    BudgetChange,
-    Charge,
     Histogram,
-    History,
     Loss,
-    Moment,
-    NewCharge,
     Page,
     Point,
-    Population,
-    PopulationHistogram,
     Proposal,
     Request,
     ResidualTestResult,
@@ -43,8 +47,6 @@ from fieldfare_server.api.schemas import (
     Series,
     SignedHead,
     Verification,
-    WhatIf,
-    WhatIfAnswer,
 )
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.document import Statement
@@ -59,6 +61,7 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.memory import AtHead
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.tokens import LATEST
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
 
@@ -419,8 +422,8 @@ class Answers:
 
 
 def utc(seconds: float) -> datetime:
-    """Seconds since 1970 as a UTC time."""
-    return datetime.fromtimestamp(seconds, UTC)
+    """Seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
+    return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 
 def _population_view(snapshot: Reader, name: str) -> views.PopulationView:

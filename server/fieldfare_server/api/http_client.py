@@ -16,16 +16,15 @@ from pydantic import BaseModel, ValidationError
 from fieldfare import signed_head
 from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare_server.api.population_schemas import Charge, Population
 from fieldfare_server.api.problems import Problem
 from fieldfare_server.api.schemas import (
     Accepted,
     AuditRow,
-    Charge,
     Health,
     Histogram,
     Me,
     Page,
-    Population,
     Request,
     Round,
     Run,

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare_server.api.answers import Answers, Figures
-from fieldfare_server.api.schemas import Population, Verification
+from fieldfare_server.api.population_schemas import Population
+from fieldfare_server.api.schemas import Verification
 
 log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -22,7 +22,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 if TYPE_CHECKING:
-    from fieldfare_server.api.schemas import Population
+    from fieldfare_server.api.population_schemas import Population
 
 _COLUMNS = {
     "population": "name",

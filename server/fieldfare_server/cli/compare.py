@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption

@@ -19,7 +19,7 @@ from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.views import ChargeView, PopulationView
+from fieldfare_server.ledger.views import ChargeView, PopulationView, TokenView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
 
@@ -133,9 +133,21 @@ def raise_(
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="a file that holds your admin token: it says who you are, where two persons are needed"),
+    ] = None,
 ) -> Answer:
     """Raise a budget: the only way to get more of it. Where two persons are needed, this proposes the raise."""
-    made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
+    who, person = actor(), None
+    if token_file is not None:
+        token = _admin(opened, token_file, name)
+        who, person = f"token {token.name}", token.id
+    elif opened.population(name).two_persons:
+        # A system user is no second person: it may hold the token that approves.
+        why = "two persons are needed, and who asks must be known."
+        raise BadInput(f"raising the budget of population {name!r}", why, "--token-file FILE, with your admin token")
+    made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=who, person=person)
     if made.two_persons and made.proposals:
         return _answer(made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})")
     return _answer(made, "raised")
@@ -149,12 +161,7 @@ def approve(
     token_file: Annotated[Path, typer.Option(help="a file that holds your admin token: it says who you are")],
 ) -> Answer:
     """Approve a raise that another person proposed, and apply it."""
-    token = opened.check_token(read_token(token_file))
-    if token is None or "admin" not in token.scopes:
-        raise BadInput(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
-    name = opened.proposal_population(proposal)
-    if not token.allows(name):
-        raise BadInput(f"--token-file {token_file}", "the token is for other populations.", f"a token for {name}")
+    token = _admin(opened, token_file, opened.proposal_population(proposal))
     made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
     return _answer(made, "raised")
 
@@ -210,6 +217,16 @@ def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, 
         out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
         for run, why in left.items():
             print_text(f"Run {run} stays charged to all users alike: {why}")
+
+
+def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:
+    """The admin token in a file. Raises `BadInput` unless it is valid, for this population."""
+    token = opened.check_token(read_token(token_file))
+    if token is None or "admin" not in token.scopes:
+        raise BadInput(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
+    if not token.allows(population):
+        raise BadInput(f"--token-file {token_file}", "the token is for other populations.", f"a token for {population}")
+    return token
 
 
 OVERDRAWN = (

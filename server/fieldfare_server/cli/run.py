@@ -100,7 +100,7 @@ def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
     directory.prepare()
-    with Ledger.open(directory.ledger, create=True) as ledger:
+    with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:
             # A fixed noise seed is for tests, so its population must never hold people.
             simulated = plan.run.noise_seed is not None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.plan import ClientSpec
+from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.check import Report, check_task
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.options import JsonOption

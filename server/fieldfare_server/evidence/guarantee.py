@@ -12,9 +12,10 @@ from importlib import metadata
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import CHARGE_FORMAT
+from fieldfare.costing import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
-from fieldfare.plan import ParticipationSpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.privatise import Rounding
 from fieldfare.text import decimal
 from fieldfare_server.evidence.plan_facts import PlanFacts

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
 from fieldfare.noise import SecureNoise

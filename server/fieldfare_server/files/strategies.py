@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from fieldfare.arrays import Floats
-from fieldfare.cost import CERTIFIED, CHARGE_FORMAT, Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import CERTIFIED, CHARGE_FORMAT, cost_of
 from fieldfare.errors import CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism

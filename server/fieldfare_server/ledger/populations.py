@@ -27,6 +27,9 @@ from fieldfare_server.ledger.replay import Replay
 from fieldfare_server.ledger.rows import population_row, proposal_row, run_row
 from fieldfare_server.ledger.states import ACTIVE
 
+LARGEST_EPSILON = 1e9
+"""Beyond it mu^2 soon has no float, and nothing is promised long before."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -369,6 +372,8 @@ def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[U
 def _require_budget(epsilon: float, delta: float) -> None:
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BadInput(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
+    if epsilon > LARGEST_EPSILON:
+        raise BadInput(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
     if not 0 < delta < 1:
         raise BadInput(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
 

@@ -543,6 +543,7 @@ class Replay:
             self._require(row, first == label, f"its nonce is that of {first}")
 
     def _token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self._require(row, body["id"] not in self.tokens, "a token is created twice, which would revive a revoked one")
         created = {"created_at": row["at"], "created_by": row["actor"], "revoked_at": None, "populations": None}
         limited = body.get("populations")
         if limited is not None:

@@ -23,6 +23,8 @@ from fieldfare_server.ledger.rows import population_row, token_view
 from fieldfare_server.ledger.states import SCOPES, Scope
 
 log = logging.getLogger(__name__)
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, in seconds since 1970: no calendar goes further."""
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
@@ -47,6 +49,8 @@ def create(
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         if expires_at is not None and not expires_at > entry.now:
             raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
+        if expires_at is not None and expires_at > LATEST:
+            raise BadInput(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
         limited = (
             None if populations is None else sorted({population_row(connection, each).name for each in populations})
         )
@@ -116,15 +120,12 @@ def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> Non
     journal.write(work)
 
 
-RECENT_ROWS = 256
-"""Journal rows whose newest time is the least that a token's expiry is judged by."""
-
-
 class TokenCheck:
     """Checks secrets against `tokens`, and each row against the journal. Thread-safe.
 
-    A clock that goes back makes no expired token valid again. Time is at least that of the newest journal rows, and the
-    latest that this process has seen; and a token that is presented after its time is revoked then, for good.
+    A clock that goes back makes no expired token valid again. Time is at least that of every journal row since the
+    token was made, and the latest that this process has seen; and a token that is presented after its time is revoked
+    then, for good. (Since it was made: a clock that was far ahead once spoils no token that is made afterwards.)
     """
 
     def __init__(self, database: Database, clock: Clock, revoke: Callable[[str], object]) -> None:
@@ -133,6 +134,8 @@ class TokenCheck:
         self._latest = 0.0
         self._proven: dict[str, tuple[int, RowMapping]] = {}
         """Token -> (the newest journal row about any token, the token's row that was found to say the same)."""
+        self._marks: dict[str, tuple[int, float]] = {}
+        """Token -> (a journal row, the latest time of the rows up to it since the token was made)."""
 
     def __call__(self, secret: str) -> views.TokenView | None:
         """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None.
@@ -147,11 +150,11 @@ class TokenCheck:
         query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().first()
-            last = select(models.journal.c.at).order_by(models.journal.c.id.desc()).limit(RECENT_ROWS)
-            self._latest = now = max(self._latest, self._clock(), *connection.execute(last).scalars())
             right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
             if row is None or not right or not self._is_proven(connection, row):
                 return None
+            self._latest = max(self._latest, self._clock())
+            now = max(self._latest, self._latest_row(connection, number))
         if row["revoked_at"] is not None:
             return None
         if row["expires_at"] is not None and now >= row["expires_at"]:
@@ -161,6 +164,16 @@ class TokenCheck:
                 log.warning("the expired token %s could not be revoked: %s", number, error)
             return None
         return token_view(row)
+
+    def _latest_row(self, connection: Connection, number: str) -> float:
+        """The latest time of the journal's rows since the token was made. Each row is read once."""
+        seen, latest = self._marks[number]
+        c = models.journal.c
+        last, newest = connection.execute(select(func.max(c.id), func.max(c.at)).where(c.id > seen)).one()
+        if last is not None:
+            latest = max(latest, newest)
+            self._marks[number] = (last, latest)
+        return latest
 
     def _is_proven(self, connection: Connection, row: RowMapping) -> bool:
         number, newest = row["id"], row["newest"] or 0
@@ -175,6 +188,7 @@ class TokenCheck:
             for entry in connection.execute(about.order_by(c.id)).mappings():
                 if json.loads(entry["body"])["id"] == number:
                     replay.apply(dict(entry))
+                    self._marks.setdefault(number, (entry["id"], entry["at"]))
             compare("tokens", number, dict(row), expected("tokens", number, replay.tokens))
         except (Unfit, LookupError, TypeError, ValueError) as error:
             log.error("token %s is refused: the journal does not prove it (%s)", number, error)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.participation import BMinSep
 from fieldfare.plan import Plan

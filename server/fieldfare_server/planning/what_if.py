@@ -3,6 +3,7 @@
 | a plan that a Monte Carlo certifies | priced by |
 |---|---|
 | balls in bins, up to `CERTIFIED_BINS` and `CERTIFIED_ROUNDS` | a certificate of fewer samples: a little more noise |
+| b-min-sep and banded random allocation, up to `CHAINED_ROUNDS` | the same |
 | other ones | the charge without amplification, which is an upper bound |
 
 Every other plan is priced as a run is charged. `WhatIf.bound` says which it was. Prices are kept, so that the same
@@ -19,7 +20,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from fieldfare.cost import Cost, cost_of, cost_without_amplification
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
@@ -35,6 +37,9 @@ LONGEST_OF_OTHERS = 20_000
 CERTIFIED_BINS: Final = 16
 CERTIFIED_ROUNDS: Final = 256
 """Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
+CHAINED_ROUNDS: Final = 16
+"""Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each round. The
+deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a run's noise."""
 SAMPLES: Final = (1 << 21, 1 << 19)
 """Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise. Fewer would
 not reach the leak that one run of a population may take."""
@@ -136,8 +141,11 @@ def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
     if not plan.certified:
         return cost_of(plan, resolution=resolution), "as charged"
-    quick = plan.participation.scheme == "balls-in-bins"  # its samples do not grow with the rounds
-    if quick and (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS:
+    if plan.participation.scheme == "balls-in-bins":  # its samples do not grow with the rounds
+        quick = (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS
+    else:
+        quick = plan.run.rounds <= CHAINED_ROUNDS
+    if quick:
         return cost_of(plan, resolution=resolution, samples=SAMPLES), "certified with fewer samples"
     return cost_without_amplification(plan, resolution), "without amplification"
 

@@ -17,7 +17,8 @@ from scipy.special import ndtri
 
 from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
-from fieldfare.plan import AvailabilitySpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import AvailabilitySpec
 from fieldfare_server.run.selection import NotEnoughUsers, Users
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Names = Callable[[Users], NDArray[np.uint64]]
 
 
 class SimulatedAvailability:
-    """How one run's users behave. See `fieldfare.plan.AvailabilitySpec` for the model."""
+    """How one run's users behave. See `fieldfare.plan_tables.AvailabilitySpec` for the model."""
 
     def __init__(self, spec: AvailabilitySpec, seed: int, timeout: float, most: int | None, names: Names) -> None:
         """

@@ -7,7 +7,8 @@ from collections.abc import MutableMapping
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
-from fieldfare.cost import Cost, Draw, cost_of, cost_with_resolution
+from fieldfare.cost import Cost
+from fieldfare.costing import Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema

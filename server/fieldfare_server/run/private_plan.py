@@ -10,7 +10,8 @@ from typing import Any
 
 from fieldfare.errors import BadInput
 from fieldfare.keywords import DEFAULT_MECHANISM
-from fieldfare.plan import ClientSpec, Plan, PrivacySpec, RunSpec
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec, PrivacySpec, RunSpec
 from fieldfare_server.files.plan_file import plan_of
 
 PREFIX = "dp."

@@ -20,7 +20,8 @@ import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan

@@ -50,6 +50,8 @@ PLAIN_SHARE = 2.0**-60
 
 delta - D is delta in float64, so M is that of D = 0: a plan calibrated to the whole budget fits.
 """
+LARGEST_M = 1e18
+"""M of the largest rectangle, far beyond any privacy."""
 RUN_SHARE = 0.25
 """The leak of one sampled run, as a share of what is left of D when it starts.
 
@@ -114,7 +116,8 @@ class Rectangle:
         """
         _require_leak(leak, delta)
         mu = gaussian_mu(epsilon, (delta - leak) / (1 - leak))
-        return cls(mu * mu, leak)
+        # A smaller M holds too, and that of an epsilon of 1e308 would be infinite.
+        return cls(min(mu * mu, LARGEST_M), leak)
 
     def holds(self, price: Price) -> bool:
         """Whether `price` fits. No tolerance: both sums are compared as they are."""

@@ -15,7 +15,8 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian, balls_in_bins, ce
 from fieldfare.accounting.certification import certify, law_of
 from fieldfare.accounting.chained import Chain, of_matrix
 from fieldfare.accounting.importance import Pair, Tilt
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.factorization.toeplitz import matrix
 from fieldfare.mechanisms.base import Mechanism

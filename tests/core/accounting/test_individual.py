@@ -14,7 +14,8 @@ import pytest
 
 from fieldfare.accounting import gaussian_epsilon
 from fieldfare.accounting.individual import UNIT, from_units, units_up
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 
 NU = {"kind": "nu", "nu": 0.1}

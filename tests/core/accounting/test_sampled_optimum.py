@@ -7,7 +7,8 @@ import pytest
 
 from fieldfare.accounting import balls_in_bins, certification, sampled_optimum
 from fieldfare.accounting.sampled_optimum import choose, family
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.errors import BudgetRefused
 from fieldfare.mechanisms import build, parse
 from fieldfare.mechanisms.nu import strategy_coefficients

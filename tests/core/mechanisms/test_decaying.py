@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.decaying import Decaying, levels
 from fieldfare.noise import SecureNoise

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 
 PLANS = Path(__file__).parents[3] / "deploy" / "plans"

@@ -5,6 +5,7 @@ from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings
+from fieldfare_server.ledger import tokens
 
 READS = ("/v1/populations", "/v1/runs", "/v1/runs/run-3", "/v1/audit", "/v1/me", "/metrics", "/v1/audit/export")
 
@@ -56,6 +57,16 @@ def test_a_valid_token_reads_from_anywhere(remote: TestClient, live: LiveLedger)
     answer = remote.get("/v1/me", headers=bearer(token))
     shown = {"name": "officer", "scopes": ["read"], "anonymous": False, "expires_at": None, "populations": None}
     assert answer.json() == shown
+
+
+def test_a_token_of_an_older_version_that_outlasts_the_calendar_still_reads(
+    remote: TestClient, live: LiveLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its expiry had no date, and each of its requests ended in an internal error."""
+    monkeypatch.setattr(tokens, "LATEST", float("inf"))
+    secret, _ = live.ledger.create_token("long", ("read",), expires_at=1e300, actor="test")
+    answer = remote.get("/v1/me", headers=bearer(secret))
+    assert (answer.status_code, answer.json()["expires_at"][:4]) == (200, "9999")
 
 
 def test_a_wrong_token_is_refused_on_this_machine_too(local: TestClient) -> None:

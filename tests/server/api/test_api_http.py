@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
-from fieldfare_server.api import Settings
-from fieldfare_server.api import schemas as answers
+from fieldfare_server.api import Settings, population_schemas
+from fieldfare_server.api import schemas as other_schemas
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.schemas import Verification
@@ -261,7 +261,8 @@ def test_the_openapi_document_has_examples_problems_and_no_orphans(local: TestCl
                 name = reference.rpartition("/")[2]
                 shown = schemas[name.removeprefix("Page_").rstrip("_")].get("examples")
                 assert shown, (path, name)
-                model = getattr(answers, name.removeprefix("Page_").rstrip("_"))
+                kind = name.removeprefix("Page_").rstrip("_")
+                model = getattr(population_schemas, kind, None) or getattr(other_schemas, kind)
                 model.model_validate(shown[0])
     used = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert used == set(schemas) | used

@@ -51,6 +51,8 @@ def test_a_budget_is_changed_with_a_reason(client: TestClient, ledger: Ledger) -
         ("raise", {"epsilon": 10.0, "reason": ""}, 422),
         ("raise", {"epsilon": -1.0, "reason": "x"}, 422),
         ("raise", {"epsilon": 10.0, "reason": "x", "who": "me"}, 422),
+        ("raise", {"epsilon": "10", "reason": "x"}, 422),
+        ("tighten", {"epsilon": True, "reason": "x"}, 422),
         ("tighten", {"epsilon": 4.0, "reason": "x"}, 409),
         ("reopen", {"reason": "x"}, 409),
     ):

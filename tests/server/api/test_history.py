@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from conftest import LiveLedger, client_at
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate

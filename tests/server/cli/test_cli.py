@@ -162,13 +162,17 @@ def test_what_cannot_be_is_refused_in_one_message(arguments: tuple[str, ...], fi
 
 
 def test_submitting_a_first_plan_makes_ledger_and_population(
-    fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
     done = fieldfare("run", plan_file(), "--insecure", "--create-population", "--detach", "--json")
     assert done.exit_code == 0, done.output
     assert said(done)["run"]
     assert "writers" in fieldfare("budget").output
+    # A ledger that was seen and is gone is not made once more: a new one would forget what was spent.
+    (tmp_path / "home" / "ledger.sqlite3").unlink()
+    again = fieldfare("run", plan_file(), "--insecure", "--create-population", "--detach", "--json")
+    assert (again.exit_code, "would forget" in again.stdout) == (2, True), again.output
 
 
 def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:

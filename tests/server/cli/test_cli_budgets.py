@@ -28,23 +28,28 @@ def test_a_budget_from_its_creation_to_its_end(home: Path, tmp_path: Path) -> No
     rules = ("--ceiling-epsilon", "4", "--two-persons", "--reservation-hours", "24")
     code, made = ask(home, "population", "create", name, "--epsilon", "1", "--delta", "1e-6", *rules)
     assert (code, made["ceiling_epsilon"], made["two_persons"], made["reservation_seconds"]) == (0, 4.0, True, 86400.0)
-    code, refused = ask(home, "population", "raise", name, "--epsilon", "5", "--reason", "more")
-    assert (code, "ceiling" in refused["message"]) == (2, True)
-    code, waiting = ask(home, "population", "raise", name, "--epsilon", "2", "--reason", "more")
-    assert (code, waiting["epsilon"], len(waiting["proposals"])) == (0, 1.0, 1)
-    proposal = waiting["proposals"][0]["id"]
     tokens = {}
-    for who, scope in (("ann", "admin"), ("page", "read")):
+    for who, scope in (("ann", "admin"), ("bob", "admin"), ("page", "read")):
         code, token = ask(home, "token", "create", who, "--scope", scope)
         tokens[who] = tmp_path / who
         tokens[who].write_text(token["token"])
-    code, refused = ask(home, "population", "approve", proposal, "--token-file", str(tokens["page"]))
-    assert (code, "scope admin" in refused["message"]) == (2, True)
+    raised, bob = ("population", "raise", name, "--reason", "more"), ("--token-file", str(tokens["bob"]))
+    # One person with a shell and one token proposed by the shell and approved by the token.
+    code, refused = ask(home, *raised, "--epsilon", "2")
+    assert (code, "who asks must be known" in refused["message"]) == (2, True)
+    code, refused = ask(home, *raised, "--epsilon", "5", *bob)
+    assert (code, "ceiling" in refused["message"]) == (2, True)
+    code, waiting = ask(home, *raised, "--epsilon", "2", *bob)
+    assert (code, waiting["epsilon"], waiting["proposals"][0]["proposed_by"]) == (0, 1.0, "token bob")
+    proposal = waiting["proposals"][0]["id"]
+    for who, why in (("page", "scope admin"), ("bob", "who proposed it")):
+        code, refused = ask(home, "population", "approve", proposal, "--token-file", str(tokens[who]))
+        assert (code, why in refused["message"]) == (2, True)
     code, approved = ask(home, "population", "approve", proposal, "--token-file", str(tokens["ann"]))
     assert (code, approved["epsilon"], approved["proposals"]) == (0, 2.0, [])
     code, tight = ask(home, "population", "tighten", name, "--epsilon", "1.5", "--reason", "less")
     assert (code, tight["epsilon"], tight["bound_epsilon"]) == (0, 1.5, 2.0)
-    ask(home, "population", "raise", name, "--epsilon", "3", "--reason", "more")
+    ask(home, *raised, "--epsilon", "3", *bob)
     code, shown = ask(home, "population", "show", name)
     code, kept = ask(home, "population", "withdraw", shown["proposals"][0]["id"], "--reason", "no")
     assert (code, kept["epsilon"], kept["proposals"]) == (0, 1.5, [])
@@ -55,9 +60,11 @@ def test_a_budget_from_its_creation_to_its_end(home: Path, tmp_path: Path) -> No
     assert ask(home, "verify")[1]["ok"] is True
 
 
-def test_tables_for_people(home: Path) -> None:
+def test_tables_for_people(home: Path, tmp_path: Path) -> None:
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6", "--two-persons")
-    ask(home, "population", "raise", "clinics", "--epsilon", "2", "--reason", "the board agreed")
+    (token := tmp_path / "ann").write_text(ask(home, "token", "create", "ann", "--scope", "admin")[1]["token"])
+    why = ("--reason", "the board agreed", "--token-file", str(token))
+    ask(home, "population", "raise", "clinics", "--epsilon", "2", *why)
     run, where = CliRunner().invoke, ["--home", str(home)]
     shown = run(assemble("population"), ["population", "show", "clinics", *where]).output
     for words in ("two persons", "the board agreed", "without end", "largest limit so far", "waits"):

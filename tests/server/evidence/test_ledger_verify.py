@@ -18,7 +18,7 @@ from sqlalchemy import Boolean, select, text
 from sqlalchemy.exc import DBAPIError
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fieldfare.clipping import AdaptiveQuantile
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import LedgerError
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.plan import Plan

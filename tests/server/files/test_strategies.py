@@ -16,7 +16,8 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import dense
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.plan import Plan

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.participation import Adjacency
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.ledger import Ledger, models, populations
 from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.proof import Disproved
 from support.ledgers import commit, start
@@ -75,6 +76,22 @@ def test_an_impossible_or_lower_limit_is_refused(ledger: Ledger, epsilon: float)
     if epsilon != 1e300:
         with pytest.raises(BadInput):
             ledger.raise_population("people", epsilon=epsilon, reason="x", actor="x")
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "add_remove"])
+def test_a_limit_that_no_float_can_square_is_refused(
+    ledger: Ledger, adjacency: Adjacency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken; from then on every list of populations, the page and /metrics raised, or never came to an end."""
+    for epsilon in (1.1e9, 1e300, 1.7e308):
+        with pytest.raises(BadInput, match="at most 1e"):
+            ledger.raise_population("people", epsilon=epsilon, reason="x", actor="x")
+        with pytest.raises(BadInput, match="at most 1e"):
+            ledger.create_population("huge", epsilon, 1e-6, adjacency=adjacency, actor="x")
+    monkeypatch.setattr(populations, "LARGEST_EPSILON", math.inf)  # a ledger of an older version
+    made = ledger.create_population("huge", 1.7e308, 1e-6, adjacency=adjacency, simulated=True, actor="x")
+    assert (made.epsilon, made.remaining_epsilon > 1e5) == (1.7e308, True)
+    assert len(ledger.populations()) == 2
 
 
 def test_tightening_stops_at_what_is_committed(ledger: Ledger) -> None:

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import Connection, update
 
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, models, tokens
+from fieldfare_server.ledger.journal import Entry, Row
 
 
 class Clock:
@@ -72,6 +74,45 @@ def test_a_clock_that_goes_back_brings_no_expired_token_back(ledger: Ledger, led
     assert verify(ledger).ok
 
 
+def test_no_number_of_rows_by_a_slow_clock_brings_an_expired_token_back(
+    ledger: Ledger, ledger_url: str, clock: Clock
+) -> None:
+    """Only the newest 256 rows were asked for the time: 256 rows later the token was valid in a new process."""
+    secret, _ = ledger.create_token("unseen", ("read",), actor="officer", expires_at=1010.0)
+    clock.now = 1e6
+    ledger.create_token("ahead", ("read",), actor="officer")
+    clock.now = 1001.0
+
+    def many(connection: Connection, entry: Entry) -> None:
+        entry.append_all([Row("users.register", "test", {"count": 0, "first": 0}, "people")] * 300)
+
+    ledger.create_population("people", 1.0, 1e-6, actor="officer")
+    ledger._journal.write(many)
+    with Ledger.open(ledger_url, clock=clock) as again:
+        assert again.check_token(secret) is None
+        # A clock that was far ahead once spoils no token that is made afterwards.
+        later, _ = again.create_token("later", ("read",), actor="officer", expires_at=1010.0)
+        assert again.check_token(later) is not None
+        clock.now = 1011.0
+        assert again.check_token(later) is None
+        assert verify(again).ok
+
+
+def test_a_revoked_token_is_not_created_again(ledger: Ledger) -> None:
+    """A second row that creates it, well-formed and chained, revived it with all its scopes."""
+    secret, view = ledger.create_token("chief", ("admin",), actor="officer")
+    created = next(row for row in ledger.journal_rows().items if row.action == "token.create")
+    ledger.revoke_token(view.id, actor="officer")
+
+    def again(connection: Connection, entry: Entry) -> None:
+        connection.execute(update(models.tokens).values(revoked_at=None))
+        entry.append("token.create", "officer", created.body)
+
+    ledger._journal.write(again)
+    assert ledger.check_token(secret) is None
+    assert "created twice" in str(verify(ledger).fault)
+
+
 def test_the_secret_is_not_kept_and_its_changes_are_audited(ledger: Ledger) -> None:
     secret, view = ledger.create_token("page", ("read",), actor="officer")
     ledger.revoke_token(view.id, actor="chief")
@@ -105,6 +146,9 @@ def test_what_is_no_token_is_refused(ledger: Ledger) -> None:
         ledger.create_token(" ", ("read",), actor="officer")
     for end in (999.0, math.nan):
         with pytest.raises(BadInput, match="expired"):
+            ledger.create_token("page", ("read",), actor="officer", expires_at=end)
+    for end in (tokens.LATEST + 1, 1e300, math.inf):
+        with pytest.raises(BadInput, match="year 9999"):
             ledger.create_token("page", ("read",), actor="officer", expires_at=end)
     with pytest.raises(BadInput, match="none of that id"):
         ledger.revoke_token("\0nothing", actor="officer")

@@ -15,7 +15,8 @@ from scipy import optimize
 from fieldfare import mechanisms
 from fieldfare.errors import BadInput
 from fieldfare.participation import FixedOrder
-from fieldfare.plan import ClientSpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fieldfare.cost import Cost, cost_of
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import ClippedRegression

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fieldfare.accounting import certification, sampled_optimum
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application

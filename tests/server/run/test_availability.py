@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
-from fieldfare.plan import AvailabilitySpec, Plan
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import AvailabilitySpec
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.availability import Names, SimulatedAvailability, require_simulated

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text, update
 
 from fieldfare.accounting import certification
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import BallsInBins

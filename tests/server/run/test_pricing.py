@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.cost import cost_of, with_resolution
+from fieldfare.costing import cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser

@@ -19,7 +19,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError, LedgerError
 from fieldfare.plan import Plan
 from fieldfare.task import seeded

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fieldfare.accounting import zcdp_epsilon
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee

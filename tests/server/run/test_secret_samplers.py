@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 
 from fieldfare.accounting import charge_for
 from fieldfare.accounting.sampled import AllocatedGaussian, TruncatedGaussian
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise

@@ -20,6 +20,7 @@ from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.planning import what_if as what_ifs
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.selection import Selector
 from fieldfare_server.run.session import Session
@@ -127,7 +128,7 @@ def done(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StateDirectory
 
 
 def test_a_run_is_certified_from_a_seed_in_the_journal_verified_and_shown(
-    done: tuple[StateDirectory, str, dict[str, Any]],
+    done: tuple[StateDirectory, str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, run_id, participation = done
     with Ledger.open(state.ledger) as ledger:
@@ -146,16 +147,26 @@ def test_a_run_is_certified_from_a_seed_in_the_journal_verified_and_shown(
         assert run.spent == run.planned
         assert run.spent_epsilon < run.spent.without_amplification().epsilon(1e-5)
         card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
-        asked = what_if(run.plan, {"cohort": 12}, ledger.population("people"), ledger)
+        monkeypatch.setattr(what_ifs, "_PRICES", {})
+        monkeypatch.setattr(what_ifs, "SAMPLES", (1 << 15, 1 << 15))
+        wider, longer = (
+            what_if(run.plan, changes, ledger.population("people"), ledger)
+            for changes in ({"cohort": 12}, {"rounds": what_ifs.CHAINED_ROUNDS + 1})
+        )
     facts = {fact.name: fact.value for fact in card.facts}
     assert participation["scheme"] in facts["Participation"]
     law = "after a pause of 1 rounds with probability 0.5" if participation is SPACED else "drawn afresh for each block"
     assert law in facts["Sampling assumption"]
     assert "counts as present" in facts["Sampling assumption"]
     assert "65,536 samples" in facts["Bound used"]
-    assert asked.bound == "without amplification"
-    wider = asked.cost.plan.participation
-    assert (wider.separation, wider.rate, wider.bins) == (
+    assert wider.bound == "certified with fewer samples"
+    assert wider.cost.certificate is not None
+    assert wider.cost.certificate.curve.samples == (1 << 15, 1 << 15)
+    assert wider.cost.epsilon < wider.cost.loss.without_amplification().epsilon(1e-5)
+    assert longer.bound == "without amplification"
+    assert longer.cost.certificate is None
+    sampler = wider.cost.plan.participation
+    assert (sampler.separation, sampler.rate, sampler.bins) == (
         (2, 1.0, None) if participation is SPACED else (None, None, 2)
     )
 

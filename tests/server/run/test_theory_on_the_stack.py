@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import erfinv
 
-from fieldfare.cost import cost_of
+from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.participation import Single
 from fieldfare.plan import Plan

@@ -10,21 +10,19 @@ from fastapi.responses import Response
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Charger, Reader
 from fieldfare_server.api.etag import conditional
-from fieldfare_server.api.problems import responses
-from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
-from fieldfare_server.api.schemas import (
-    Change,
+from fieldfare_server.api.population_schemas import (
     Charge,
     History,
     Moment,
     NewCharge,
-    Page,
     Population,
     PopulationHistogram,
-    Reason,
     WhatIf,
     WhatIfAnswer,
 )
+from fieldfare_server.api.problems import responses
+from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
+from fieldfare_server.api.schemas import Change, Page, Reason
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])

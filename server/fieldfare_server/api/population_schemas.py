@@ -1,0 +1,252 @@
+"""The schemas of a population: what it may spend and has spent, charges by other systems, history, and what-ifs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fieldfare.accounting.foreign import Loss as ForeignLoss
+from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, Loss, Proposal, like
+from fieldfare_server.ledger import states
+from fieldfare_server.planning.what_if import Bound
+
+
+class Population(Answer):
+    """The users that share one budget, and the state of that budget."""
+
+    model_config = like(
+        name="aircraft",
+        state="open",
+        unit="user",
+        adjacency="zero_out",
+        epsilon=2.0,
+        delta=1e-5,
+        spent=LOSS,
+        reserved_epsilon=0.39,
+        committed=PLANNED,
+        remaining_epsilon=1.68,
+        leak=0.0,
+        overdrawn=False,
+        users=3237,
+        warnings=[],
+        runs=1,
+        active_run="7f3a90c1d2e4",
+        rounds_left=40,
+        projected_end="2026-01-01T12:40:00Z",
+        level="open",
+        last_run="7f3a90c1d2e4",
+        last_run_fits=True,
+        in_words="Whatever is known already, ...",
+        created_at="2026-01-01T12:00:00Z",
+    )
+
+    name: str
+    state: Literal["open", "closed"]
+    simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
+    unit: str
+    adjacency: str
+    epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
+    delta: float
+    bound_epsilon: float = Field(
+        default=0.0,
+        description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
+    )
+    bound_delta: float = 0.0
+    ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
+    ceiling_delta: float | None = None
+    two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
+    reservation_seconds: float | None = Field(
+        default=None, description="a run without a coordinator ends after this time; null: never"
+    )
+    proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
+    leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
+    overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
+    spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
+    committed: Loss = Field(description="the same with what the runs under way have reserved")
+    reserved_epsilon: float = Field(description="committed minus spent epsilon")
+    remaining_epsilon: float = Field(
+        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
+        "those users alone who have most left"
+    )
+    users: int | None = Field(description="users seen so far; not shown under add_remove")
+    accounting: states.Accounting = Field(
+        default="worst-case", description="individual: each user is charged what that user took part in"
+    )
+    left: tuple[int, ...] | None = Field(
+        default=None,
+        description="how many users have up to a tenth of the budget (mu^2) left, up to two tenths, ..., all of it",
+    )
+    exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
+    warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
+    runs: int
+    active_run: str | None = None
+    rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
+    projected_end: datetime | None = Field(
+        default=None, description="when those rounds end at the recent pace; null while the run stands still"
+    )
+    level: Literal["open", "low", "exhausted"] = Field(
+        default="open", description="low: 80 % is committed; exhausted: no useful run fits any more"
+    )
+    last_run: str | None = None
+    last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
+    in_words: str = Field(
+        default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
+    )
+    created_at: datetime
+
+
+class NewCharge(BaseModel):
+    """What another trainer asks of a population's budget, for all of its users: which of them took part is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(min_length=1, max_length=100, description="idempotency key: repeating a request changes nothing")
+    loss: ForeignLoss | None = Field(default=None, description="needed to reserve; refused otherwise")
+    action: Literal["reserve", "commit", "release"] = "reserve"
+    what: str = Field(default="", max_length=200, description="what is trained; needed to reserve")
+    why: str = Field(default="", max_length=2000, description="needed to reserve")
+
+
+class Charge(Answer):
+    """A charge of another trainer."""
+
+    model_config = like(
+        population="aircraft",
+        key="ranker-7",
+        state="reserved",
+        who="trainer",
+        what="ranker",
+        why="weekly training",
+        loss={"mu": 0.3},
+        mu=0.3,
+        leak=0.0,
+        reserved_at="2026-01-01T12:00:00Z",
+        closed_at=None,
+    )
+
+    population: str
+    key: str
+    state: states.ChargeState
+    who: str
+    what: str
+    why: str
+    loss: dict[str, float | int]
+    mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
+    leak: float = Field(description="and of the part of delta that is set aside")
+    reserved_at: datetime
+    closed_at: datetime | None = None
+
+
+class PopulationHistogram(Answer):
+    """Users by number of rounds of all runs together: `users[i]` users took part `i` times. Empty under add_remove."""
+
+    model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
+
+    population: str
+    users: tuple[int, ...] = Field(description="users[0]: known users who took part in no round")
+    counted: bool = Field(description="false: there are too many rounds to count here, and users is empty")
+
+
+class Moment(Answer):
+    """A population's budget after a change. Every epsilon is a gauge at the delta of that time."""
+
+    at: datetime
+    limit_epsilon: float
+    spent_epsilon: float
+    committed_epsilon: float
+
+
+class BudgetChange(Answer):
+    """What a person did to a budget: who, when, why, and the terms that changed."""
+
+    id: int = Field(description="the audit row")
+    at: datetime
+    actor: str
+    action: str
+    reason: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class History(Answer):
+    """A population's budget over time: moments oldest first, down-sampled, and every change, newest first."""
+
+    model_config = like(
+        population="aircraft",
+        delta=1e-5,
+        moments=[{"at": "2026-01-01T12:24:00Z", "limit_epsilon": 2.0, "spent_epsilon": 0.61, "committed_epsilon": 1.0}],
+        changes=[
+            {
+                "id": 7,
+                "at": "2026-01-01T12:20:00Z",
+                "actor": "officer",
+                "action": "population.raise",
+                "reason": "a second study, approved on 1 January",
+                "before": {"epsilon": 1.0},
+                "after": {"epsilon": 2.0},
+            }
+        ],
+    )
+
+    population: str
+    delta: float
+    moments: tuple[Moment, ...]
+    changes: tuple[BudgetChange, ...]
+
+
+class WhatIf(Answer):
+    """A run's plan with some values changed: what would it cost?"""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str | None = Field(default=None, max_length=LONGEST_NAME, pattern=NAME, description="default: the newest run")
+    rounds: int | None = Field(default=None, ge=1, le=20_000)
+    cohort: int | None = Field(default=None, ge=1, le=10_000_000)
+    mechanism: str | None = Field(default=None, max_length=40, pattern=NAME, description="a kind, with its defaults")
+    clip: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False, description="the clip norm")
+    epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+
+
+class WhatIfAnswer(Answer):
+    """What the changed plan costs. Priced from the plan alone: no data are touched and nothing is reserved."""
+
+    model_config = like(
+        run="7f3a90c1d2e4",
+        mechanism="blt",
+        rounds=128,
+        cohort=404,
+        clip=0.5,
+        epsilon=1.0,
+        delta=1e-5,
+        noise_multiplier=6.1,
+        noise_std=0.0076,
+        prefix_noise=0.031,
+        fits=True,
+        bound="as charged",
+        why=None,
+        nearest=None,
+    )
+
+    run: str = Field(description="whose plan was changed")
+    mechanism: str
+    rounds: int
+    cohort: int
+    clip: float
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    noise_std: float = Field(description="of a coordinate of one round's mean update")
+    prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
+    fits: bool = Field(description="whether the population would admit it now")
+    bound: Bound = Field(
+        default="as charged",
+        description="what the figures are: a run's own, or, where a Monte Carlo certifies the charge, more than a "
+        "run's: a certificate drawn from fewer samples, or the charge without amplification where a certificate takes "
+        "too long for a request. "
+        "Then a run may fit where `fits` is false",
+    )
+    why: str | None = None
+    nearest: str | None = None

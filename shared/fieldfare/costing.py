@@ -1,0 +1,334 @@
+"""How the cost of a plan is found: its mechanism is built, and its noise is sought until the charge fits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, MutableMapping
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from fieldfare.accounting import (
+    PrivacyLoss,
+    amplification,
+    calibrate,
+    certification,
+    charge_for,
+    discretised,
+    sampled_optimum,
+)
+from fieldfare.accounting.gaussian import gaussian_mu
+from fieldfare.accounting.individual import UNIT
+from fieldfare.accounting.sampled import excess, least_cap
+from fieldfare.cost import Certificate, Cost, unit_margin
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.mechanisms import Mechanism, build
+from fieldfare.participation import Participation, Single, TruncatedPoisson
+from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
+from fieldfare.text import decimal
+
+CHARGE_FORMAT = 2
+"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not; 1: an
+`epsilon` left no room for odometers, which are rounded up."""
+
+CERTIFIED: Final = "certified charge"
+"""The name under which `cost_of` recalls what was certified. It belongs to one run and is shared with no other."""
+
+Draw: TypeAlias = Callable[[], tuple[bytes, int]]
+"""A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another certification; the
+seed is written down before it returns."""
+
+_MOST_ATTEMPTS = 6
+_NEGLIGIBLE_SHIFT = 1e-4
+"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
+more."""
+_CAP_SHARE = 1e-3
+"""The largest share of delta that a cap on the cohort may take."""
+_TRIES = 30
+_STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
+"""Parts of the noise's whole mu^2 from which the search for room begins."""
+
+
+def cost_of(
+    plan: Plan,
+    cache: MutableMapping[str, bytes] | None = None,
+    *,
+    charge_format: int = CHARGE_FORMAT,
+    resolution: float = 0.0,
+    draw: Draw | None = None,
+    samples: tuple[int, int] | None = None,
+) -> Cost:
+    """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
+
+    Args:
+        cache: as for `mechanisms.build`.
+        charge_format: the rule by which the run was begun. It decides the noise of a plan with an `epsilon`, so a run
+            is resumed and verified by its own.
+        resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
+            a plan does not know: see `with_resolution`.
+        draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
+        samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
+    """
+    participation = plan.participation.build()
+    if isinstance(participation, TruncatedPoisson):
+        _require_cap(plan, participation)
+    if plan.certified:
+        stored = None if cache is None else cache.get(CERTIFIED)
+        if stored is not None:
+            bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
+            return bare.with_certificate(Certificate.from_bytes(stored), math.sqrt(resolution))
+        bare = _tuned(plan, participation, cache)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache, samples)
+    mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
+    if charge_format == 0:
+        mechanism = mechanism.first_charge()
+    if plan.privacy.rounding == "discrete":
+        _require_discrete(plan, mechanism, participation)
+    # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
+    concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
+    return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
+
+
+def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
+    """`cost_of` a certified plan as if every user's rounds were known: a bound for its charge, found at once.
+
+    The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
+    """
+    participation = plan.participation.build()
+    mechanism = build(plan.mechanism, plan.run.rounds, participation)
+    return _calibrated(plan, mechanism, participation, resolution, False, CHARGE_FORMAT)
+
+
+def cost_with_resolution(
+    plan: Plan, cache: MutableMapping[str, bytes] | None, clip: float, numel: int, users: int, draw: Draw | None = None
+) -> Cost:
+    """`cost_of` a new run of `plan`, with the charge for the resolution of floats: see `with_resolution`."""
+    participation = plan.participation.build()
+    if not plan.certified:
+        return with_resolution(cost_of(plan, cache), clip, numel, users)
+    # One certificate, for the noise that leaves room for the resolution.
+    bare = _tuned(plan, participation, cache)
+    norms = bare.mechanism.row_norms()
+
+    def resolution_of(sigma: float) -> float:
+        setting = (plan.privacy.rounding, sigma, clip, numel, users, float(norms.max()))
+        return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
+
+    return _certified(bare, resolution_of, draw or preview(), cache)
+
+
+def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
+    """Refuse a cap on the cohort that costs more than a thousandth of delta."""
+    rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
+    exceeded, most = plan.run.rounds * excess(rate, cap, enrolled), _CAP_SHARE * plan.privacy.delta
+    if exceeded > most:
+        raise BadInput(
+            f"participation.cap = {cap}",
+            f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to "
+            f"{decimal(exceeded, 2)}, which is part of delta; it may take {decimal(most, 2)}.",
+            f"cap = {least_cap(rate, enrolled, plan.run.rounds, most)}",
+        )
+
+
+def preview() -> Draw:
+    """Seeds that are the same in every process: for showing what a run will cost, never for a run."""
+    count = itertools.count(1)
+
+    def draw() -> tuple[bytes, int]:
+        attempt = next(count)
+        return hashlib.sha256(f"fieldfare preview {attempt}".encode()).digest()[:16], attempt
+
+    return draw
+
+
+def _tuned(plan: Plan, participation: Participation, cache: MutableMapping[str, bytes] | None) -> Cost:
+    """The plan with its mechanism, whose free choices are made for the certified charge; nothing charged yet."""
+    privacy = plan.privacy
+    decided = {} if cache is None else cache
+    if privacy.epsilon is not None:
+        sampled_optimum.choose(plan.mechanism, plan.run.rounds, participation, privacy.epsilon, privacy.delta, decided)
+    return _bare(plan, build(plan.mechanism, plan.run.rounds, participation, decided), participation)
+
+
+def _bare(plan: Plan, mechanism: Mechanism, participation: Participation) -> Cost:
+    return Cost(plan, mechanism, participation, math.inf, PrivacyLoss())
+
+
+def _certified(
+    cost: Cost,
+    resolution_of: Callable[[float], float],
+    draw: Draw,
+    cache: MutableMapping[str, bytes] | None,
+    samples: tuple[int, int] | None = None,
+) -> Cost:
+    """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
+
+    resolution_of: noise multiplier -> r.
+
+    Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
+    """
+    privacy, law = cost.plan.privacy, certification.law_of(cost.mechanism, cost.participation)
+    samples = samples or certification.samples_of(law)
+    for _ in range(_MOST_ATTEMPTS):
+        # The seed is written down before anything is drawn from it.
+        seed, attempt = draw()
+        if privacy.noise_multiplier is not None:
+            sigma = privacy.noise_multiplier
+            target = certification.estimated_epsilon(law, sigma, privacy.delta)
+        else:
+            assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
+            target = privacy.epsilon
+            sigma = certification.least_noise(law, target, privacy.delta, samples=samples, attempt=attempt)
+            shift = 8 * resolution_of(sigma)
+            if shift > _NEGLIGIBLE_SHIFT * target:
+                if shift >= target / 2:
+                    raise BudgetRefused(f"epsilon = {target}", "the resolution of floats takes most of it.")
+                target -= 1.1 * shift
+                sigma = certification.least_noise(law, target, privacy.delta, samples=samples, attempt=attempt)
+        epsilons = certification.points_for(law, sigma, target, privacy.delta)
+        curve = certification.certify(law, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples)
+        made = cost.with_certificate(Certificate(curve, target, sigma), resolution_of(sigma))
+        if privacy.epsilon is None or made.epsilon <= privacy.epsilon:
+            if cache is not None and made.certificate is not None:
+                cache[CERTIFIED] = made.certificate.to_bytes()
+            return made
+    raise BudgetRefused(
+        f"epsilon = {privacy.epsilon}", f"{_MOST_ATTEMPTS} certificates came out above it.", "a noise_multiplier"
+    )
+
+
+def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
+    """`cost` with the charge for the resolution of floats, for sums of `numel` numbers.
+
+    Args:
+        clip: the L2 norm by which one user moves the sum.
+        users: most users that one reply sums.
+
+    Raises:
+        BadInput: no grid serves such sums, or their resolution alone costs the plan's epsilon.
+    """
+    norms = cost.mechanism.row_norms()
+    sampled = amplification(cost.mechanism, cost.participation, cost.plan.privacy.adjacency)
+    # A sampled event spans as many rounds as there are groups; every other run is one event.
+    span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
+
+    def needed_by(cost: Cost) -> float:
+        setting = (cost.plan.privacy.rounding, cost.noise_multiplier, clip, numel, users, float(norms.max()))
+        r = Privatiser.of(*setting).resolution(numel, span) * (1 + 1e-12)
+        return r * r if sampled.holds else (2 * cost.sensitivity / cost.noise_multiplier + r) * r
+
+    # Without any room the noise is least, and so may its grid be: too fine. More noise then needs less room.
+    whole = max([cost.loss.mu_squared, *(event.noise_multiplier**-2 for event in cost.loss.sampled)])
+    for start in _STARTS:
+        room, best = start * whole, None
+        for _ in range(_TRIES):
+            try:
+                tried = _calibrated(
+                    cost.plan, cost.mechanism, cost.participation, room, cost.concentrated, CHARGE_FORMAT
+                )
+            except BudgetRefused:
+                break
+            needed = needed_by(tried)
+            if needed <= room:
+                best = tried
+            if best is not None and not needed * (1 + 2.0**-9) < room:
+                return best
+            # More noise is a little coarser: some more room saves most of the tries.
+            room = needed if cost.plan.privacy.epsilon is None else needed * (1 + 2.0**-10)
+        if best is not None:
+            return best
+    needed = needed_by(cost)
+    raise BadInput(
+        f"privacy.epsilon = {cost.plan.privacy.epsilon} for {numel} parameters",
+        f"the resolution of float64 noise alone costs mu^2 = {needed:.3g} of it.",
+        "a larger epsilon, or a smaller model",
+    )
+
+
+def _calibrated(
+    plan: Plan,
+    mechanism: Mechanism,
+    participation: Participation,
+    resolution: float,
+    concentrated: bool,
+    charge_format: int,
+) -> Cost:
+    privacy = plan.privacy
+    discrete = privacy.rounding == "discrete"
+    amplified = amplification(mechanism, participation, privacy.adjacency).holds
+    units = _room_for_units(plan, mechanism, participation) if charge_format >= 2 else 0.0
+    extra = PrivacyLoss(resolution + units)
+    sigma = privacy.noise_multiplier
+    if sigma is None:
+        assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
+        sigma = calibrate(
+            mechanism,
+            participation,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            already=None if amplified else extra,
+            concentrated=concentrated,
+        )
+        if amplified:
+            sigma = _less_resolution(mechanism, sigma, resolution, plan)
+        if discrete and not concentrated:
+            sigma = _least_discrete(mechanism, participation, plan, sigma, extra)
+    loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
+    cost = Cost(plan, mechanism, participation, sigma, loss, resolution, concentrated=concentrated)
+    return replace(cost, loss=cost.charged(loss))
+
+
+def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, plan: Plan) -> float:
+    """The multiplier of sampled rounds that are charged, with their floats' resolution, as rounds of `charged`."""
+    if resolution == 0:
+        return charged
+    column = float(mechanism.sensitivity(Single()))
+    left = 1 / charged - math.sqrt(resolution) / column
+    if left <= 0:
+        raise BudgetRefused(f"epsilon = {plan.privacy.epsilon}", "the resolution of floats takes all of it.")
+    return (1 + 1e-14) / left  # rounding must not make the charge the larger one
+
+
+def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:
+    """mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in the same epsilon."""
+    if plan.privacy.accounting == "worst-case" or plan.privacy.epsilon is None:
+        return 0.0
+    count = participation.separation_and_count(mechanism.rounds)[1]
+    whole = gaussian_mu(plan.privacy.epsilon, plan.privacy.delta) ** 2
+    return whole * unit_margin(mechanism, count) + (count + 2) * UNIT
+
+
+def _least_discrete(
+    mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float, extra: PrivacyLoss
+) -> float:
+    """The least multiplier of discrete noise that costs no more than the plan's epsilon, where `gaussian` is the least
+    of Gaussian noise."""
+    privacy = plan.privacy
+    assert privacy.epsilon is not None
+    sigma = gaussian * math.sqrt(discretised.SHARE)
+    while True:
+        loss = discretised.as_gaussian(charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency))
+        if (loss + extra).epsilon(privacy.delta) <= privacy.epsilon:
+            return sigma
+        sigma *= 1 + 4e-16
+
+
+def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:
+    if not mechanism.whole:
+        raise BadInput(
+            "privacy.rounding = 'discrete'",
+            f"needs a strategy matrix of whole numbers, so that its noise stays on the grid; that of kind "
+            f"{mechanism.kind!r} as planned has others.",
+            "kind 'independent', 'tree' with estimator = 'plain', or 'anti-pgd' with nu = 0; or rounding = 'grid'",
+        )
+    if amplification(mechanism, participation, plan.privacy.adjacency).holds:
+        raise BadInput(
+            "privacy.rounding = 'discrete'",
+            "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
+            "rounding = 'grid'",
+        )
