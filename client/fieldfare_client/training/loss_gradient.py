@@ -135,11 +135,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        # They keep every tensor alive, so that no two have one id.
-        self.calls.append((func, tuple(args), dict(kwargs or {}), result))
-        return result
+
+def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    result = func(*args, **(kwargs or {}))
+    # They keep every tensor alive, so that no two have one id.
+    recorder.calls.append((func, tuple(args), dict(kwargs or {}), result))
+    return result
+
+
+# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a second.
+_Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
 def _record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from fieldfare_server.ledger import Ledger, models, roles, rows
 from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.run.ending import left_behind
+from fieldfare_server.run.standing import QUARANTINE_ATTEMPTS, QUARANTINED
 
 CLOCKS = 5.0
 """Most seconds between the clocks of coordinator and database: a lease lasts 30."""
@@ -43,6 +45,7 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
             yield from _check_chain(opened, home)
             yield from _check_runs(opened)
             yield from _check_reservations(opened, time.time())
+            yield from _check_nodes(opened)
             for run in left_behind(home, opened):
                 yield warning(
                     f"key of run {run}", "the run has ended; key or checkpoints are here.", "fieldfare verify"
@@ -239,6 +242,28 @@ def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
                 f"no coordinator holds the run: it ends {when}, and cannot be resumed afterwards.",
                 f"resume it (fieldfare run --resume {run}), or let its budget return to the population",
             )
+
+
+def _check_nodes(opened: Ledger) -> Iterator[Finding]:
+    """Nodes that the runs under way have put in quarantine, as their rounds count them."""
+    runs, bad = under_way(opened), False
+    c = models.rounds.c
+    with opened.database.read() as connection:
+        for run in runs:
+            newest = select(c.rejects).where(c.run_seq == run.seq).order_by(c.id.desc()).limit(QUARANTINE_ATTEMPTS)
+            count = sum(
+                int(json.loads(rejects).get(QUARANTINED, 0)) for rejects in connection.execute(newest).scalars()
+            )
+            if count:
+                bad = True
+                yield warning(
+                    f"nodes of run {run.id}",
+                    f"{count} times a node was put in quarantine in the newest {QUARANTINE_ATTEMPTS} attempts at "
+                    "rounds: it answers late, or what it answers is refused, time after time.",
+                    "the rejects of its rounds say why; the log of the node says more. A resumed run asks it again",
+                )
+    if not bad:
+        yield fine("quarantine", f"no node of the {len(runs)} runs under way.")
 
 
 def _check_budgets(opened: Ledger) -> Iterator[Finding]:

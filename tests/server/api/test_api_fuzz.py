@@ -76,12 +76,13 @@ def fuzz(ledger: Ledger, url: str, caller: str, secret: str, examples: int) -> N
 TOKENS: dict[str, dict[str, Any]] = {
     "reader": {"scopes": ("read",)},
     "of one population": {"scopes": ("read", "admin"), "populations": ("aircraft",)},
+    "trainer": {"scopes": ("charge",)},
     "officer": {"scopes": ("read", "admin")},
 }
 """Every scope, and a token for one population. Who is not here has no token: on this machine, or elsewhere."""
-OPENED = {"stranger": 0.0, "neighbour": 2.5, "reader": 2.5, "of one population": 1.0, "officer": 5.0}
+OPENED = {"stranger": 0.0, "neighbour": 2.5, "reader": 2.5, "of one population": 1.0, "trainer": 2.5, "officer": 5.0}
 """Answers of 200, at least, for every example of each operation."""
-WRITERS = ("officer", "of one population")
+WRITERS = ("officer", "of one population", "trainer")
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(40, marks=pytest.mark.slow)])

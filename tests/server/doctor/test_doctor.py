@@ -281,6 +281,10 @@ def lose_lease(side: Side) -> None:
         connection.exec_driver_sql("UPDATE leases SET renewed_at = renewed_at - 1000, holder = 'elsewhere'")
 
 
+def put_a_node_in_quarantine(side: Side) -> None:
+    side.run.void_round(side.run.open_round([]), "too few reports", rejects={"node put in quarantine": 2})
+
+
 def trust_nodes(side: Side) -> None:
     with Ledger.open(side.home.ledger, head_file=side.home.head_file) as ledger:
         ledger.create_population("believed", 4.0, 1e-6, actor="test")
@@ -312,6 +316,7 @@ def trust_nodes(side: Side) -> None:
         (stay_in_the_future, "warning", "clock of the ledger", "s from now: this clock went back"),
         (let_a_reservation_expire, "warning", "reservation of run forgotten", "it ends in 1.7 hours"),
         (lose_lease, "warning", "lease of run", "no coordinator holds it at round 1 of 4"),
+        (put_a_node_in_quarantine, "warning", "nodes of run", "2 times a node was put in quarantine"),
         (trust_nodes, "warning", "identities of run believing", "trust_node_ids"),
     ],
 )
