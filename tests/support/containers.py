@@ -99,7 +99,8 @@ class Federation:
             command, cwd=self._directory, env=self._env, input=stdin, capture_output=True, check=False, timeout=PATIENCE
         )
         said = done.stdout.decode(errors="replace")
-        assert not check or done.returncode == 0, f"{command}: {said}{done.stderr.decode(errors='replace')}"
+        why = f"{command} ended with {done.returncode}: {said}{done.stderr.decode(errors='replace')}"
+        assert not check or done.returncode == 0, why
         return said
 
     # -- the whole ------------------------------------------------------------------------------------------------
