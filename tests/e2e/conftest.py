@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.container_runs import TASK
-from support.containers import Federation, require_engine, wait_for
-
-LET_IN = '"path":"/v1/fleet/activate-node","status":200'
+from support.containers import LET_IN, Federation, require_engine, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +17,7 @@ def federation() -> Iterator[Federation]:
     try:
         made.up()
         # Until its key is registered a node ends and starts again, and what a test runs in its container ends with it.
-        wait_for(lambda: made.logs("gate").count(LET_IN) >= 2)
+        wait_for(lambda: all(LET_IN in made.logs(node) for node in ("node-1", "node-2")))
         yield made
     finally:
         made.down()

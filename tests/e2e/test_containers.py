@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.container_runs import check_run, plan, run_alone
-from support.containers import Federation, wait_for
+from support.containers import LET_IN, Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 
@@ -176,7 +176,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(federation: Federation) -
     runtime = [f"--ssl-{k}=/tmp/stranger/runtime{v}" for k, v in (("certfile", ".crt"), ("keyfile", ".key"))]
     authority = ["--ssl-ca-certfile=/tmp/stranger/runtime-ca.crt", "--isolation=process"]
     said = federation.say("node-1", *command, *private, *runtime, *authority)
-    assert "SuperNode ID" not in said
+    assert LET_IN not in said
     assert federation.logs("gate").count(UNKNOWN_KEY) > before
 
 

@@ -39,6 +39,8 @@ SERVICES = (
     "executor-2",
 )
 """All that run for as long as the deployment does."""
+LET_IN = "SuperNode ID"
+"""What a node says once its key is accepted."""
 T = TypeVar("T")
 
 
