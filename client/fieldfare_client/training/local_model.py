@@ -75,8 +75,9 @@ class Buffers:
                 module._buffers[name] = value
                 names.setdefault(module, set()).add(name)
         for module in self._model.modules():
-            for name in set(module._buffers) - names.get(module, set()):
-                del module._buffers[name]
+            if module._buffers:
+                for name in set(module._buffers) - names.get(module, set()):
+                    del module._buffers[name]
 
     def changed(self) -> bool:
         """Whether any buffer differs from what was kept."""

@@ -54,6 +54,7 @@ class LoopEngine(Engine):
         row_bytes = chunk.inputs[:1].numel() * chunk.inputs.element_size()
         together = max(1, GATHER_BYTES // max(1, width * row_bytes))
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
+            own_rows = rows[user].view(-1)
             with torch.no_grad():
                 torch._foreach_copy_(weights, starts)
             self._buffers.restore()
@@ -66,7 +67,7 @@ class LoopEngine(Engine):
             for first in range(0, batches, together):
                 last = min(first + together, batches)
                 # One gather for several batches, and views of it: indexing costs as much as a small layer does.
-                gathered = rows[user, first:last].reshape(-1)
+                gathered = own_rows[first * width : last * width]
                 inputs, targets = self.gather(chunk.inputs, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
                     if self._keyed:
@@ -92,8 +93,10 @@ class LoopEngine(Engine):
         """One step on one batch, in place."""
         client = self.client
         with torch.enable_grad():
-            loss = self.task.loss(self.model(inputs), targets).mean()
-            gradient = list(torch.autograd.grad(loss, weights, materialize_grads=True))
+            losses = self.task.loss(self.model(inputs), targets)
+            # The gradient of their mean, without the mean: its two passes cost as much as a small layer.
+            shares = torch.full_like(losses, 1.0 / losses.numel())
+            gradient = list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
         if not self._plain:
             gradient = own_memory(gradient)
         with torch.no_grad():
