@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples on every machine: what lands does not hang on luck. HYPOTHESIS_PROFILE=default tries new ones.
 settings.register_profile("same", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture(autouse=True)
+def patient_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that a test starts waits for its check of the journal, however busy the machine is.
+
+    In production it answers "not ready" after half a second.
+    """
+    if health := sys.modules.get("fieldfare_server.api.health"):  # tests without a service do not load it
+        monkeypatch.setattr(health, "PATIENCE", 60.0)
 
 
 @pytest.fixture(scope="session")

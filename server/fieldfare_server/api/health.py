@@ -11,12 +11,15 @@ from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.schemas import Health, Verification
 
+PATIENCE = 0.5
+"""Seconds that a caller waits at most for a check under way."""
+
 
 class Readiness:
     """Checks the journal and the tables in a thread, at most every `seconds`. Ready once a check came to its end.
 
     The first check follows the whole journal, which takes minutes for millions of rows; a caller waits at most
-    `patience` seconds for it. A ledger once found not to fit stays so until an administrator has every row checked
+    `PATIENCE` for it. A ledger once found not to fit stays so until an administrator has every row checked
     again (`verification(restart=True)`, which is `fieldfare verify`), or the service restarts.
     """
 
@@ -26,10 +29,8 @@ class Readiness:
         seconds: float,
         version: str,
         clock: Callable[[], float] = time.monotonic,
-        patience: float = 0.5,
     ) -> None:
         self._answers, self._seconds, self._version, self._clock = answers, seconds, version, clock
-        self._patience = patience
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
@@ -51,7 +52,7 @@ class Readiness:
             # Show the class only: a driver's message may contain the database's address.
             return self._health("unavailable", {"ledger": f"cannot be reached ({type(error).__name__})"})
         self.begin()
-        self._idle.wait(self._patience)
+        self._idle.wait(PATIENCE)
         with self._lock:
             seen, error_ = self._last or self._now, self._error
         if error_ is not None:
@@ -63,11 +64,11 @@ class Readiness:
     def verification(self, restart: bool = False) -> Verification:
         """The newest check; a new one starts if it is older than `seconds`. restart: check every row again.
 
-        A check that takes longer than `patience` is answered as it stands, with `complete` false. Raises `LedgerError`
+        A check that takes longer than `PATIENCE` is answered as it stands, with `complete` false. Raises `LedgerError`
         if the chain cannot be read.
         """
         self.begin(restart)
-        self._idle.wait(self._patience)
+        self._idle.wait(PATIENCE)
         with self._lock:
             if self._error is not None:
                 raise LedgerError("audit chain", f"it cannot be checked ({self._error}).")
@@ -78,7 +79,7 @@ class Readiness:
     def finished(self) -> Verification | None:
         """The last check that came to its end; None without one, or if the ledger cannot be read."""
         self.begin()
-        self._idle.wait(self._patience)
+        self._idle.wait(PATIENCE)
         with self._lock:
             return None if self._error is not None else self._last
 

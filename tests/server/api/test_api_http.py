@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
-from fieldfare_server.api import Settings, population_schemas
+from fieldfare_server.api import Settings, health, population_schemas
 from fieldfare_server.api import schemas as other_schemas
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.guard import Buckets
@@ -129,6 +129,7 @@ def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(
     live: LiveLedger, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "Proof", LongChain)
+    monkeypatch.setattr(health, "PATIENCE", 0.5)
 
     def verify(answers: Answers) -> Verification:
         # As long as the ledger: with one step for all of it.
