@@ -469,6 +469,21 @@ def test_auto_falls_back_where_vmap_cannot_follow() -> None:
     assert not cohort.failures
 
 
+class LeftOut(Toy):
+    """Rows of one class have no loss. A batch may have no other rows."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets)[targets > 0]
+
+
+def test_a_batch_without_a_loss_moves_nothing_and_the_user_keeps_the_others() -> None:
+    task, client = LeftOut(), ClientSpec(engine="loop", batch_size=2)
+    cohort = Trainer(task, client, clip).train([start(task)], [1.0], task.users(), np.arange(9), at_round=3)
+    assert not cohort.failures
+    expected = one_by_one(task, list(range(9)), client)
+    torch.testing.assert_close(cohort.update, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_auto_says_what_it_chose_and_remembers_it() -> None:
     KNOWN.clear()
     task = Toy("recurrent")

@@ -95,7 +95,7 @@ class LoopEngine(Engine):
         with torch.enable_grad():
             losses = self.task.loss(self.model(inputs), targets)
             # The gradient of their mean, without the mean: its two passes cost as much as a small layer.
-            shares = torch.full_like(losses, 1.0 / losses.numel())
+            shares = torch.full_like(losses, 1.0 / max(1, losses.numel()))
             gradient = list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
         if not self._plain:
             gradient = own_memory(gradient)
