@@ -6,7 +6,7 @@ import { bars, lineChart } from "./chart.js";
 export function drawCohort(parent, run, series) {
   if (hides(run.adjacency)) {
     show(parent, facts([["Expected a round", count(run.cohort)], ["Asked last round", HIDDEN], ["Counted last round", HIDDEN], ["Refused replies", HIDDEN]]),
-      h("p", { class: "hint" }, "Each round draws each user independently. How many were drawn, replied or were refused would reveal who is there, so these counts are neither shown nor acted on."));
+      h("p", { class: "hint" }, "Who takes part is drawn in secret. How many were drawn, replied or were refused would reveal who is there, so these counts are neither shown nor acted on."));
     return;
   }
   const last = series.points.at(-1);
