@@ -16,7 +16,7 @@ import numpy as np
 
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import odometers
+from fieldfare_server.ledger.state import odometers
 from fieldfare_server.run.pricing import demand_of
 
 
