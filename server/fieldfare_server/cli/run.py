@@ -46,6 +46,7 @@ def run(
         if insecure == (root_certificates is not None):
             raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         directory = StateDirectory.of(home, ledger)
+        print_progress(f"State: {directory.root}")
         text, task = "", ""
         if path:
             plan = read_plan(path)
@@ -99,6 +100,8 @@ def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
 
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
+    if plan.run.noise_seed is None:
+        directory.require_named(f"--create-population of {name!r}")
     directory.prepare()
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:

@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_text, refusals
+from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
@@ -63,6 +63,7 @@ def simulate(
         if export is not None:
             check_export(export)
         directory = StateDirectory.of(home, ledger)
+        print_progress(f"State: {directory.root}")
         ray = Ray(ray_address, actor_cpus, actor_gpus)
         if engine != "flower" and ray != Ray():
             raise BadInput("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
