@@ -29,15 +29,14 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RoundView
-from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.dialects import CohortDialect, Dialect, PlainDialect
-from fieldfare_server.run.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
-from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.private_plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
-from fieldfare_server.run.roles import Buffers, Model, assign_roles
-from fieldfare_server.run.session import Session
-from fieldfare_server.run.shown_rounds import (
+from fieldfare_server.run.presence.availability import require_simulated
+from fieldfare_server.run.presence.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.private.dialects import CohortDialect, Dialect, PlainDialect
+from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
+from fieldfare_server.run.private.roles import Buffers, Model, assign_roles
+from fieldfare_server.run.private.shown_rounds import (
     Evaluate,
     ShownRounds,
     describe,
@@ -47,7 +46,8 @@ from fieldfare_server.run.shown_rounds import (
     past_metrics,
     shown_by_flower,
 )
-from fieldfare_server.run.strategy import FieldfareStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
 
 log = logging.getLogger("flwr")
 """Flower's own logger: inside of a user's ServerApp only its lines are shown."""
