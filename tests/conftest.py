@@ -34,7 +34,7 @@ def patient_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test has a home of its own, made where one is used. What holds without a name: server/files/test_home.py."""
+    """Every test has a home of its own, made where it is used. Without a name: server/files/test_home.py."""
     monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path_factory.getbasetemp() / "homes" / uuid.uuid4().hex))
 
 

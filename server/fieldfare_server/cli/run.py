@@ -46,7 +46,6 @@ def run(
         if insecure == (root_certificates is not None):
             raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         directory = StateDirectory.of(home, ledger)
-        print_progress(f"State: {directory.root}")
         text, task = "", ""
         if path:
             plan = read_plan(path)
@@ -60,6 +59,7 @@ def run(
             with Ledger.open(directory.ledger) as opened:
                 require_task(resume, Plan.stored(opened.run(resume).plan))
         run_id = resume or new_run_id()
+        print_progress(f"State: {directory.root}")
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             try:
                 output = submit(

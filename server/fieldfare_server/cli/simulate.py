@@ -63,7 +63,6 @@ def simulate(
         if export is not None:
             check_export(export)
         directory = StateDirectory.of(home, ledger)
-        print_progress(f"State: {directory.root}")
         ray = Ray(ray_address, actor_cpus, actor_gpus)
         if engine != "flower" and ray != Ray():
             raise BadInput("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
@@ -71,6 +70,7 @@ def simulate(
             if path:
                 check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
+            print_progress(f"State: {directory.root}")
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id, ray=ray)
         else:
@@ -80,6 +80,7 @@ def simulate(
                 else Session.resume(directory, resume, True)
             )
             run_id = session.account.id
+            print_progress(f"State: {directory.root}")
             with live_export(directory.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
         _print_run(directory, run_id, json_)

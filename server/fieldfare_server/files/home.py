@@ -83,15 +83,18 @@ class StateDirectory:
 
 def _of_account() -> Path:
     """The default home. Raises `BadInput` where there is none, or where `./runs` was one."""
-    path = user_data_path("fieldfare", appauthor=False)
-    if not path.is_absolute():  # no HOME, and no entry of this user: "~" would be a directory of this one
+    try:
+        path = user_data_path("fieldfare", appauthor=False)
+    except RuntimeError:
+        path = Path("~")
+    if not path.is_absolute():  # no HOME, and no entry of this user, as in many containers
         raise BadInput("home", "this user's account has no directory.", "FIELDFARE_HOME=DIR, or --home DIR")
     before = BEFORE.absolute()
     if before.resolve() != path.resolve() and any((before / name).exists() for name in (LEDGER_FILE, HEAD_FILE)):
         bring = f"or `mv {before} {path}`" if not path.exists() else "or another name for it, if it was left for good"
         raise BadInput(
             "home",
-            f"{before} holds a ledger, which was the default here; now it is {path}, and the budget must not be forgotten.",
+            f"{before} holds a ledger, once the default; now it is {path}, and what was spent must not be forgotten.",
             f"`export FIELDFARE_HOME={before}` to stay with it, {bring}",
         )
     return path

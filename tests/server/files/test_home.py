@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,11 @@ def test_the_default_of_earlier_versions_is_named_and_not_left(
 
 
 def test_an_account_without_a_directory_is_refused(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "relative")
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
     with pytest.raises(BadInput, match="account has no directory"):
         StateDirectory.of()
 
