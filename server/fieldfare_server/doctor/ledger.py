@@ -21,7 +21,7 @@ from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.ledger.sql import models, roles, rows
 from fieldfare_server.run.ending import left_behind
-from fieldfare_server.run.standing import QUARANTINE_ATTEMPTS, QUARANTINED
+from fieldfare_server.run.presence.standing import QUARANTINE_ATTEMPTS, QUARANTINED
 
 CLOCKS = 5.0
 """Most seconds between the clocks of coordinator and database: a lease lasts 30."""

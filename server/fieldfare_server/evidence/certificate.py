@@ -37,9 +37,9 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.sql.models import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.run.rehearsal import Rehearsal
-from fieldfare_server.run.round import Rounds
-from fieldfare_server.run.task_model import model_of
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.round.task_model import model_of
 
 FORMAT = "fieldfare-certificate/1"
 ASSUMPTIONS = {

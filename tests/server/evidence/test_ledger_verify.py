@@ -29,8 +29,8 @@ from fieldfare_server.ledger import Head, Ledger, RunHandle, new_run_id
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.state.replay import Replay, Unfit
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 from support.fill import fill
 from support.ledgers import PLAN, commit, edit_behind_the_guards, gaussian, start

@@ -19,7 +19,7 @@ from fieldfare_server.cli import history
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import Head, HeadFile
-from fieldfare_server.run.witnesses import Witnesses
+from fieldfare_server.run.round.witnesses import Witnesses
 from support.ledgers import commit, start
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)

@@ -25,10 +25,10 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.planning import what_if as what_ifs
 from fieldfare_server.planning.what_if import what_if
-from fieldfare_server.run.cohorts import Cohorts
-from fieldfare_server.run.selection import Selector
+from fieldfare_server.run.presence.cohorts import Cohorts
+from fieldfare_server.run.presence.selection import Selector
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import USERS, LyingGrid, home, plan
 from support.secret_runs import (
     cohorts_of,

@@ -39,13 +39,13 @@ from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, State, StepInfo
-from fieldfare_server.run.aggregation import Aggregate, Reader, split_chunks, squared_norm
-from fieldfare_server.run.noise_state import NoiseState
+from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released
-from fieldfare_server.run.rehearsal import Account, Statistics
-from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
-from fieldfare_server.run.selection import Users
-from fieldfare_server.run.task_model import Model
+from fieldfare_server.run.round.aggregation import Aggregate, Reader, split_chunks, squared_norm
+from fieldfare_server.run.round.noise_state import NoiseState
+from fieldfare_server.run.round.rehearsal import Account, Statistics
+from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
+from fieldfare_server.run.round.task_model import Model
 
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""

@@ -54,7 +54,7 @@ from fieldfare.participation import (
     Single,
     TruncatedPoisson,
 )
-from fieldfare_server.run.secret_draws import SecretBins, SecretRests, Words
+from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, Words
 
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]

@@ -19,7 +19,7 @@ from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
-from fieldfare_server.run.selection import NotEnoughUsers, Users
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid

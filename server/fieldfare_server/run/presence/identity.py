@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from fieldfare.schema import Schema, pseudonym
 from fieldfare_flower.local_grid import FIRST_NODE
 from fieldfare_flower.server_errors import outlasted
-from fieldfare_server.run.roster import LOOK_EVERY, Roster
-from fieldfare_server.run.selection import Users
+from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
+from fieldfare_server.run.presence.selection import Users
 
 Kind = Literal["local", "simulated", "real"]
 SIMULATED_KEY_BYTES = 32

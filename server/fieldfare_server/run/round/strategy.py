@@ -26,18 +26,18 @@ from fieldfare_flower import logs
 from fieldfare_flower.messages import Occasion
 from fieldfare_server import faults
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.availability import is_simulated, require_callable, require_simulated
-from fieldfare_server.run.dialects import CohortDialect, Round
-from fieldfare_server.run.failures import Failures
-from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
-from fieldfare_server.run.pace import Pace
-from fieldfare_server.run.patience import Patience
-from fieldfare_server.run.replies import Answer, Receiver, Slots, limit_for
-from fieldfare_server.run.round import Released
-from fieldfare_server.run.selection import NotEnoughUsers, Users
+from fieldfare_server.run.presence.availability import is_simulated, require_callable, require_simulated
+from fieldfare_server.run.presence.failures import Failures
+from fieldfare_server.run.presence.pace import Pace
+from fieldfare_server.run.presence.patience import Patience
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
+from fieldfare_server.run.presence.standing import QUARANTINED, VOIDS_BEFORE_SPREADING, Standing
+from fieldfare_server.run.private.dialects import CohortDialect, Round
+from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
+from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.replies import Answer, Receiver, Slots, limit_for
+from fieldfare_server.run.round.rounds import Released
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.standing import QUARANTINED, VOIDS_BEFORE_SPREADING, Standing
 from fieldfare_server.run.stopping import stop_run
 
 log = logging.getLogger("fieldfare.strategy")

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
-from fieldfare_server.run.availability import SimulatedAvailability
-from fieldfare_server.run.rehearsal import Account
-from fieldfare_server.run.roster import Roster
-from fieldfare_server.run.selection import Affords, Selector, Users
+from fieldfare_server.run.presence.availability import SimulatedAvailability
+from fieldfare_server.run.presence.roster import Roster
+from fieldfare_server.run.presence.selection import Affords, Selector, Users
+from fieldfare_server.run.round.rehearsal import Account
 
 
 class Cohorts:

@@ -29,15 +29,14 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RoundView
-from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.dialects import CohortDialect, Dialect, PlainDialect
-from fieldfare_server.run.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
-from fieldfare_server.run.no_evaluation import WithoutNodeEvaluation
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.private_plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
-from fieldfare_server.run.roles import Buffers, Model, assign_roles
-from fieldfare_server.run.session import Session
-from fieldfare_server.run.shown_rounds import (
+from fieldfare_server.run.presence.availability import require_simulated
+from fieldfare_server.run.presence.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.private.dialects import CohortDialect, Dialect, PlainDialect
+from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
+from fieldfare_server.run.private.roles import Buffers, Model, assign_roles
+from fieldfare_server.run.private.shown_rounds import (
     Evaluate,
     ShownRounds,
     describe,
@@ -47,7 +46,8 @@ from fieldfare_server.run.shown_rounds import (
     past_metrics,
     shown_by_flower,
 )
-from fieldfare_server.run.strategy import FieldfareStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
 
 log = logging.getLogger("flwr")
 """Flower's own logger: inside of a user's ServerApp only its lines are shown."""
@@ -96,7 +96,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
         run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
         resume: the id of a run to continue.
-        home: the state directory; None: FIELDFARE_HOME, or `runs`.
+        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes `budget` needs
+            one that is named.
         keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
 
     Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon, delta)-DP for
@@ -448,6 +449,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
         privacy, budget = plan.privacy, self._budget
         assert budget is not None  # `_find_population` refuses without it
+        if there.kind == "real":
+            self._home.require_named(f"budget = {budget:g} of population {privacy.population!r}, for real nodes")
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
             made = ledger.create_population(

@@ -13,11 +13,11 @@ from flwr.serverapp.strategy import Result
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.ledger.views import RoundView
-from fieldfare_server.run.identity import Kind
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.roles import Role
+from fieldfare_server.run.presence.identity import Kind
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.roles import Role
+from fieldfare_server.run.round.strategy import RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import RoundReport
 
 log = logging.getLogger("flwr")
 """Flower's own logger: inside of a user's ServerApp only its lines are shown."""

@@ -15,7 +15,7 @@ import torch
 
 from fieldfare.errors import CheckpointError
 from fieldfare_server.files.checkpoint import NOISE_BASE, RunFiles
-from fieldfare_server.run.running_noise import RunningNoise, StreamFacts
+from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
 
 MOST_ROWS: Final = 64
 """Rows that a resumed run draws again, at most."""
