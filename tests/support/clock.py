@@ -7,8 +7,9 @@ import functools
 import pytest
 
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run import identity, patience, replies, roster, strategy
-from fieldfare_server.run.pace import Pace
+from fieldfare_server.run.presence import identity, patience, roster
+from fieldfare_server.run.presence.pace import Pace
+from fieldfare_server.run.round import replies, strategy
 
 
 class FakeClock:

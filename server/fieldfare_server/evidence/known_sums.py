@@ -37,7 +37,7 @@ from fieldfare_server.files.strategies import KEPT, StoredStrategy, StrategyFile
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.pricing import most_users
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
 Float = NDArray[np.float64]

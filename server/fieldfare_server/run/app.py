@@ -24,10 +24,10 @@ from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_of
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.identity import identity_is_stable
+from fieldfare_server.run.presence.availability import require_simulated
+from fieldfare_server.run.presence.identity import identity_is_stable
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 log = logging.getLogger("fieldfare.app")
 

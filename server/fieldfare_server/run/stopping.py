@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.errors import FieldfareError, Interrupted, Refused
-from fieldfare_server.run.selection import NotEnoughUsers
+from fieldfare_server.run.presence.selection import NotEnoughUsers
 from fieldfare_server.run.session import Session
 
 

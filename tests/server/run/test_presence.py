@@ -29,12 +29,12 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.views import PopulationView, RunView
-from fieldfare_server.run import strategy
-from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.pace import Pace
-from fieldfare_server.run.round import Rounds
+from fieldfare_server.run.presence.pace import Pace
+from fieldfare_server.run.round import strategy
+from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.clock import FakeClock
 from support.federation import USERS, LyingGrid, plan
 

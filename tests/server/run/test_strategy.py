@@ -22,9 +22,9 @@ from fieldfare_server.cli.output import exit_code
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run import patience as patience_module
+from fieldfare_server.run.presence import patience as patience_module
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, TinyTask, home, plan
 
 
