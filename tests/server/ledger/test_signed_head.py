@@ -304,7 +304,7 @@ def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None
 def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_path: Path) -> None:
     from sqlalchemy import text
 
-    from fieldfare_server.ledger.proof import Disproved
+    from fieldfare_server.ledger.sql.proof import Disproved
 
     url, held = a_ledger_with_a_run(tmp_path)
     with Ledger.open(url, head_file=held, coordinator=True) as ledger, ledger.database.engine.connect() as link:

@@ -96,7 +96,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
         run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
         resume: the id of a run to continue.
-        home: the state directory; None: FIELDFARE_HOME, or `runs`.
+        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes `budget` needs
+            one that is named.
         keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
 
     Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon, delta)-DP for
@@ -448,6 +449,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
         privacy, budget = plan.privacy, self._budget
         assert budget is not None  # `_find_population` refuses without it
+        if there.kind == "real":
+            self._home.require_named(f"budget = {budget:g} of population {privacy.population!r}, for real nodes")
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
             made = ledger.create_population(

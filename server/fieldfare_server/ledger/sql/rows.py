@@ -32,9 +32,11 @@ from fieldfare.accounting.individual import from_units
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.ledger import blobs, budget, models, odometers, views
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.memory import Memory
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
+from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -226,7 +228,7 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
     taken = memory.taken(connection, row, head)
     terms, totals = terms_of(row), taken.sums
     left: odometers.Left | None = None
-    if odometers.is_individual(row):
+    if odometer_tables.is_individual(row):
         base = odometers.units_of(totals.committed)
         most_spent, left = memory.odometers.figures(connection, row, taken.individual, taken.history, base)
         totals = budget.Sums(totals.spent + _price(most_spent), totals.committed + _price(left.most_committed))

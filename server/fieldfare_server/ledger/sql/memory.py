@@ -17,8 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
 from fieldfare.accounting.filter import Price
-from fieldfare_server.ledger import budget, models, odometers
 from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RunInBrief
 
@@ -85,7 +86,7 @@ class Taken:
     """The run that was started last; None without one."""
     active: tuple[RunInBrief, ...]
     """The runs under way, in the order of their starts."""
-    individual: tuple[odometers.UnderWay, ...]
+    individual: tuple[odometer_tables.UnderWay, ...]
     """Those of them that are charged to odometers."""
     history: tuple[Head, int]
     """(where in the journal the reader began, how many runs are charged to odometers)."""
@@ -210,7 +211,7 @@ class _Account:
             newest=None if self._newest is None else _brief(self._newest),
             active=tuple(map(_brief, active)),
             individual=tuple(
-                odometers.UnderWay(run.seq, run.id, run.most, run.next_round)
+                odometer_tables.UnderWay(run.seq, run.id, run.most, run.next_round)
                 for run in active
                 if run.accounting == odometers.INDIVIDUAL
             ),
@@ -237,7 +238,7 @@ class Memory:
         """most: of how many populations."""
         self._lock, self._most = threading.Lock(), most
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
-        self.odometers = odometers.Watch()
+        self.odometers = odometer_tables.Watch()
         self.views: AtHead[PopulationView] = AtHead(most)
 
     def taken(self, connection: Connection, population: Row[Any], head: Head) -> Taken:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger import models
+from fieldfare_server.ledger.sql import models
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from fieldfare_server.ledger.models import metadata
+from fieldfare_server.ledger.sql.models import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

@@ -16,12 +16,13 @@ from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED
-from fieldfare_server.ledger import budget, leases, models, odometers
 from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Population, Replay
-from fieldfare_server.ledger.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.schedule import scheduled
+from fieldfare_server.ledger.sql import leases, models, odometer_tables
+from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
+from fieldfare_server.ledger.sql.rows import population_name, population_row, run_row
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.replay import Population, Replay
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
 CERTIFY = "run.certify"
@@ -170,7 +171,7 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
         body = {**described, **charged, "plan": sha256(run.plan_json.encode())}
         if caps is not None:
-            odometers.write_caps(connection, seq, caps)
+            odometer_tables.write_caps(connection, seq, caps)
             body["pledged"] = odometers.digest(caps)
         elif proven.individual:
             # What is committed of the user who has least left: the journal's reader has no odometers at hand.
@@ -233,7 +234,7 @@ def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, m
     leases.give_back(connection, run.seq)
     body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
     if run.accounting == odometers.INDIVIDUAL:
-        body["odometers"] = odometers.settle(connection, population, run)
+        body["odometers"] = odometer_tables.settle(connection, population, run)
     entry.append("run.finish", actor, body, population=population.name, run=run_id)
 
 

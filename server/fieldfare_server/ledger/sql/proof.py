@@ -25,9 +25,11 @@ from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, fu
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
-from fieldfare_server.ledger import chain, migrate, models, odometers
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.replay import Attempt, Population, Replay, Run, Unfit
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.sql import migrate, models, odometer_tables
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.replay import Attempt, Population, Replay, Run, Unfit
 
 T = TypeVar("T")
 
@@ -350,11 +352,11 @@ class Proof:
             name = names[number]
             population = self._replay.populations[name]
             runs = [run for run in population.runs if run.individual]
-            stored = [odometers.stored_settled(connection, number)]
-            stored += [odometers.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
+            stored = [odometer_tables.stored_settled(connection, number)]
+            stored += [odometer_tables.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
             users = population.values["users"]
             said = [(run.values["id"], run.pledged, len(run.newcomers)) for run in runs]
-            now = odometers.fingerprint(stored), (users, population.settled, said)
+            now = odometer_tables.fingerprint(stored), (users, population.settled, said)
             if population.standing is None or self._accounts.get(name) != now:
                 population.standing = None
                 population.standing = _standing(name, population, runs, stored)
@@ -405,7 +407,7 @@ def _closed(run: Run) -> dict[tuple[int, int], Attempt]:
 
 
 def _digest(blob: object, count: int) -> str:
-    return odometers.digest(odometers.decode(blob, count)) if isinstance(blob, bytes) else ""
+    return odometers.digest(odometer_tables.decode(blob, count)) if isinstance(blob, bytes) else ""
 
 
 def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
@@ -423,8 +425,8 @@ def _standing(
     users = population.values["users"]
     held = odometers.nothing(users)
     try:
-        settled = odometers.assemble(stored[0], users, "odometers")
-        caps = [odometers.assemble(rows, users, "pledges") for rows in stored[1:]]
+        settled = odometer_tables.assemble(stored[0], users, "odometers")
+        caps = [odometer_tables.assemble(rows, users, "pledges") for rows in stored[1:]]
     except LedgerError as error:
         raise Unfit("odometers", name, error.why) from None
     if odometers.digest(settled) != population.settled:

@@ -18,8 +18,9 @@ import numpy as np
 from sqlalchemy import Connection, Row, select
 
 from fieldfare.accounting.individual import Units, from_units
-from fieldfare_server.ledger import blobs, models, odometers
-from fieldfare_server.ledger.memory import Priced
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
+from fieldfare_server.ledger.sql.memory import Priced
+from fieldfare_server.ledger.state import odometers
 
 Left: TypeAlias = Callable[[float], int]
 """Time -> the limit of then, less what all users were charged alike, in units."""
@@ -156,7 +157,7 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
         if kind == _START:
             known.start(runs[seq], left(at))
         elif kind == _ROUND:
-            known.take(seq, blobs.decode(row.users, row.number), odometers.decode(row.charges or b"", row.number))
+            known.take(seq, blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number))
         else:
             known.end(seq)
         known.note(at, None if kind == _ROUND else left(at))

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger.database import CALLER, Database
+from fieldfare_server.ledger.sql.database import CALLER, Database
 
 Part: TypeAlias = Literal["coordinator", "api", "admin"]
 PARTS: tuple[Part, ...] = ("coordinator", "api", "admin")

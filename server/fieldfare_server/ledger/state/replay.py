@@ -16,8 +16,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.accounting.individual import from_units
 from fieldfare.nonces import NONCE_BYTES
-from fieldfare_server.ledger import budget, odometers
-from fieldfare_server.ledger.models import SEEDED, has_nonces
+from fieldfare_server.ledger.sql.models import SEEDED, has_nonces
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import STATE_AFTER
 
 _NO_RULES = {"ceiling_epsilon": None, "ceiling_delta": None, "two_persons": False, "reservation_seconds": None}

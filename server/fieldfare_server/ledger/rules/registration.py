@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger import models, odometers
 from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.hold import Hold
-from fieldfare_server.ledger.journal import Entry
-from fieldfare_server.ledger.replay import Replay
-from fieldfare_server.ledger.rows import population_row
-from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
+from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.sql.hold import Hold
+from fieldfare_server.ledger.sql.journal import Entry
+from fieldfare_server.ledger.sql.rows import population_row
+from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
+from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.replay import Replay
 
 _CHUNK = 1 << 17
 """Users registered in one transaction: bounds memory, and what is repeated after a crash."""
@@ -114,4 +115,4 @@ class Registration:
         if not proven.individual:
             return {}
         alike = odometers.units_of(proven.base())
-        return odometers.pledge_newcomers(connection, population, alike, self._loaded, count)
+        return odometer_tables.pledge_newcomers(connection, population, alike, self._loaded, count)

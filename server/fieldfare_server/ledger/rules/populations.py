@@ -20,11 +20,12 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
 from fieldfare.text import decimal
-from fieldfare_server.ledger import blobs, budget, models, odometers
 from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Replay
-from fieldfare_server.ledger.rows import population_row, proposal_row, run_row
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
+from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
+from fieldfare_server.ledger.sql.rows import population_row, proposal_row, run_row
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.replay import Replay
 from fieldfare_server.ledger.states import ACTIVE
 
 LARGEST_EPSILON = 1e9
@@ -340,7 +341,7 @@ def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[U
         row = population_row(connection, name)
         if row.adjacency == "add_remove":
             raise BadInput(f"odometers of population {name!r}", "under 'add_remove' who took part is secret.")
-        spent = odometers.settled(connection, row.id, row.users).copy()
+        spent = odometer_tables.settled(connection, row.id, row.users).copy()
         digests = {}
         for run_id, rounds in sorted(charges.items()):
             run = run_row(connection, run_id)
@@ -356,13 +357,13 @@ def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[U
             for part, units in zip(taken, rounds, strict=True):
                 spent[blobs.decode(part.users, part.size)] += units
                 here = update(models.participations).where(c.round_id == part.round_id)
-                connection.execute(here.values(charges=odometers.encode(units)))
+                connection.execute(here.values(charges=odometer_tables.encode(units)))
             where = models.runs.c.seq == run.seq
             connection.execute(update(models.runs).where(where).values(accounting=odometers.INDIVIDUAL))
             digests[run_id] = odometers.digest_of_rounds(rounds)
         values = {"accounting": odometers.INDIVIDUAL}
         connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
-        odometers.write_settled(connection, row.id, spent)
+        odometer_tables.write_settled(connection, row.id, spent)
         body = {"runs": digests, "users": row.users, "odometers": odometers.digest(spent)}
         entry.append("population.odometers", actor, body, population=name)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.ledger import roles
-from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger.sql import roles
+from fieldfare_server.ledger.sql.database import Database
 
 LOCATION = Path(__file__).parent / "migrations"
 

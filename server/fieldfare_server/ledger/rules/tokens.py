@@ -14,12 +14,13 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger import models, views
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
-from fieldfare_server.ledger.proof import compare, expected
-from fieldfare_server.ledger.replay import Replay, Unfit
-from fieldfare_server.ledger.rows import population_row, token_view
+from fieldfare_server.ledger import views
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
+from fieldfare_server.ledger.sql.proof import compare, expected
+from fieldfare_server.ledger.sql.rows import population_row, token_view
+from fieldfare_server.ledger.state.replay import Replay, Unfit
 from fieldfare_server.ledger.states import SCOPES, Scope
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,13 @@ from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
-from fieldfare_server.ledger import blobs, budget, chain, models, odometers
+from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.hold import RunFacts
-from fieldfare_server.ledger.journal import Entry
-from fieldfare_server.ledger.rows import run_row
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
+from fieldfare_server.ledger.sql.hold import RunFacts
+from fieldfare_server.ledger.sql.journal import Entry
+from fieldfare_server.ledger.sql.rows import run_row
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import RoundState
 
 _HEX = frozenset("0123456789abcdef")
@@ -267,7 +269,7 @@ def commit_group(connection: Connection, entry: Entry, run: RunFacts, held: Sequ
 def _participation(run: RunFacts, round: OpenRound, made: Commitment, round_id: int) -> dict[str, Any]:
     count = int(made.users.size)
     row = {"round_id": round_id, "run_seq": run.seq, "index": round.index, "count": count, "users": made.blob}
-    return row if made.charges is None else {**row, "charges": odometers.encode(made.charges)}
+    return row if made.charges is None else {**row, "charges": odometer_tables.encode(made.charges)}
 
 
 def _commit_body(round: OpenRound, made: Commitment) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from fieldfare.errors import BadInput
-from fieldfare_server.ledger import models
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.journal import Journal, clean
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.journal import Journal, clean
 
 ADMIT, RELEASE = "node.admit", "node.release"
 MOST_USERS = 20_000_000

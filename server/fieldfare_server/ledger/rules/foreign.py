@@ -18,10 +18,11 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.text import decimal
-from fieldfare_server.ledger import budget, models, rows
 from fieldfare_server.ledger.chain import canonical
-from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger.sql import models, rows
+from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
+from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.replay import Replay
 from fieldfare_server.ledger.states import ChargeState
 
 LONGEST_KEY = 100

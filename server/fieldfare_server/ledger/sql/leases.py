@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.ledger import models
 from fieldfare_server.ledger.holders import process_is_gone
+from fieldfare_server.ledger.sql import models
 
 SECONDS = 30.0
 """How long a holder may be silent, by default."""

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, update
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.ledger import leases, models
-from fieldfare_server.ledger.journal import Entry, Journal, clean
-from fieldfare_server.ledger.replay import Replay
-from fieldfare_server.ledger.rows import population_name, run_row
 from fieldfare_server.ledger.schedule import scheduled
+from fieldfare_server.ledger.sql import leases, models
+from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
+from fieldfare_server.ledger.sql.rows import population_name, run_row
+from fieldfare_server.ledger.state.replay import Replay
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER
 
 

@@ -3,7 +3,7 @@
 * `populations.accounting`: "individual" where the ledger keeps odometers; older populations stay "worst-case" until a
   person has them recomputed;
 * `runs.accounting`: how a run is charged; `runs.most`: the most that it can cost one user, in units of 2^-44 mu^2;
-* `participations.charges`: what a round cost each of its users, in their order (`odometers.encode`);
+* `participations.charges`: what a round cost each of its users, in their order (`odometer_tables.encode`);
 * `odometers`: what ended runs have cost each user, 8 bytes a user;
 * `pledges`: what a run under way may still take of each user, with what it has taken;
 * `charges`: losses that other trainers reserve, commit and release.

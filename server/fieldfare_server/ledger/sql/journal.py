@@ -12,10 +12,11 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger import chain, models
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.proof import Proof
-from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.proof import Proof
+from fieldfare_server.ledger.state.replay import Replay
 
 T = TypeVar("T")
 Clock = Callable[[], float]

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, update
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.ledger import leases, models
-from fieldfare_server.ledger.journal import Entry, Journal, Row
-from fieldfare_server.ledger.replay import Replay
 from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.sql import leases, models
+from fieldfare_server.ledger.sql.journal import Entry, Journal, Row
+from fieldfare_server.ledger.state.replay import Replay
 
 T = TypeVar("T")
 
