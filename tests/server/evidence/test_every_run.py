@@ -34,8 +34,8 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import EndState
 from fieldfare_server.optimizers import kinds as optimizers
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import USERS, LyingGrid, TinyTask, home, plan
 
 ROOT = Path(__file__).parents[3]
