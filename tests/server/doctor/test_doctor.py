@@ -43,9 +43,10 @@ from fieldfare_server.doctor.ledger import check_ledger
 from fieldfare_server.doctor.secrets import _is_open, check_ledger_password
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import HeadFile, Ledger, RunHandle, models
+from fieldfare_server.ledger import HeadFile, Ledger, RunHandle
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.ledger.populations import Rules
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models
 from support.ledgers import commit, digest, start
 
 V2 = ("0::/app", {"app/memory.max": "1073741824", "app/pids.max": "512", "memory.max": "max"})
