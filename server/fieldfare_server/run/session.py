@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -262,6 +262,12 @@ class Session:
         if self._lease_keeper is not None:
             self._lease_keeper.note_progress()
         self.account.heartbeat()
+
+    @property
+    def stamp(self) -> Callable[[float], float] | None:
+        """A real time -> what lines of the log show for it, where real times would count users; None: itself."""
+        schedule = self.account.schedule
+        return None if schedule is None else schedule.latest
 
     # -- what may be seen -----------------------------------------------------------------------------------------
 

@@ -73,6 +73,24 @@ class Failures:
         """A node answered as it should."""
         self._answered, self.silent = True, False
 
+    def refuse(self, reply: Message | None, reason: str, node: int) -> str:
+        """Why the answer of `node` cannot be used, before its arrays are read: the reason to count it by, or "".
+
+        Args:
+            reply: None where there is none that can be decoded, for `reason`.
+        """
+        if reply is None:
+            self.note_rejected(reason, node)
+            return reason
+        try:
+            if reply.has_error():
+                return self.note_error(reply, node)
+            _ = reply.content
+        except Exception:  # whatever a crafted reply makes Flower's message raise, it is one bad reply
+            self.note_rejected("schema", node)
+            return "schema"
+        return ""
+
     def note_error(self, reply: Message, node: int) -> str:
         """`node` answered with an error; returns the reason to count it by."""
         code, reason = int(reply.error.code), str(reply.error.reason or "")
