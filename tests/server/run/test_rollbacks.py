@@ -373,9 +373,9 @@ def test_nodes_that_saw_more_end_the_run_under_a_name_of_its_own(
     assert "plain" not in words
     assert "ClientApp" not in words
     with Ledger.open(state_dir.ledger) as ledger:
-        last = ledger.runs()[0]
-        assert last.state == "failed"
-        assert last.committed == 0
+        last = ledger.runs().items[0]
+        assert (last.state, last.next_round) == ("failed", 0)
+        assert last.message == words
     assert SignedHead.parse(memory.read_text()).count == seen
 
 
