@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.accounting.individual import Demand
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare_server.api.population_schemas import (
@@ -383,17 +383,26 @@ class Answers:
     def prove(self) -> Verification:
         """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
         checked = self._ledger.proof.advance(_ROWS_A_CHECK)
+        behind = self._behind() if checked.whole else None
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
         return Verification(
-            ok=checked.whole,
+            ok=checked.whole and behind is None,
             complete=checked.whole or not checked.ok,
             rows=checked.rows,
             head=checked.hash if checked.rows else None,
-            message=checked.fault or progress,
+            message=checked.fault or progress or behind,
             table=checked.table or None,
             row=checked.row or None,
             at=datetime.now(UTC),
         )
+
+    def _behind(self) -> str | None:
+        """Why the journal does not go on from the head that this service holds; None if it does, which is then held."""
+        try:
+            self._ledger.hold_head()
+        except LedgerError as error:
+            return error.why
+        return None
 
     def verify(self) -> Verification:
         """What `fieldfare verify` says: everything checked again, from the first row."""
@@ -401,12 +410,13 @@ class Answers:
         root = self._root if self._root is not None and self._root.is_dir() else None
         report = verify(self._ledger, root, recompute=None if root is None else recharge)
         fault = report.fault
+        behind = self._behind()
         return Verification(
-            ok=report.ok,
+            ok=report.ok and behind is None,
             complete=True,
             rows=report.checked.get("audit", 0),
             head=report.head.hash if report.head and report.head.count else None,
-            message=None if fault is None else str(fault),
+            message=behind if fault is None else str(fault),
             table=None if fault is None else fault.table,
             row=None if fault is None else fault.row,
             at=datetime.now(UTC),
