@@ -298,14 +298,14 @@ def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[M
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            return _refusal(type(error).__name__, message)
+            return _refusal(type(error).__name__, message, getattr(error, "told", ""))
 
     return answer
 
 
-def _refusal(kind: str, message: Message) -> Message:
-    # In the form that Flower gives to an exception's class.
-    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'>"), reply_to=message)
+def _refusal(kind: str, message: Message, told: str = "") -> Message:
+    # In the form that Flower gives to an exception's class; only of the journal is there more to tell.
+    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
 
 
 @app.query("users")
