@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
