@@ -37,7 +37,7 @@ from fieldfare_server.files.strategies import KEPT, StoredStrategy, StrategyFile
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.pricing import most_users
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
 Float = NDArray[np.float64]
@@ -79,7 +79,7 @@ def release_known_sums(
     numel = max(64, -(-numbers // (rounds * queries)))
     table = json.loads(plan.to_json())
     changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
-    plan = Plan.stored({**table, "run": {**table["run"], **changes}})
+    plan = Plan.stored({**table, "run": {**table["run"], **changes}, "task": {}})
     seen = _Seen()
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")

@@ -1,0 +1,156 @@
+"""The plan of a Flower app: from keywords, from a plan file, and from `dp.*` keys of Flower's run configuration."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fieldfare.errors import BadInput
+from fieldfare.keywords import DEFAULT_MECHANISM
+from fieldfare.plan import Plan
+from fieldfare.plan_tables import ClientSpec, PrivacySpec, RunSpec
+from fieldfare_server.files.plan_file import plan_of
+
+PREFIX = "dp."
+"""How the keys of Flower's run configuration begin that this strategy reads."""
+
+_KINDS = {"mechanism": "kind", "clip": "norm", "server_optimizer": "kind", "participation": "scheme"}
+"""Keywords that are a table, and the key of that table that a plain value stands for."""
+_SECTIONS = {"clip": "clipping"}
+_PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
+KEYWORDS = tuple(name for name in (*_PLACES, *_KINDS, "availability") if name not in ("task", "evaluate_every"))
+"""The keywords that describe a plan."""
+_TARGETS = ("epsilon", "noise_multiplier")
+FLOWERS = {
+    "fraction_train": "cohort",
+    "fraction_evaluate": "evaluate_fn, on the server",
+    "min_train_nodes": "cohort, min_reports",
+    "min_evaluate_nodes": "evaluate_fn, on the server",
+    "min_available_nodes": "min_available",
+    "weighted_by_key": "leave it out",
+    "train_metrics_aggr_fn": "leave it out",
+    "evaluate_metrics_aggr_fn": "evaluate_fn, on the server",
+}
+"""FedAvg's arguments that a private run cannot honour, and what comes nearest."""
+
+
+def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
+    """The refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
+    why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
+    return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name])
+
+
+def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput:
+    """The refusal of a keyword that nothing here reads."""
+    if name in FLOWERS:
+        return refuse_flowers(name, value)
+    near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
+    return BadInput(f"{name} = {value!r}", "there is no such keyword.", near[0])
+
+
+def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...]) -> dict[str, Any]:
+    """The `dp.*` keys of Flower's run configuration as keywords; dotted keys become tables, empty ones are left out.
+
+    strategy_keys: what the strategy takes besides the plan. Raises `BadInput` for an unknown key.
+    """
+    keywords: dict[str, Any] = {}
+    for key, value in run_config.items():
+        if not key.startswith(PREFIX) or value == "":
+            continue
+        name, *path = key.removeprefix(PREFIX).split(".")
+        known = (*KEYWORDS, *strategy_keys)
+        if name not in known or len(path) > 1 or (path and name not in (*_KINDS, "availability")):
+            near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
+            raise BadInput(f"run-config {key} = {value!r}", "there is no such key.", PREFIX + near[0])
+        if path:
+            table = keywords.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise BadInput(f"run-config {key}", f"{PREFIX}{name} is given as well.", "one of the two")
+            table[path[0]] = value
+        else:
+            keywords[name] = value
+    return keywords
+
+
+def plan_from(
+    plan: Plan | str | Path | None,
+    keywords: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    rounds: int | None = None,
+    timeout: float | None = None,
+    nodes: int | None = None,
+) -> Plan:
+    """The plan that a run is started with.
+
+    Args:
+        plan: a plan, its text, or the path of a plan file; None: `keywords` describe it.
+        keywords: what the strategy was made with, without None.
+        overrides: what the run configuration says; it wins.
+        rounds: `num_rounds` of `start`, which must be the plan's where the plan has one.
+        timeout: `timeout` of `start`, in seconds.
+        nodes: how many nodes are online, from which the participation limits of keywords without any follow; None: not
+            known yet.
+
+    Raises:
+        BadInput: names the key, the value and the nearest allowed value.
+    """
+    if plan is None:
+        table = _merge({"mechanism": {"kind": DEFAULT_MECHANISM}}, keywords)
+    else:
+        if keywords:
+            name, value = next(iter(keywords.items()))
+            raise BadInput(f"{name} = {value!r}", "plan= says it already.", "one of the two; or dp.* in run_config")
+        given = plan if isinstance(plan, Plan) else plan_of(str(plan))
+        if given.run.task or given.task:
+            raise BadInput(f"run.task = {given.run.task!r}", "this strategy trains initial_arrays.", "leave it out")
+        if given.client != ClientSpec():
+            raise BadInput("client", "the app's own ClientApp trains in its own way.", "leave the table out")
+        table = given.model_dump(mode="json", exclude_none=True)
+    table = _merge(table, overrides)
+    run = table.setdefault("run", {})
+    if rounds is not None and run.setdefault("rounds", rounds) != rounds:
+        raise BadInput(f"num_rounds = {rounds}", f"the plan has {run['rounds']} rounds.", str(run["rounds"]))
+    if timeout is not None:
+        run["round_timeout"] = timeout
+    if "participation" not in table and nodes is not None:
+        table["participation"] = spread_participation(run, nodes)
+    return Plan.parse(table)
+
+
+def spread_participation(run: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """The participation in which `nodes` users take turns: each takes part again only when all others could have."""
+    try:
+        asked = math.ceil(int(run["cohort"]) * float(run.get("over_selection", 1.0)))
+        separation = max(1, min(int(run["rounds"]), nodes // max(1, asked)))
+    except (KeyError, TypeError, ValueError):
+        return {}  # the plan is refused for what is wrong with these keys
+    return {"scheme": "min-separation", "separation": separation}
+
+
+def _merge(table: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan's `table` with `keywords` in place."""
+    merged = {name: dict(section) for name, section in table.items()}
+    for name, value in keywords.items():
+        if name in _PLACES:
+            section = merged.setdefault(_PLACES[name], {})
+            section[name] = value
+            for other in _TARGETS:
+                if name in _TARGETS and other != name and other not in keywords:
+                    section.pop(other, None)
+            continue
+        place, key = _SECTIONS.get(name, name), _KINDS.get(name, "")
+        new = dict(value) if isinstance(value, Mapping) else {key: value}
+        if hasattr(value, "model_dump"):
+            new = value.model_dump(mode="json", exclude_none=True)
+        old = merged.get(place, {})
+        if name == "clip":
+            new = {"kind": old.get("kind", "flat"), **new}
+        main = "kind" if name == "clip" else key
+        # Another kind has other keys; the same kind keeps the keys that are not named.
+        keeps = main not in new or new[main] == old.get(main)
+        merged[place] = {**old, **new} if keeps else new
+    return merged

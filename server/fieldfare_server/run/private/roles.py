@@ -1,0 +1,184 @@
+"""What each array of a Flower app's model is for: public, and fixed before the run (spec/door.md 6.2).
+
+| role | which | what happens to it |
+|---|---|---|
+| trained | floating | clipped, summed, noised, released |
+| frozen | `requires_grad = False` of `model=`, or outside of `trainable=` | keeps its initial value |
+| tied | a second name of one tensor | follows its first name |
+| buffer | integers, booleans, running statistics, buffers of `model=` | its initial value, or "private": trained |
+
+Roles follow from names, types and the server's own module, never from replies: that no reply changed an array would be
+a function of users' data. Nor from equal initial values: a copied layer starts as its original and is another tensor.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput
+
+Role = Literal["trained", "frozen", "tied", "buffer"]
+Buffers = Literal["initial", "private"]
+FLOATS = ("float16", "float32", "float64")
+STATISTICS = ("running_mean", "running_var")
+"""Last part of the names of BatchNorm's floating buffers."""
+SMALLEST_VARIANCE = 1e-5
+"""Released variances are at least this: a negative one makes every output NaN."""
+
+Model = torch.nn.Module | Callable[[], torch.nn.Module]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The role of each array by name, in the order of the initial arrays."""
+
+    of: Mapping[str, Role]
+    first_names: Mapping[str, str]
+    """For each tied array the name that it follows."""
+    changing: tuple[str, ...] = ()
+    """Buffers that training changes and that keep their initial values all the same."""
+
+    def named(self, role: Role) -> tuple[str, ...]:
+        """The names with this role, in order."""
+        return tuple(name for name, held in self.of.items() if held == role)
+
+
+def is_variance(name: str) -> bool:
+    """Whether an array holds variances, by its name."""
+    return name.rpartition(".")[2] == "running_var"
+
+
+def assign_roles(
+    arrays: Mapping[str, NDArray[np.generic]],
+    *,
+    model: Model | None = None,
+    trainable: Sequence[str] | None = None,
+    tied: Sequence[Sequence[str]] | None = None,
+    buffers: Buffers = "initial",
+) -> Roles:
+    """The roles of a model's arrays.
+
+    Args:
+        arrays: the initial values by name, as they travel.
+        model: the module that they belong to, or a callable that makes one: says exactly what is frozen, tied and a
+            buffer. Without it, types and names say so.
+        trainable: patterns ("head.*") of the names to train; None: all that can be.
+        tied: groups of names that are one tensor each, first name first; None: as `model` says. Empty: none.
+        buffers: "private": floating buffers are trained, clipped and noised with the rest.
+
+    Raises:
+        BadInput: a type that cannot be kept, names that do not fit, nothing to train; without `model` and `tied`,
+            trained arrays with the same values, which may be one tensor or several.
+    """
+    for name, value in arrays.items():
+        if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
+            raise BadInput(
+                f"initial_arrays[{name!r}]", f"values of {value.dtype} are not supported.", ", ".join(FLOATS)
+            )
+    roles = _by_name(arrays) if model is None else _by_module(arrays, model)
+    if tied is not None:
+        roles = _with_ties(roles, arrays, tied)
+    if trainable is not None:
+        roles = _only(roles, trainable)
+    if tied is None and model is None:
+        _ask_about_equal(arrays, set(roles.named("trained")))
+    if buffers == "private":
+        floating = {name for name in roles.named("buffer") if arrays[name].dtype.name in FLOATS}
+        of: dict[str, Role] = {name: "trained" if name in floating else role for name, role in roles.of.items()}
+        roles = replace(roles, of=of)
+    else:
+        statistics = (name for name in roles.named("buffer") if name.rpartition(".")[2] in STATISTICS)
+        roles = replace(roles, changing=tuple(statistics))
+    if not any(arrays[name].size for name in roles.named("trained")):
+        why = "none of them can be trained: numbers without a gradient, such as XGBoost's trees, bear no such noise."
+        raise BadInput("initial_arrays", why, "a floating array that requires_grad")
+    return roles
+
+
+def _by_name(arrays: Mapping[str, NDArray[np.generic]]) -> Roles:
+    def role(name: str, value: NDArray[np.generic]) -> Role:
+        statistic = name.rpartition(".")[2] in STATISTICS
+        return "buffer" if statistic or value.dtype.name not in FLOATS else "trained"
+
+    return Roles({name: role(name, value) for name, value in arrays.items()}, {})
+
+
+def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles:
+    module = model if isinstance(model, torch.nn.Module) else model()
+    if not isinstance(module, torch.nn.Module):
+        raise BadInput("model", f"gives a {type(module).__name__}.", "a torch.nn.Module, or a callable that makes one")
+    shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    given = {name: value.shape for name, value in arrays.items()}
+    if shapes != given:
+        odd = sorted({name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name)})
+        raise BadInput(
+            f"model with {odd[0]!r}",
+            f"its state_dict() has other names or shapes than initial_arrays in {len(odd)} places.",
+            "the module whose state_dict() initial_arrays was made of",
+        )
+    of: dict[str, Role] = dict.fromkeys(arrays, "buffer")
+    first_names: dict[str, str] = {}
+    firsts: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name not in of:
+            continue  # not part of the state
+        first = firsts.setdefault(id(parameter), name)
+        if first != name:
+            of[name], first_names[name] = "tied", first
+        else:
+            of[name] = "trained" if parameter.requires_grad and arrays[name].dtype.name in FLOATS else "frozen"
+    return Roles(of, first_names)
+
+
+def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str]) -> None:
+    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal anyway.
+
+    One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
+    """
+    groups: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
+    for name, value in arrays.items():
+        flat = np.ascontiguousarray(value).reshape(-1)
+        if value.dtype.name in FLOATS and value.size >= 2 and (flat != flat[0]).any():
+            groups.setdefault((value.dtype.name, value.shape, flat.tobytes()), []).append(name)
+    equal = [group for group in groups.values() if len(group) > 1 and trained.intersection(group)]
+    if equal:
+        first, second, *_ = equal[0]
+        more = sum(len(group) - 1 for group in equal) - 1
+        raise BadInput(
+            f"initial_arrays {first!r} and {second!r}" + (f", and {more} more" if more else ""),
+            "they start with the same values: is that one tensor, or a layer and its copy?",
+            f"model=, the module itself, which knows; tied=[] if copies; tied=[({first!r}, {second!r})] if one",
+        )
+
+
+def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: Sequence[Sequence[str]]) -> Roles:
+    of: dict[str, Role] = {name: "trained" if role == "tied" else role for name, role in roles.of.items()}
+    first_names: dict[str, str] = {}
+    for group in groups:
+        first, *others = group
+        for name in others:
+            same = name in of and first in of and name != first and arrays[name].shape == arrays[first].shape
+            if not same or first in first_names or name in first_names or "buffer" in (of[name], of[first]):
+                raise BadInput(f"tied = {list(group)!r}", "these are not names of one trained tensor.", "tied = []")
+            of[name], first_names[name] = "tied", first
+    return Roles(of, first_names)
+
+
+def _only(roles: Roles, trainable: Sequence[str]) -> Roles:
+    if isinstance(trainable, str):
+        trainable = (trainable,)
+    for pattern in trainable:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in roles.named("trained")):
+            raise BadInput(f"trainable = {pattern!r}", "no trained array has such a name.", roles.named("trained")[0])
+    kept = {name for name in roles.named("trained") if any(fnmatch.fnmatchcase(name, each) for each in trainable)}
+    of: dict[str, Role] = {
+        name: "frozen" if role == "trained" and name not in kept else role for name, role in roles.of.items()
+    }
+    return replace(roles, of=of)
