@@ -33,8 +33,8 @@ from fieldfare_server.api.schemas import utc as utc
 from fieldfare_server.ledger import Ledger, views, watch
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
-from fieldfare_server.ledger.memory import AtHead
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.sql.memory import AtHead
 
 
 @dataclass(frozen=True)

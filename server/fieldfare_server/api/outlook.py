@@ -16,8 +16,9 @@ from typing import Final, Literal
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
 from fieldfare_server.api.schemas import utc
-from fieldfare_server.ledger import budget, views, watch
+from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.state import budget
 
 Level = Literal["open", "low", "exhausted"]
 

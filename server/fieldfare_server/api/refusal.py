@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, LedgerError, Refused
-from fieldfare_server.ledger.proof import Disproved
+from fieldfare_server.ledger.sql.proof import Disproved
 
 _STATUS: tuple[tuple[type[FieldfareError], int, str], ...] = (
     (BadInput, 422, "invalid-request"),

@@ -20,7 +20,8 @@ from fieldfare_server.api.schemas import (
     Series,
 )
 from fieldfare_server.api.service import Written
-from fieldfare_server.ledger import Ledger, runs, states, watch
+from fieldfare_server.ledger import Ledger, states, watch
+from fieldfare_server.ledger.rules import runs
 
 
 class RunAnswers:

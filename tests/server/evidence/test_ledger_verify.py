@@ -25,9 +25,10 @@ from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy
-from fieldfare_server.ledger import Head, Ledger, RunHandle, models, new_run_id
-from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.replay import Replay, Unfit
+from fieldfare_server.ledger import Head, Ledger, RunHandle, new_run_id
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.state.replay import Replay, Unfit
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan

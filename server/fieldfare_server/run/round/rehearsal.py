@@ -14,8 +14,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.ledger.journal import Clock
 from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.sql.journal import Clock
 from fieldfare_server.ledger.states import EndState, Request
 
 Statistics = dict[str, float | str | None]

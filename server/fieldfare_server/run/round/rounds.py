@@ -202,7 +202,7 @@ class Rounds:
             "seed": self.plan.run.seed,
             # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
             # trains, that would be uncharged, so every user trains alone.
-            "isolated": self.plan.privacy.adjacency == "add_remove",
+            "isolated": self.plan.presence_is_secret,
         }
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
@@ -474,7 +474,7 @@ class Rounds:
             return self.newest.clip
         over = float(noised_counts[0]) / self.clipping.count_weight
         # The number of reports is public, except where a user's very presence is the secret.
-        users = self.plan.run.cohort if self.plan.privacy.adjacency == "add_remove" else reports
+        users = self.plan.run.cohort if self.plan.presence_is_secret else reports
         return self.clipping.step(self.newest.clip, over, max(users, 1))
 
     def _score(self, index: int, params: torch.Tensor) -> dict[str, float]:
