@@ -79,7 +79,7 @@ class LedgerAccountant:
         self._events: list[tuple[float, int, int]] = []
         """(noise multiplier, sample size, population size) of every composed release."""
         self._paid: tuple[float, int, int] | None = None
-        """With `rounds`: of the releases that this accountant's one charge, committed with the first of them, paid for."""
+        """With `rounds`: of each release that the one charge has paid for; it is committed with the first."""
 
     @property
     def config(self) -> PrivacyConfig:
