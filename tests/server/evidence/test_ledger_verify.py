@@ -24,7 +24,6 @@ from fieldfare.plan import Plan
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Head, Ledger, RunHandle, models, new_run_id
 from fieldfare_server.ledger.populations import Rules
 from fieldfare_server.ledger.replay import Replay, Unfit
@@ -114,7 +113,7 @@ def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledge
         ledger.create_population("people", 4.0, 1e-6, leak=1e-12, actor="officer")
         terms = {"plan_json": a_plan.to_json(), "planned": cost.loss, "leak": part * cost.leak, "format": 1}
         run = start(ledger, **terms)
-        fault = verify(ledger, recompute=lambda plan, _: recharge(plan, StoredStrategy(Path(), "run", None, 1))).fault
+        fault = verify(ledger, recompute=recharge).fault
     assert (fault is None) == fits
     if fault is not None:
         assert (fault.table, fault.row) == ("runs", run.id)
