@@ -22,8 +22,8 @@ from fieldfare import mechanisms
 from fieldfare.noise import SecureNoise
 from fieldfare.privatise import Privatiser
 from fieldfare_server.files.checkpoint import RunFiles
-from fieldfare_server.run.noise_state import NoiseState
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.round.noise_state import NoiseState
+from fieldfare_server.run.round.running_noise import RunningNoise
 
 KINDS: dict[str, dict[str, Any]] = {
     "independent": {"kind": "independent"},

@@ -20,8 +20,9 @@ from sqlalchemy import Connection, Table, select, text, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle, chain, models
-from fieldfare_server.ledger.journal import read_head
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle, chain
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.journal import read_head
 
 POPULATION = "large"
 COHORT = 10

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.clock import FakeClock
 from support.federation import plan
 from support.liars import LIARS, Liar, federation

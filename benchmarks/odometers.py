@@ -16,7 +16,8 @@ import numpy as np
 
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import odometers
+from fieldfare_server.ledger.sql import odometer_tables
+from fieldfare_server.ledger.state import odometers
 from fieldfare_server.run.pricing import demand_of
 
 
@@ -44,7 +45,7 @@ def main() -> None:
         asked = able[affords][:cohort]
         units = cost.increments(charge.growth(round, asked))
         assert (units <= caps[asked] - taken[asked]).all()
-        blob = odometers.encode(units[np.argsort(asked, kind="stable")])
+        blob = odometer_tables.encode(units[np.argsort(asked, kind="stable")])
         odometers.digest(units)
         taken[asked] += units
         added.append(time.thread_time() - start)
@@ -63,7 +64,7 @@ def main() -> None:
     assert demand is not None
     for name, work in (
         ("admission", lambda: (odometers.admission(room, demand, 0), odometers.pledge(room, demand.most))),
-        ("digest and blobs of the pledges", lambda: (odometers.digest(room), odometers.encode(room))),
+        ("digest and blobs of the pledges", lambda: (odometers.digest(room), odometer_tables.encode(room))),
         ("histogram", lambda: odometers.histogram(room, most)),
     ):
         start = time.thread_time()

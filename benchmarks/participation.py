@@ -17,7 +17,7 @@ from fieldfare import mechanisms
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.participation import MinSeparation
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.run.selection import Selector
+from fieldfare_server.run.presence.selection import Selector
 
 
 def main() -> None:

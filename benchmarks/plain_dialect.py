@@ -33,14 +33,14 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from threadpoolctl import threadpool_limits
 
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.run.dialects import PlainDialect
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.private_plan import plan_from
-from fieldfare_server.run.private_strategy import PrivateStrategy
-from fieldfare_server.run.roles import assign_roles
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.private.dialects import PlainDialect
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.plan import plan_from
+from fieldfare_server.run.private.roles import assign_roles
+from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.running_noise import RunningNoise
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 
 CLIP = 1.0
 

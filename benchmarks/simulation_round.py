@@ -22,7 +22,7 @@ import torch
 import fieldfare as ff
 from fieldfare.errors import Interrupted
 from fieldfare_client.training.trainer import Trainer
-from fieldfare_server.run.strategy import FieldfareStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from simulation_models import BATCH, CLIP, EPSILON, POPULATION, RATE, SEPARATION, largest
 from simulation_task import BenchTask
 from simulation_turns import Turnstile
@@ -31,33 +31,33 @@ ROUNDS = 512
 """Planned; a benchmark stops long before."""
 
 PHASES = {
-    "select": ["fieldfare_server.run.strategy:FieldfareStrategy._select_cohort"],
+    "select": ["fieldfare_server.run.presence.presence:Presence.select"],
     "open in the ledger": ["fieldfare_server.ledger.run_handle:RunHandle.open_round"],
     "write and read messages": [
-        "fieldfare_server.run.dialects:CohortDialect.write",
+        "fieldfare_server.run.private.dialects:CohortDialect.write",
         "fieldfare_client.simulation:LocalGrid.push_messages",
         "fieldfare_client.simulation:LocalGrid.answer",
-        "fieldfare_server.run.strategy:FieldfareStrategy._sum_replies",
+        "fieldfare_server.run.round.attempt:Attempt.add",
     ],
     "train": ["fieldfare_client.training.trainer:Trainer.train"],
-    "sum": ["fieldfare_server.run.aggregation:Aggregate.add"],
+    "sum": ["fieldfare_server.run.round.aggregation:Aggregate.add"],
     "noise": [
-        "fieldfare_server.run.round:Rounds._draw_nonce",
-        "fieldfare_server.run.running_noise:RunningNoise.privatise",
-        "fieldfare_server.run.running_noise:RunningNoise.state",
+        "fieldfare_server.run.round.rounds:Rounds._draw_nonce",
+        "fieldfare_server.run.round.running_noise:RunningNoise.privatise",
+        "fieldfare_server.run.round.running_noise:RunningNoise.state",
     ],
-    "charge": ["fieldfare_server.run.round:Rounds._charge_round"],
+    "charge": ["fieldfare_server.run.round.rounds:Rounds._charge_round"],
     "checkpoint": [
         "fieldfare_server.files.checkpoint:RunFiles.write",
         "fieldfare_server.files.checkpoint:RunFiles.promote",
     ],
     "commit in the ledger": [
-        "fieldfare_server.run.round:Rounds._commit",
-        "fieldfare_server.run.round:Rounds.commit_held",
+        "fieldfare_server.run.round.rounds:Rounds._commit",
+        "fieldfare_server.run.round.rounds:Rounds.commit_held",
         "fieldfare_server.ledger.run_handle:RunHandle.hold_round",
         "fieldfare_server.ledger.run_handle:RunHandle.request",
     ],
-    "epsilon and report": ["fieldfare_server.run.strategy:FieldfareStrategy._report_round"],
+    "epsilon and report": ["fieldfare_server.run.round.strategy:FieldfareStrategy._report"],
 }
 """Of a round, with the functions that each is; what else a round does is "other"."""
 

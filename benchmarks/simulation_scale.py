@@ -33,8 +33,8 @@ from fieldfare_client.users import UserTable
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 FEATURES, ROWS, BLOCK, SETTLED = 32, 4, 50_000, 20
 FILE = "FIELDFARE_BENCH_USERS"

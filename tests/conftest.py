@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def patient_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if health := sys.modules.get("fieldfare_server.api.health"):  # tests without a service do not load it
         monkeypatch.setattr(health, "PATIENCE", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test has a home of its own, made where it is used. Without a name: server/files/test_home.py."""
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path_factory.getbasetemp() / "homes" / uuid.uuid4().hex))
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,9 @@ from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.tasks.poems import UNKNOWN
 from fieldfare_client.tasks.sequences import PADDING
-from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
-from fieldfare_server.run.strategy import FieldfareStrategy
 
 STUDY = harness.Study("lora", scored, "nats", higher=False, data="poems")
 

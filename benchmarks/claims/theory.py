@@ -24,9 +24,9 @@ from fieldfare.plan import Plan
 from fieldfare.theory.linear_regression import Regression
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
-from fieldfare_server.run.strategy import FieldfareStrategy
 
 KINDS = ("independent", "nu", "anti-pgd")
 ROUNDS, SETTLE, RATE, LABEL_NOISE = 400, 100, 0.2, 0.5

@@ -17,7 +17,7 @@ _PUBLIC = {
     "Ledger": ("fieldfare_server.ledger:Ledger", "server"),
     "LedgerAccountant": ("fieldfare_server.accountant:LedgerAccountant", "server"),
     "Plan": ("fieldfare.plan:Plan", "server"),
-    "PrivateStrategy": ("fieldfare_server.run.private_strategy:PrivateStrategy", "server"),
+    "PrivateStrategy": ("fieldfare_server.run.private.strategy:PrivateStrategy", "server"),
     "Task": ("fieldfare.task:Task", ""),
     "UserTable": ("fieldfare_client.users:UserTable", ""),
     "compare": ("fieldfare_server.notebook.comparison:compare", "server,client"),

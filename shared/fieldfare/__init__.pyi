@@ -11,7 +11,7 @@ from fieldfare_server.ledger import Ledger as Ledger
 from fieldfare_server.notebook.comparison import compare as compare
 from fieldfare_server.notebook.simulation import simulate as simulate
 from fieldfare_server.run.pricing import price as price
-from fieldfare_server.run.private_strategy import PrivateStrategy as PrivateStrategy
+from fieldfare_server.run.private.strategy import PrivateStrategy as PrivateStrategy
 
 __version__: str
 private: _Private

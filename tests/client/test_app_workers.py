@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fieldfare_client import app as client_app
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 

@@ -22,8 +22,8 @@ from fieldfare_client.main_guard import GUARD
 from fieldfare_client.training import CohortUpdate, cores
 from fieldfare_client.training.cores import CoreChoice
 from fieldfare_client.training.workers import WorkerTrainer
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 

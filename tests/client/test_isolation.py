@@ -37,8 +37,8 @@ from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, TinyTask, home, plan
 
 USERS = 20

@@ -31,8 +31,8 @@ from fieldfare_client.training import workers
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_flower import logs
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import DeadlyTask, home, plan
 
 Handler = Callable[[Message, Context], Message]

@@ -77,7 +77,7 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 
 USERS = {users}
 

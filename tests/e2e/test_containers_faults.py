@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare_server.ledger.migrate import latest
+from fieldfare_server.ledger.sql.migrate import latest
 from support.container_runs import check_ledger, check_run, plan, run_alone
 from support.containers import SERVICES, Federation, wait_for
 

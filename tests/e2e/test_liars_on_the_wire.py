@@ -22,7 +22,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
-from fieldfare_server.run.standing import QUARANTINED
+from fieldfare_server.run.presence.standing import QUARANTINED
 from support.deployed import round_time
 from support.federation import TinyTask
 from support.liars import LIARS

@@ -18,7 +18,7 @@ from support.flower import supernode
 
 QUICKSTART = Path(__file__).parents[1] / "support" / "quickstart"
 CHANGES = {
-    "from flwr.serverapp.strategy import FedAvg": "from fieldfare_server.run.private_strategy import PrivateStrategy",
+    "from flwr.serverapp.strategy import FedAvg": "from fieldfare_server.run.private.strategy import PrivateStrategy",
     "strategy = FedAvg(fraction_evaluate=0.0)": (
         "strategy = PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population='clinics', budget=20, "
         "run_config=context.run_config)"

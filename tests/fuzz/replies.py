@@ -31,10 +31,10 @@ from fieldfare_flower.messages import (
     write_users,
 )
 from fieldfare_flower.npy import BadReply, read_array
-from fieldfare_server.run.aggregation import Aggregate
-from fieldfare_server.run.dialects import read_plain_reply
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.roles import assign_roles
+from fieldfare_server.run.private.dialects import read_plain_reply
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.roles import assign_roles
+from fieldfare_server.run.round.aggregation import Aggregate
 
 SCHEMA = Schema.of(torch.nn.Sequential(torch.nn.Linear(3, 2)))
 OCCASION = Occasion("run", 3, 1)

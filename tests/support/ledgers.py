@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle, budget
+from fieldfare_server.ledger import Ledger, NewRun, RunHandle
+from fieldfare_server.ledger.state import budget
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
 

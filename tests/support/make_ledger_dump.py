@@ -9,7 +9,8 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from fieldfare_server.ledger import Ledger, migrate
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import migrate
 from support.fill import fill
 
 

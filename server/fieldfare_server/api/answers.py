@@ -56,12 +56,14 @@ from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.evidence.words import budget_in_words
-from fieldfare_server.ledger import Ledger, budget, runs, states, views, watch
+from fieldfare_server.ledger import Ledger, states, views, watch
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
-from fieldfare_server.ledger.memory import AtHead
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.tokens import LATEST
+from fieldfare_server.ledger.rules import runs
+from fieldfare_server.ledger.rules.tokens import LATEST
+from fieldfare_server.ledger.sql.memory import AtHead
+from fieldfare_server.ledger.state import budget
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
 

@@ -78,6 +78,6 @@ def create_app(ledger_url: str, settings: Settings | None = None, root: Path | N
         app.include_router(module.router)
     app.include_router(populations.proposals)
     app.add_middleware(Measure, metrics=app.state.metrics)
-    app.add_middleware(Guard, settings=settings, token_of=app.state.authenticator.token_of)
+    app.add_middleware(Guard, settings=settings, tokens=app.state.authenticator)
     describe(app)
     return app

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, LedgerError, Refused
-from fieldfare_server.ledger.proof import Disproved
+from fieldfare_server.ledger.sql.proof import Disproved
 
 MEDIA_TYPE = "application/problem+json"
 

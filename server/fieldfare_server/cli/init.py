@@ -44,7 +44,7 @@ def init(
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
     Files that are there stay as they are. The people of the CSV file are made up; their population and its budget are
-    made in the ledger of the directory.
+    made in the ledger of the home.
     """
     with refusals(as_json=False):
         try:
@@ -53,7 +53,7 @@ def init(
                 _write(directory / name, text)
         except OSError as error:
             raise BadInput(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-        _make_population(StateDirectory.of(home, ledger, below=directory))
+        _make_population(StateDirectory.of(home, ledger))
         step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
         out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
 

@@ -15,7 +15,7 @@ from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.roles import Part, read_passwords
+from fieldfare_server.ledger.sql.roles import Part, read_passwords
 
 
 def migrate(

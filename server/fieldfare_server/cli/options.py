@@ -13,7 +13,8 @@ AcceptDeltaOption = Annotated[
     typer.Option("--accept-delta", help="accept a delta of 1/users or more, or a sampling rate far from the cohort"),
 ]
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="where runs and the SQLite ledger live [FIELDFARE_HOME, else ./runs]")
+    Path | None,
+    typer.Option("--home", help="where runs and the SQLite ledger live [FIELDFARE_HOME, else the account's data]"),
 ]
 LedgerOption = Annotated[
     str | None, typer.Option("--ledger", help="ledger URL [FIELDFARE_LEDGER, else SQLite in the home directory]")

@@ -18,7 +18,7 @@ from fieldfare_server.cli.output import out, print_json, print_table, print_text
 from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.populations import Rules
+from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.views import ChargeView, PopulationView, TokenView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)

@@ -19,8 +19,8 @@ from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.feasibility import check_feasible
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 
 @dataclass

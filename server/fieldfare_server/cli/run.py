@@ -59,6 +59,7 @@ def run(
             with Ledger.open(directory.ledger) as opened:
                 require_task(resume, Plan.stored(opened.run(resume).plan))
         run_id = resume or new_run_id()
+        print_progress(f"State: {directory.root}")
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
             try:
                 output = submit(
@@ -99,6 +100,8 @@ def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
 
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
+    if plan.run.noise_seed is None:
+        directory.require_named(f"--create-population of {name!r}")
     directory.prepare()
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:

@@ -49,6 +49,7 @@ def serve(
         if (certificate is None) != (key is None):
             raise BadInput("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
         directory = retry(open_directory) if wait else open_directory()
+        print_progress(f"State: {directory.root}")
         for use, path in (("page", page_token), ("metrics", metrics_token)):
             if path is not None:
                 keep_token(directory, path, use)

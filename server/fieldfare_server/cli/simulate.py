@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_text, refusals
+from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import StateDirectory
@@ -70,6 +70,7 @@ def simulate(
             if path:
                 check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
+            print_progress(f"State: {directory.root}")
             with live_export(directory.ledger, run_id, export):
                 run_flower_simulation(directory, path, resume, nodes, run_id=run_id, ray=ray)
         else:
@@ -79,6 +80,7 @@ def simulate(
                 else Session.resume(directory, resume, True)
             )
             run_id = session.account.id
+            print_progress(f"State: {directory.root}")
             with live_export(directory.ledger, run_id, export):
                 run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
         _print_run(directory, run_id, json_)

@@ -35,7 +35,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sqlalchemy.engine import URL, make_url
 
 from fieldfare.errors import BadInput
-from fieldfare_server.ledger.roles import PARTS as ROLES
+from fieldfare_server.ledger.sql.roles import PARTS as ROLES
 
 DAYS = 397
 """Validity in days: the most that public authorities allow for server certificates."""

@@ -16,11 +16,12 @@ from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, models, roles, rows
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
+from fieldfare_server.ledger.sql import models, roles, rows
 from fieldfare_server.run.ending import left_behind
-from fieldfare_server.run.standing import QUARANTINE_ATTEMPTS, QUARANTINED
+from fieldfare_server.run.presence.standing import QUARANTINE_ATTEMPTS, QUARANTINED
 
 CLOCKS = 5.0
 """Most seconds between the clocks of coordinator and database: a lease lasts 30."""

@@ -19,7 +19,7 @@ from fieldfare.task import load_task
 from fieldfare_flower import messages as wire
 from fieldfare_server import faults
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
-from fieldfare_server.ledger import migrate
+from fieldfare_server.ledger.sql import migrate
 
 GIB = 1 << 30
 LITTLE, LOW = 200 << 20, 1 << 30

@@ -33,13 +33,13 @@ from fieldfare.factorization.released import OnlineTree, chain_bound, climb, rel
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import adjacency_factor
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
-from fieldfare_server.ledger import models, rows
-from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.sql import models, rows
+from fieldfare_server.ledger.sql.models import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.run.rehearsal import Rehearsal
-from fieldfare_server.run.round import Rounds
-from fieldfare_server.run.task_model import model_of
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.round.task_model import model_of
 
 FORMAT = "fieldfare-certificate/1"
 ASSUMPTIONS = {

@@ -20,8 +20,8 @@ from fieldfare.text import decimal
 from fieldfare_server.evidence.guarantee import ADJACENCY, Guarantee, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import views
-from fieldfare_server.ledger.models import SEEDED
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.sql.models import SEEDED
 
 
 class Curator(BaseModel):

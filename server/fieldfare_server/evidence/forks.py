@@ -10,7 +10,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from fieldfare_server.evidence.verify import Fault
-from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import models
 
 
 def find_fork(first: Ledger, second: Ledger) -> Fault | None:

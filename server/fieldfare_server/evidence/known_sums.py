@@ -37,7 +37,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.pricing import most_users
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
 Float = NDArray[np.float64]
@@ -82,7 +82,8 @@ def release_known_sums(
     table = json.loads(plan.to_json())
     changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
     target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
-    plan = Plan.stored({**table, "run": {**table["run"], **changes}, "privacy": {**table["privacy"], **target}})
+    tables = {"run": {**table["run"], **changes}, "privacy": {**table["privacy"], **target}, "task": {}}
+    plan = Plan.stored({**table, **tables})
     seen = _Seen()
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")

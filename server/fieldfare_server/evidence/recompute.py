@@ -10,8 +10,10 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.strategies import StoredStrategy
-from fieldfare_server.ledger import Ledger, blobs, models, odometers
-from fieldfare_server.ledger.rows import population_row
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import blobs, models
+from fieldfare_server.ledger.sql.rows import population_row
+from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.states import ACTIVE
 
 

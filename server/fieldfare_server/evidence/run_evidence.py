@@ -10,9 +10,10 @@ from typing import Any
 
 from fieldfare_server.evidence.guarantee import Guarantee, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
-from fieldfare_server.ledger import Head, runs, views, watch
-from fieldfare_server.ledger.models import SEEDED
+from fieldfare_server.ledger import Head, views, watch
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.rules import runs
+from fieldfare_server.ledger.sql.models import SEEDED
 
 
 @dataclass(frozen=True)

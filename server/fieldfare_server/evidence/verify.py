@@ -24,9 +24,10 @@ from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
-from fieldfare_server.ledger import Head, Ledger, blobs, chain, migrate, models, odometers
-from fieldfare_server.ledger.journal import read_head
-from fieldfare_server.ledger.proof import (
+from fieldfare_server.ledger import Head, Ledger, chain
+from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
+from fieldfare_server.ledger.sql.journal import read_head
+from fieldfare_server.ledger.sql.proof import (
     compare_charges,
     compare_chunks,
     compare_populations,
@@ -40,7 +41,8 @@ from fieldfare_server.ledger.proof import (
     require_all,
     sha256,
 )
-from fieldfare_server.ledger.replay import Attempt, Replay, Run, Step, Unfit
+from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.replay import Attempt, Replay, Run, Step, Unfit
 
 T = TypeVar("T")
 
@@ -329,7 +331,7 @@ class _Verification:
             if (charged is None) != (attempt.charges is None and recomputed is None):
                 raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
             try:
-                units = None if charged is None else odometers.decode(charged, count)
+                units = None if charged is None else odometer_tables.decode(charged, count)
                 if units is not None and recomputed is None and odometers.digest(units) != attempt.charges:
                     raise Unfit("participations", label, "these are not the charges that were committed")
                 yield index, blobs.decode(blob, count), units
@@ -372,14 +374,14 @@ class _Verification:
             for step in population.steps:
                 accounts.apply(step)
             users = population.values["users"]
-            if (odometers.settled(connection, number, users) != accounts.settled_of(users)).any():
+            if (odometer_tables.settled(connection, number, users) != accounts.settled_of(users)).any():
                 raise Unfit("odometers", name, "they are not what ended runs have cost")
             held = {runs[run_id].seq: caps for run_id, caps in accounts.caps.items()}
             where = models.runs.c.population_id == number
             pledged = select(models.pledges.c.run_seq).join(models.runs).where(where).distinct()
             for seq in set(connection.execute(pledged).scalars()) | set(held):
                 right = held.get(seq)
-                if right is None or (odometers.caps(connection, seq, users) != right).any():
+                if right is None or (odometer_tables.caps(connection, seq, users) != right).any():
                     raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
             if population.steps:
                 self.checked["odometers"] = self.checked.get("odometers", 0) + users

@@ -1,4 +1,8 @@
-"""Where a deployment keeps its state: the ledger's URL, and the directory of checkpoints and keys."""
+"""Where a deployment keeps its state: the ledger's URL, and the directory of checkpoints and keys.
+
+A budget holds for the runs that are charged to one ledger, so a process must not find another one for having been
+started elsewhere: without a name the home is one fixed place of the user's account.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_data_path
+
 from fieldfare.errors import BadInput
+
+BEFORE = Path("runs")
+"""The home of earlier versions, wherever a process was started."""
+LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
 
 
 @dataclass(frozen=True)
@@ -17,16 +27,21 @@ class StateDirectory:
     ledger: str
     lease_patience: float = 60.0
     """Seconds to wait for a dead coordinator's lease before a resume is refused."""
+    named: bool = True
+    """Whether somebody said where the ledger is. The default is one account's on one machine, or one container's."""
 
     @classmethod
-    def of(cls, root: str | Path | None = None, ledger: str | None = None, below: Path | None = None) -> StateDirectory:
-        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else ./runs with SQLite in it. Raises `BadInput`.
+    def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
+        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else the account's data directory with SQLite.
 
         FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.
-        below: where ./runs is made instead of in the current directory.
+
+        Raises:
+            BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and `./runs`, the
+                default of earlier versions, holds a ledger: what was spent there must not be forgotten.
         """
-        default = (below or Path()) / "runs"
-        path = Path(root or os.environ.get("FIELDFARE_HOME") or default).expanduser().absolute()
+        chosen = root or os.environ.get("FIELDFARE_HOME")
+        path = Path(chosen).expanduser().absolute() if chosen else _of_account()
         url = ledger or os.environ.get("FIELDFARE_LEDGER")
         secret = os.environ.get("FIELDFARE_LEDGER_FILE")
         if url is None and secret:
@@ -34,12 +49,25 @@ class StateDirectory:
                 url = Path(secret).read_text().strip()
             except OSError as error:
                 raise BadInput(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
-        return cls(path, url or f"sqlite:///{path / 'ledger.sqlite3'}")
+        return cls(path, url or f"sqlite:///{path / LEDGER_FILE}", named=bool(chosen or url))
 
     @property
     def head_file(self) -> Path:
         """Where the coordinator keeps the journal's head, so that it notices a ledger that was rolled back."""
-        return self.root / "ledger.head"
+        return self.root / HEAD_FILE
+
+    def require_named(self, what: str) -> None:
+        """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
+
+        A container's account is new at every start, and another account of the same machine has another directory.
+        """
+        if not self.named:
+            raise BadInput(
+                what,
+                f"nobody named the home, so it is this account's, {self.root}: elsewhere the same people would get the "
+                "budget again.",
+                f"FIELDFARE_HOME={self.root} if it lasts as long as the people, or FIELDFARE_LEDGER, a database's URL",
+            )
 
     def prepare(self) -> None:
         """Create the directory, readable only by its owner: it will hold noise keys. Raises `BadInput`."""
@@ -51,3 +79,22 @@ class StateDirectory:
                 f"cannot be made: {error.strerror}.",
                 "--home, a directory that can be written",
             ) from None
+
+
+def _of_account() -> Path:
+    """The default home. Raises `BadInput` where there is none, or where `./runs` was one."""
+    try:
+        path = user_data_path("fieldfare", appauthor=False)
+    except RuntimeError:
+        path = Path("~")
+    if not path.is_absolute():  # no HOME, and no entry of this user, as in many containers
+        raise BadInput("home", "this user's account has no directory.", "FIELDFARE_HOME=DIR, or --home DIR")
+    before = BEFORE.absolute()
+    if before.resolve() != path.resolve() and any((before / name).exists() for name in (LEDGER_FILE, HEAD_FILE)):
+        bring = f"or `mv {before} {path}`" if not path.exists() else "or another name for it, if it was left for good"
+        raise BadInput(
+            "home",
+            f"{before} holds a ledger, once the default; now it is {path}, and what was spent must not be forgotten.",
+            f"`export FIELDFARE_HOME={before}` to stay with it, {bring}",
+        )
+    return path

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting.filter import Price
-from fieldfare_server.ledger import budget, models, odometers
-from fieldfare_server.ledger.memory import Priced
-from fieldfare_server.ledger.past import PAST
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.rows import population_row
+from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.sql.memory import Priced
+from fieldfare_server.ledger.sql.past import PAST
+from fieldfare_server.ledger.sql.rows import population_row
+from fieldfare_server.ledger.state import budget, odometers
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _odometer_steps(
     connection: Connection, population: Any, runs: list[Priced], limits: list[_Step], alike: list[_Step]
 ) -> list[_Step]:
     """What the user who had spent most had spent, and what was committed of the one who had least left."""
-    if not odometers.is_individual(population):
+    if not odometer_tables.is_individual(population):
         return []
     times, terms = [], [budget.Terms(population.epsilon, population.delta, population.leak)]
     for step in limits:

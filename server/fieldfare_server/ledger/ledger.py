@@ -17,16 +17,18 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
-from fieldfare_server.ledger import chain, foreign, leases, nodes, populations, roles, rows, runs, tokens, views
-from fieldfare_server.ledger import migrate as schema
-from fieldfare_server.ledger.database import Database, is_empty
-from fieldfare_server.ledger.journal import Clock, Journal
-from fieldfare_server.ledger.memory import Memory
-from fieldfare_server.ledger.proof import Disproved
+from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.rules import foreign, nodes, populations, runs, tokens
+from fieldfare_server.ledger.rules.takeover import take_over
 from fieldfare_server.ledger.run_handle import RunHandle
+from fieldfare_server.ledger.sql import leases, roles, rows
+from fieldfare_server.ledger.sql import migrate as schema
+from fieldfare_server.ledger.sql.database import Database, is_empty
+from fieldfare_server.ledger.sql.journal import Clock, Journal
+from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.sql.proof import Disproved
 from fieldfare_server.ledger.states import Request, Scope
-from fieldfare_server.ledger.takeover import take_over
 
 OPENING = 3.0
 """Seconds to wait for a database that cannot be reached when a ledger is opened."""

@@ -15,10 +15,13 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.signed_head import SignedHead
-from fieldfare_server.ledger import budget, foreign, models, odometers, rows, views
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.journal import Clock, read_head
-from fieldfare_server.ledger.memory import Memory, Priced
+from fieldfare_server.ledger.rules import foreign
+from fieldfare_server.ledger.sql import models, rows
+from fieldfare_server.ledger.sql.journal import Clock, read_head
+from fieldfare_server.ledger.sql.memory import Memory, Priced
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000

@@ -19,14 +19,16 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger import leases, models, odometers, rounds
-from fieldfare_server.ledger.hold import Hold, RunFacts
-from fieldfare_server.ledger.journal import Clock, Entry, Journal, clean
-from fieldfare_server.ledger.registration import Registration
-from fieldfare_server.ledger.rounds import Commitment, Held, OpenRound
-from fieldfare_server.ledger.rows import participation, run_row
-from fieldfare_server.ledger.runs import settle
+from fieldfare_server.ledger.rules import rounds
+from fieldfare_server.ledger.rules.registration import Registration
+from fieldfare_server.ledger.rules.rounds import Commitment, Held, OpenRound
+from fieldfare_server.ledger.rules.runs import settle
 from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.sql import leases, models, odometer_tables
+from fieldfare_server.ledger.sql.hold import Hold, RunFacts
+from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
+from fieldfare_server.ledger.sql.rows import participation, run_row
+from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.states import EndState, Request
 
 _UNNAMED = "0" * 64
@@ -69,8 +71,8 @@ class RunHandle:
             # Without odometers both stay empty.
             self._caps = self._taken = np.zeros(0, dtype=np.int64)
             if self._run.individual:
-                self._caps = odometers.caps(connection, run.seq, population.users)
-                self._taken = odometers.taken(connection, run.seq, population.users)
+                self._caps = odometer_tables.caps(connection, run.seq, population.users)
+                self._taken = odometer_tables.taken(connection, run.seq, population.users)
             self.nonces: list[bytes] | None = rounds.nonces(connection, self._run, run.next_round)
             """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
@@ -163,7 +165,7 @@ class RunHandle:
         self._participation.grow(self.users)
         if self._run.individual and self.users > self._caps.size:
             with self._hold.database.read() as connection:
-                self._caps = odometers.caps(connection, self._run.seq, self.users)
+                self._caps = odometer_tables.caps(connection, self._run.seq, self.users)
             self._taken = np.concatenate([self._taken, np.zeros(self.users - self._taken.size, dtype=np.int64)])
         return indices
 

@@ -16,11 +16,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
-from fieldfare_server.ledger import migrate, models, views
-from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.reads import Source
-from fieldfare_server.ledger.rows import run_row, state_now
-from fieldfare_server.ledger.runs import RESIDUAL_TEST
+from fieldfare_server.ledger.rules.runs import RESIDUAL_TEST
+from fieldfare_server.ledger.sql import migrate, models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.rows import run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
 # Made once: to build a statement takes longer than to run it.

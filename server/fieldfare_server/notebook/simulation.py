@@ -21,8 +21,8 @@ from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.budget import Terms, price_of, quote, refusal
 from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.ledger.state.budget import Terms, price_of, quote, refusal
 from fieldfare_server.notebook.runs import Run, Runs
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.session import Session

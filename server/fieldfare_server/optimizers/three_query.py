@@ -20,8 +20,8 @@ trees and puts windows together from nodes. Here the mechanism of the plan, of a
 queries. `momentum-tree` gives three discounted trees, and only the nodes that prefixes read are noised and charged.
 That carries less noise at the same charge, even than the paper's trees with exact accounting (`oracles.three_tree`).
 
-**Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.aggregation`). This optimizer is
-post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
+**Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.round.aggregation`). This optimizer
+is post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
 
 **Fixed order.** In any other order, the memory of a round belongs to other users, and Lemma 17 fails. Users that do not
 answer, or another draw of a place's users, add noise to v but do not make it wrong.

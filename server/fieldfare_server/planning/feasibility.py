@@ -19,8 +19,8 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import SAMPLED, FixedOrder, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
-from fieldfare_server.run.availability import SimulatedAvailability
-from fieldfare_server.run.selection import NotEnoughUsers, Selector, Users
+from fieldfare_server.run.presence.availability import SimulatedAvailability
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Users
 
 TRIALS = 20
 """Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would."""

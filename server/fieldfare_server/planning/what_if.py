@@ -25,8 +25,8 @@ from fieldfare.costing import cost_of, cost_without_amplification
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
-from fieldfare_server.ledger import budget
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.views import PopulationView
 from fieldfare_server.run.pricing import demand_of
 

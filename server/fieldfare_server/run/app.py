@@ -24,10 +24,10 @@ from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_of
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.run.availability import require_simulated
-from fieldfare_server.run.identity import identity_is_stable
+from fieldfare_server.run.presence.availability import require_simulated
+from fieldfare_server.run.presence.identity import identity_is_stable
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 
 log = logging.getLogger("fieldfare.app")
 
@@ -44,9 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     with logs.about(resume or run_id):
         try:
             session = _open_session(grid, plan, resume, run_id)
-            schedule = session.account.schedule
-            stamp = None if schedule is None else schedule.latest
-            with logs.about(session.account.id, stamp=stamp), session:
+            with logs.about(session.account.id, stamp=session.stamp), session:
                 log.info("run %s is Flower's run %d", session.account.id, context.run_id)
                 FieldfareStrategy(session, _log_round).start(grid)
         except FieldfareError as error:

@@ -22,7 +22,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.run.task_model import model_of
+from fieldfare_server.run.round.task_model import model_of
 
 log = logging.getLogger("fieldfare.session")
 

@@ -18,7 +18,7 @@ from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.run.task_model import model_of
+from fieldfare_server.run.round.task_model import model_of
 
 FLAT = "params"
 """The name of the one tensor of a model whose task could not be loaded."""

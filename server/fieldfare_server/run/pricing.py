@@ -14,7 +14,7 @@ from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
-from fieldfare_server.run.selection import users_asked
+from fieldfare_server.run.presence.selection import users_asked
 
 SAMPLED_COHORTS = 4
 """The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -32,19 +32,19 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.models import STAIRCASE, noise_map
+from fieldfare_server.ledger.sql.models import STAIRCASE, noise_map
 from fieldfare_server.ledger.states import EndState
-from fieldfare_server.run.bindings import Bindings
-from fieldfare_server.run.cohorts import Cohorts
-from fieldfare_server.run.dialects import CohortDialect, Dialect
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
-from fieldfare_server.run.identity import keys_are_proven
 from fieldfare_server.run.lease_keeper import LeaseKeeper
+from fieldfare_server.run.presence.bindings import Bindings
+from fieldfare_server.run.presence.cohorts import Cohorts
+from fieldfare_server.run.presence.identity import keys_are_proven
 from fieldfare_server.run.pricing import demand_of, price_with_model
-from fieldfare_server.run.rehearsal import Account, Rehearsal
-from fieldfare_server.run.round import Released, Rounds
-from fieldfare_server.run.task_model import Model, TaskModel
-from fieldfare_server.run.witnesses import Witnesses
+from fieldfare_server.run.private.dialects import CohortDialect, Dialect
+from fieldfare_server.run.round.rehearsal import Account, Rehearsal
+from fieldfare_server.run.round.rounds import Released, Rounds
+from fieldfare_server.run.round.task_model import Model, TaskModel
+from fieldfare_server.run.round.witnesses import Witnesses
 
 log = logging.getLogger("fieldfare.session")
 
@@ -268,6 +268,12 @@ class Session:
         if self._lease_keeper is not None:
             self._lease_keeper.note_progress()
         self.account.heartbeat()
+
+    @property
+    def stamp(self) -> Callable[[float], float] | None:
+        """A real time -> what lines of the log show for it, where real times would count users; None: itself."""
+        schedule = self.account.schedule
+        return None if schedule is None else schedule.latest
 
     # -- what may be seen -----------------------------------------------------------------------------------------
 

@@ -33,9 +33,9 @@ from fieldfare_server.api.events import encode
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger import runs as ledger_runs
+from fieldfare_server.ledger.rules import runs as ledger_runs
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.clock import FakeClock
 from support.federation import USERS, plan
 

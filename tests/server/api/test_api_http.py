@@ -17,8 +17,8 @@ from fieldfare_server.api import schemas as other_schemas
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.guard import Buckets
 from fieldfare_server.api.schemas import Verification
-from fieldfare_server.ledger import journal
-from fieldfare_server.ledger.proof import Checked
+from fieldfare_server.ledger.sql import journal
+from fieldfare_server.ledger.sql.proof import Checked
 
 
 def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:

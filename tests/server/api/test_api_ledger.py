@@ -13,7 +13,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, NewRun, watch
-from fieldfare_server.ledger.proof import Proof
+from fieldfare_server.ledger.sql.proof import Proof
 from support.postgres import Cluster
 
 

@@ -15,7 +15,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.http_client import Client
 from fieldfare_server.api.schemas import SignedHead as HeadAnswer
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.populations import Rules
+from fieldfare_server.ledger.rules.populations import Rules
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from chromium import chromium, headline, new_page, sign_in
 from test_pausing import PATIENCE, wait
 
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 

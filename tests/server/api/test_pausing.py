@@ -11,8 +11,8 @@ from fieldfare_server.api import create_app
 from fieldfare_server.api.http_client import Client
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 PATIENCE = 60.0

@@ -29,15 +29,20 @@ from fieldfare_server.ledger import Ledger
 PROGRAM = "import sys; sys.path[0] = '/nowhere'; from fieldfare_server.cli import main; main()"
 
 
-def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, account: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=directory, env=inherited, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=directory,
+        env={**inherited, "HOME": str(account), "XDG_DATA_HOME": ""},
+        capture_output=True,
+        text=True,
     )
 
 
 def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
-    made = run(tmp_path, "init", "mine")
+    account = tmp_path / "account"
+    made = run(tmp_path, account, "init", "mine")
     assert made.returncode == 0, made.stderr
     mine = tmp_path / "mine"
     text = (mine / "plan.toml").read_text()
@@ -45,8 +50,9 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
     assert (mine / "plan.schema.json").is_file()
     assert tomllib.loads(text)["task"] == {"file": "people.csv"}
     (mine / "plan.toml").write_text(text.replace(f"rounds = {CHOSEN['run.rounds']}", "rounds = 29"))
-    ended = run(mine, "simulate")
+    ended = run(mine, account, "simulate")
     assert ended.returncode == 0, ended.stderr
+    assert f"State: {account}/.local/share/fieldfare\n" in ended.stderr
     assert "29 of 29 rounds" in ended.stdout
     # The run's delta and the population's, which may differ.
     assert ended.stdout.count("at delta 1e-5") == 2
@@ -58,7 +64,7 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
 def fieldfare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delenv("FIELDFARE_HOME", raising=False)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "runs"))
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
     return lambda *arguments: CliRunner().invoke(application, arguments)
 

@@ -18,8 +18,8 @@ from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run import export_model
 from fieldfare_server.run.ending import SHAREABLE
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, TinyTask, home, plan
 
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from fieldfare_server.cli.application import COMMANDS, GROUPS, assemble, called, overview
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger import migrate as schema
+from fieldfare_server.ledger.sql import migrate as schema
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "scipy.stats", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")

@@ -26,7 +26,7 @@ from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
-from fieldfare_server.ledger.roles import read_passwords
+from fieldfare_server.ledger.sql.roles import read_passwords
 
 ROOT = Path(__file__).parents[3]
 

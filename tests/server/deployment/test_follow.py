@@ -12,8 +12,8 @@ from fieldfare_server.deployment import submit as submit_module
 from fieldfare_server.deployment.submit import FlowerError, follow
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 

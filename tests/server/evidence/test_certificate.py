@@ -23,8 +23,8 @@ from fieldfare.accounting.filter import Rectangle
 from fieldfare.factorization.released import OnlineTree
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 CHECKER = Path(__file__).parents[3] / "docs" / "check_certificate.py"

@@ -24,11 +24,12 @@ from fieldfare.plan import Plan
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Head, Ledger, RunHandle, models, new_run_id
-from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.replay import Replay, Unfit
+from fieldfare_server.ledger import Head, Ledger, RunHandle, new_run_id
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.state.replay import Replay, Unfit
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 from support.fill import fill
 from support.ledgers import PLAN, commit, edit_behind_the_guards, gaussian, start

@@ -22,9 +22,9 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Grid, Privatiser
 from fieldfare_server.evidence.known_sums import release_known_sums
 from fieldfare_server.evidence.residual_test import Residual, whitened_residual
-from fieldfare_server.run.noise_state import NoiseState
-from fieldfare_server.run.round import Rounds
-from fieldfare_server.run.running_noise import RunningNoise
+from fieldfare_server.run.round.noise_state import NoiseState
+from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.round.running_noise import RunningNoise
 
 Table = dict[str, Any]
 ROUNDS, NUMBERS = 9, 2**17
@@ -192,7 +192,7 @@ def test_a_sum_that_reaches_the_optimizer_without_noise_is_seen(monkeypatch: pyt
     monkeypatch.setattr(RunningNoise, "privatise", both)
     assert not residual_of(*PLAIN).passed
     monkeypatch.setattr(RunningNoise, "privatise", right)
-    monkeypatch.setattr("fieldfare_server.run.round.unstack_queries", lambda noised, shares: noised * 0.9)
+    monkeypatch.setattr("fieldfare_server.run.round.rounds.unstack_queries", lambda noised, shares: noised * 0.9)
     assert "something else than the noised sum" in residual_of(*PLAIN).message
 
 

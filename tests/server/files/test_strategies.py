@@ -35,8 +35,8 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, StrategyError, settle
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 from support.kinds import SPECS
 

@@ -12,9 +12,11 @@ from sqlalchemy import text
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.participation import Adjacency
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, models, populations
-from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.proof import Disproved
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules import populations
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.proof import Disproved
 from support.ledgers import commit, start
 
 

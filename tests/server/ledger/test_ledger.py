@@ -15,8 +15,9 @@ from sqlalchemy.exc import OperationalError
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
-from fieldfare_server.ledger import Ledger, budget, chain
-from fieldfare_server.ledger import database as database_module
+from fieldfare_server.ledger import Ledger, chain
+from fieldfare_server.ledger.sql import database as database_module
+from fieldfare_server.ledger.state import budget
 from support.ledgers import PLAN, commit, digest, gaussian, start
 
 

@@ -16,8 +16,10 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised, gaus
 from fieldfare.accounting.filter import PLAIN_SHARE, Price, default_leak, price
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, RunHandle, budget, models
+from fieldfare_server.ledger import Ledger, RunHandle
 from fieldfare_server.ledger.chain import canonical, genesis, row_hash
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.state import budget
 from support.ledgers import digest, gaussian, plain_sums, start
 
 DELTA = 1e-5

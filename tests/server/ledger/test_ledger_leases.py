@@ -10,7 +10,8 @@ import pytest
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, holders, leases, this_process
+from fieldfare_server.ledger import Ledger, holders, this_process
+from fieldfare_server.ledger.sql import leases
 from support.ledgers import commit, digest, gaussian, start
 
 

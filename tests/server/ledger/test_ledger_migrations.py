@@ -14,8 +14,9 @@ from sqlalchemy import Integer, MetaData, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, migrate, models
-from fieldfare_server.ledger.database import Database
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import migrate, models
+from fieldfare_server.ledger.sql.database import Database
 from support.ledgers import digest, gaussian
 
 DUMPS = sorted((Path(__file__).parent / "data").glob("ledger-*.sql"))

@@ -16,10 +16,11 @@ from sqlalchemy import Boolean, text, update
 from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, models, odometers, rows
-from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.proof import Disproved, Proof
-from fieldfare_server.ledger.replay import Replay
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models, odometer_tables, rows
+from fieldfare_server.ledger.sql.proof import Disproved, Proof
+from fieldfare_server.ledger.state.replay import Replay
 from support.fill import fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
 
@@ -99,7 +100,7 @@ def test_a_ledger_open_all_the_time_refuses_too_and_says_why(ledger_url: str, st
 def raise_caps(ledger: Ledger, users: int, units: int) -> None:
     """Behind the ledger's back, pledge `units` of each of `users` users to every run under way."""
     with ledger.database.engine.begin() as connection:
-        connection.execute(update(models.pledges).values(caps=odometers.encode(np.full(users, units))))
+        connection.execute(update(models.pledges).values(caps=odometer_tables.encode(np.full(users, units))))
 
 
 def test_other_numbers_of_the_same_shape_are_refused_everywhere(ledger_url: str) -> None:
@@ -140,7 +141,7 @@ def test_a_run_is_not_settled_by_numbers_that_the_journal_does_not_prove(ledger_
         chosen = " WHERE run_seq = 2" if table == "participations" else ""
 
         def write(values: list[int]) -> None:
-            blob = odometers.encode(np.array(values))
+            blob = odometer_tables.encode(np.array(values))
             with ledger.database.engine.begin() as connection:
                 guards = connection.dialect.name == "postgresql"
                 if guards:
@@ -156,7 +157,7 @@ def test_a_run_is_not_settled_by_numbers_that_the_journal_does_not_prove(ledger_
         run.finish("done")
         with ledger.read() as connection:
             population = rows.population_row(connection, "people")
-            assert odometers.settled(connection, population.id, 2).tolist() == [600, 800]
+            assert odometer_tables.settled(connection, population.id, 2).tolist() == [600, 800]
 
 
 def test_the_journal_has_the_same_sum_as_the_tables_with_odometers(ledger_url: str) -> None:

@@ -15,7 +15,8 @@ from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, budget, watch
+from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.state import budget
 from support.fill import ONE, fill
 from support.ledgers import commit, digest, gaussian, start
 

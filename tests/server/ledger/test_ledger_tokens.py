@@ -10,8 +10,10 @@ from sqlalchemy import Connection, update
 
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, models, tokens
-from fieldfare_server.ledger.journal import Entry, Row
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules import tokens
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.journal import Entry, Row
 
 
 class Clock:

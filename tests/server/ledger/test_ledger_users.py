@@ -16,8 +16,9 @@ from sqlalchemy import event
 
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, blobs
-from fieldfare_server.ledger.users import SortedIndex, pseudonyms, salted
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import blobs
+from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
 from support.ledgers import commit, digest, gaussian, start
 
 

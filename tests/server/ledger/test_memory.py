@@ -19,12 +19,14 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.foreign import Loss
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.ledger import Ledger, RunHandle, budget, memory, models, odometers, rows
+from fieldfare_server.ledger import Ledger, RunHandle
 from fieldfare_server.ledger.history import history
-from fieldfare_server.ledger.journal import read_head
-from fieldfare_server.ledger.memory import Memory
-from fieldfare_server.ledger.odometers import INDIVIDUAL
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.sql import memory, models, rows
+from fieldfare_server.ledger.sql.journal import read_head
+from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.odometers import INDIVIDUAL
 from fieldfare_server.ledger.states import ACTIVE
 from support.fill import fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, plain_sums, start

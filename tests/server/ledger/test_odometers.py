@@ -17,12 +17,14 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
-from fieldfare_server.ledger import Ledger, RunHandle, budget, odometers, rows
+from fieldfare_server.ledger import Ledger, RunHandle
 from fieldfare_server.ledger.history import history
-from fieldfare_server.ledger.journal import read_head
-from fieldfare_server.ledger.memory import Memory
-from fieldfare_server.ledger.odometers import admission
-from fieldfare_server.ledger.populations import Rules
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import odometer_tables, rows
+from fieldfare_server.ledger.sql.journal import read_head
+from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.odometers import admission
 from support.ledgers import demand, digest, gaussian, start
 
 DELTA = 1e-5
@@ -193,7 +195,7 @@ def test_a_resumed_run_knows_what_its_users_have_left(ledger: Ledger) -> None:
     again.finish("done")
     with ledger.read() as connection:
         row = rows.population_row(connection, "people")
-        assert odometers.settled(connection, row.id, 4).tolist() == [600, 1000, 600, 1000]
+        assert odometer_tables.settled(connection, row.id, 4).tolist() == [600, 1000, 600, 1000]
     assert verify(ledger).ok
 
 
@@ -303,7 +305,7 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
         with ledger.read() as connection:
             row = rows.population_row(connection, "people")
             taken = memory.taken(connection, row, read_head(connection))
-            right = odometers.standing(connection, row)
+            right = odometer_tables.standing(connection, row)
             seen = memory.odometers.standing(connection, row, taken.individual, taken.history)
         assert (right.spent == seen.spent).all(), step
         assert (right.held == seen.held).all()

@@ -21,10 +21,11 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.doctor.ledger import check_ledger
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, roles
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.ledger.populations import Rules
-from fieldfare_server.ledger.proof import Disproved
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import roles
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.proof import Disproved
 from support.ledgers import commit, demand, start
 from support.postgres import Cluster
 

@@ -19,7 +19,7 @@ from fieldfare_server.cli import history
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import Head, HeadFile
-from fieldfare_server.run.witnesses import Witnesses
+from fieldfare_server.run.round.witnesses import Witnesses
 from support.ledgers import commit, start
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
@@ -304,7 +304,7 @@ def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None
 def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_path: Path) -> None:
     from sqlalchemy import text
 
-    from fieldfare_server.ledger.proof import Disproved
+    from fieldfare_server.ledger.sql.proof import Disproved
 
     url, held = a_ledger_with_a_run(tmp_path)
     with Ledger.open(url, head_file=held, coordinator=True) as ledger, ledger.database.engine.connect() as link:

@@ -24,9 +24,9 @@ from fieldfare_client.training import Trainer
 from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.optimizers import StepInfo, build
 from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares
-from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, TinyTask, plan
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from fieldfare.participation import FixedOrder
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import HEADER, REPORT, UPDATE, Occasion, TrainReply
-from fieldfare_server.run.aggregation import Aggregate, squared_norm
-from fieldfare_server.run.round import unstack_queries
+from fieldfare_server.run.round.aggregation import Aggregate, squared_norm
+from fieldfare_server.run.round.rounds import unstack_queries
 
 SCHEMA = Schema(("weight", "bias"), ((2, 3), (2,)))
 OCCASION = Occasion("run-1", 3, 1)

@@ -14,10 +14,10 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.availability import Names, SimulatedAvailability, require_simulated
-from fieldfare_server.run.selection import NotEnoughUsers, Standing, Users
+from fieldfare_server.run.presence.availability import Names, SimulatedAvailability, require_simulated
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Standing, Users
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 USERS = np.arange(20_000)

@@ -16,8 +16,8 @@ from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 SGD = {"kind": "sgd", "learning_rate": 0.3}

@@ -21,8 +21,8 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.keys import key_format
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import EndState
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 RUN = "ending"

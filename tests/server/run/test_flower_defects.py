@@ -23,8 +23,8 @@ from fieldfare.mechanisms import build
 from fieldfare.participation import MinSeparation, Single
 from fieldfare.schema import Schema
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 

@@ -19,10 +19,10 @@ from fieldfare_server import faults
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.database import Database
-from fieldfare_server.run import round as rounds_module
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.run.round import rounds as rounds_module
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 RUN = "grouped"

@@ -20,8 +20,8 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.lease_keeper import LeaseKeeper
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 
 LEASE = 0.6
 

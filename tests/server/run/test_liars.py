@@ -15,9 +15,9 @@ from fieldfare.participation import MinSeparation
 from fieldfare_flower.messages import TRAIN
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.presence.standing import QUARANTINE_ATTEMPTS, QUARANTINED, Standing
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.standing import QUARANTINE_ATTEMPTS, QUARANTINED, Standing
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.clock import FakeClock
 from support.federation import LyingGrid, home, plan
 from support.liars import LIARS, Liar, federation

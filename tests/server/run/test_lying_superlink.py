@@ -23,10 +23,10 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
-from fieldfare_server.run import patience as patience_module
-from fieldfare_server.run.aggregation import Aggregate
+from fieldfare_server.run.presence import patience as patience_module
+from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, TinyTask, home, plan
 
 Lie = Callable[["LyingLink", list[Message]], Iterable[Message]]

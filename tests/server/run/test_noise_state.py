@@ -14,9 +14,9 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run import noise_state
+from fieldfare_server.run.round import noise_state
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 RUN = "kept"

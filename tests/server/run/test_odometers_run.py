@@ -15,9 +15,11 @@ from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, odometers, rows
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import odometer_tables, rows
+from fieldfare_server.ledger.state import odometers
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 USERS = 24
@@ -47,7 +49,7 @@ def finish(state: StateDirectory, of: Plan) -> str:
 def spent(state: StateDirectory) -> list[float]:
     with Ledger.open(state.ledger) as ledger, ledger.read() as connection:
         row = rows.population_row(connection, "people")
-        return (odometers.settled(connection, row.id, row.users) * 2.0**-44).tolist()
+        return (odometer_tables.settled(connection, row.id, row.users) * 2.0**-44).tolist()
 
 
 def test_runs_go_on_while_enough_users_have_enough_left(tmp_path: Path) -> None:

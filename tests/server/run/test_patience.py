@@ -17,11 +17,12 @@ from fieldfare.errors import Interrupted, Refused
 from fieldfare_flower.messages import QUERY_USERS
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
-from fieldfare_server.run import patience
-from fieldfare_server.run.patience import LONGEST_ABSENCE, LONGEST_PAUSE, MOST_VOIDS, Patience
-from fieldfare_server.run.roster import LONGEST_BACK_OFF
+from fieldfare_server.run.presence import patience
+from fieldfare_server.run.presence.patience import LONGEST_ABSENCE, LONGEST_PAUSE, MOST_VOIDS, Patience
+from fieldfare_server.run.presence.presence import SETTLING
+from fieldfare_server.run.presence.roster import LONGEST_BACK_OFF
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import SETTLING, FieldfareStrategy, RoundReport
 from support.clock import FakeClock
 from support.federation import home, plan
 from support.timed_grid import TimedGrid

@@ -27,11 +27,11 @@ from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.private_strategy import PrivateStrategy
-from fieldfare_server.run.roles import assign_roles
-from fieldfare_server.run.strategy import FieldfareStrategy
+from fieldfare_server.run.presence.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.roles import assign_roles
+from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from support.flower_app import vector_app, vector_arrays
 
 PEM = b"-----BEGIN PUBLIC KEY-----\nMHYw%d\n-----END PUBLIC KEY-----\n"
@@ -375,7 +375,7 @@ def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) 
 
 def test_the_first_cause_is_kept_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One node answers, three fail for ever: the run ends and says what went wrong first."""
-    monkeypatch.setattr("fieldfare_server.run.patience.MOST_VOIDS", 3)
+    monkeypatch.setattr("fieldfare_server.run.presence.patience.MOST_VOIDS", 3)
     app = app_of(lambda m, a: records(**a) if m.metadata.dst_node_id == 2 else {}["missing"])
     with pytest.raises(Refused, match=r"3 rounds in a row .* First cause: .*KeyError"):
         run(tmp_path, app)

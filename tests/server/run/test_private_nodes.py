@@ -15,8 +15,8 @@ from torch import nn
 from fieldfare_client import private
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import USERS, TinyTask, home, plan
 
 IDS = [f"user-{index:02d}" for index in range(USERS)]

@@ -22,13 +22,13 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.dialects import PlainDialect
-from fieldfare_server.run.own_model import OwnModel
-from fieldfare_server.run.private_plan import plan_from
-from fieldfare_server.run.private_strategy import PrivateStrategy
-from fieldfare_server.run.roles import assign_roles
+from fieldfare_server.run.private.dialects import PlainDialect
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.plan import plan_from
+from fieldfare_server.run.private.roles import assign_roles
+from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support import flower_app
 from support.flower_app import accuracy, initial, vector_app, vector_arrays
 

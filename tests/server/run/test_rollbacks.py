@@ -29,8 +29,8 @@ from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger
-from fieldfare_server.run.rehearsal import Rehearsal
-from fieldfare_server.run.round import Rounds
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.session import Session
 from support.federation import TinyTask, home, plan
 
@@ -255,7 +255,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(
 ) -> None:
     """Bit for bit, where the operating system gives the same bits."""
     monkeypatch.setattr("fieldfare_server.run.session.secrets", SimpleNamespace(token_bytes=lambda n: bytes(range(n))))
-    monkeypatch.setattr("fieldfare_server.run.round.secrets", SimpleNamespace(token_bytes=bytes))
+    monkeypatch.setattr("fieldfare_server.run.round.rounds.secrets", SimpleNamespace(token_bytes=bytes))
     outcomes = []
     for name, lives in (("whole", [[1, 2, 3, 4]]), ("parts", [[1], [2, 3], [4]])):
         state_dir = home(tmp_path / name, simulated=False)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fieldfare.noise import SecureNoise
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import LyingGrid, home, plan
 
 

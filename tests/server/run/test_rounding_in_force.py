@@ -19,8 +19,8 @@ from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy, RoundReport
 from support.federation import LyingGrid, home, plan
 
 KINDS = {"grid": {"kind": "nu", "nu": 0.1}, "discrete": {"kind": "tree", "estimator": "plain"}, "none": {"kind": "blt"}}

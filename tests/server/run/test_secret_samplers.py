@@ -23,13 +23,14 @@ from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger, models
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import models
 from fieldfare_server.planning.feasibility import reach_under_availability
 from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.pricing import SAMPLED_COHORTS, most_users
-from fieldfare_server.run.selection import Selector
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.strategy import FieldfareStrategy
 from support.federation import USERS, LyingGrid, home, plan
 from support.secret_runs import (
     cohorts_of,

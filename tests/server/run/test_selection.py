@@ -14,7 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.planning.feasibility import is_feasible
-from fieldfare_server.run.selection import NotEnoughUsers, Selector, Standing
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Standing
 
 FALSE_ALARM = 1e-6
 """Rate at which a chi-square test here would fail a right sampler with fresh randomness (the seeds are fixed)."""

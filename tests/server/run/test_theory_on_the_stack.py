@@ -21,9 +21,9 @@ from fieldfare.plan import Plan
 from fieldfare.theory.clipped_regression import clipping_factors
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.run.rehearsal import Rehearsal
+from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
-from fieldfare_server.run.strategy import FieldfareStrategy
 from oracles.clipped_regression import ClippedRegression
 from oracles.linear_regression import Regression
 from support.regressions import FOUR, one_pass, risks, spectrum, weighted, within

@@ -1,0 +1,1 @@
+"""What can happen to a budget: frozen typed events, one file a subject."""

@@ -1,0 +1,1 @@
+"""What may happen: the only place where a budget says no."""

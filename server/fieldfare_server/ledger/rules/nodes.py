@@ -1,0 +1,84 @@
+"""What operators say of nodes, as rows of the journal: for how many users a node is registered, and that it lost them.
+
+A node is named by the SHA-256 of its public key. There is no table: rows are few, and who reads them remembers where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import string
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from fieldfare.errors import BadInput
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.journal import Journal, clean
+
+ADMIT, RELEASE = "node.admit", "node.release"
+MOST_USERS = 20_000_000
+"""The largest number of users that a node can be registered for."""
+_HEX = frozenset(string.hexdigits.lower())
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is said of one node."""
+
+    most_users: int | None = None
+    """How many users it may hold; None: nothing was said."""
+    releases: int = 0
+    """How often its users were set free."""
+
+
+def key_digest(key: bytes) -> str:
+    """The name of the node with this public key (PEM), in 64 hex digits."""
+    return hashlib.sha256(key).hexdigest()
+
+
+class NodeRegister:
+    """Reads what was said of nodes, and later only what is new."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._read = 0
+        self._terms: dict[str, Terms] = {}
+
+    def terms(self, key: str) -> Terms:
+        """What is said of the node whose public key has the SHA-256 `key`, hex."""
+        c = models.journal.c
+        news = select(c.id, c.action, c.body).where(c.id > self._read, c.action.in_((ADMIT, RELEASE))).order_by(c.id)
+        with self._database.read() as connection:
+            end = connection.execute(select(models.head.c.count)).scalar_one()
+            rows = connection.execute(news).all()
+        for _, action, text in rows:
+            body = json.loads(text)
+            old = self._terms.get(body["key"], Terms())
+            most = body["most_users"] if action == ADMIT else old.most_users
+            self._terms[body["key"]] = Terms(most, old.releases + (action == RELEASE))
+        self._read = max(self._read, end)
+        return self._terms.get(key, Terms())
+
+
+def admit(journal: Journal, key: str, name: str, most_users: int, actor: str) -> None:
+    """State for how many users the node `key` is registered. Raises `BadInput` on a number or key that is none."""
+    _require_key(key)
+    if not 1 <= most_users <= MOST_USERS:
+        raise BadInput(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
+    body = {"key": key, "name": clean(name, 200), "most_users": most_users}
+    journal.write(lambda connection, entry: entry.append(ADMIT, actor, body))
+
+
+def release(journal: Journal, key: str, name: str, actor: str) -> None:
+    """Set the users free that are bound to the node `key`: the next node that claims one has it. Raises `BadInput`."""
+    _require_key(key)
+    body = {"key": key, "name": clean(name, 200)}
+    journal.write(lambda connection, entry: entry.append(RELEASE, actor, body))
+
+
+def _require_key(key: str) -> None:
+    if len(key) != 64 or not _HEX.issuperset(key):
+        raise BadInput(f"node {key[:80]!r}", "a node is named by the SHA-256 of its public key, in 64 hex digits.")

@@ -1,0 +1,1 @@
+"""The log and the tables made from it, on SQLite and PostgreSQL."""

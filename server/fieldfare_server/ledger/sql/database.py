@@ -1,0 +1,315 @@
+"""Transactions on SQLite and PostgreSQL with the same meaning: writers one after another, all or nothing, durable.
+
+SQLite: WAL, synchronous=FULL, `BEGIN IMMEDIATE`. PostgreSQL: every writer first locks the one row of `head`, and
+then reads what the writer before it has committed. Every write carries a random event number that its journal row
+keeps (unique), so that a commit whose answer got lost is recognised instead of repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, QueuePool, Row, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server import faults
+from fieldfare_server.ledger.sql import models
+
+T = TypeVar("T")
+
+CALLER = "fieldfare.token"
+"""The setting of a transaction that holds the secret of the token in whose name the API writes (`roles`)."""
+
+
+class Database:
+    """One database and how to write to it. Thread-safe; not to be shared across a fork."""
+
+    def __init__(self, url: str, *, create: bool = False, patience: float = 60.0) -> None:
+        """Set up the connections; none is opened yet.
+
+        Args:
+            url: `sqlite:///PATH`, `postgresql://...` or a path to an SQLite file.
+            create: make the SQLite file if there is none.
+            patience: seconds to wait for a database that went away.
+
+        Raises:
+            BadInput: another kind of URL.
+        """
+        if "://" not in url:
+            url = f"sqlite:///{url}"
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise BadInput("ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3") from None
+        backend = parsed.get_backend_name()
+        if backend == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        elif backend != "sqlite" or not parsed.database or parsed.database == ":memory:":
+            raise BadInput(
+                f"ledger URL {parsed.render_as_string(hide_password=True)}",
+                "a ledger is an SQLite file or a PostgreSQL database.",
+                "sqlite:///ledger.sqlite3",
+            )
+        self.name = parsed.render_as_string(hide_password=True)
+        self.patience = patience
+        self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
+        self._inode: tuple[int, int] | None = None
+        self._caller: ContextVar[str | None] = ContextVar("caller", default=None)
+        if self.path is not None:
+            self.engine = create_engine(
+                "sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool, hide_parameters=True
+            )
+            if create:
+                self._make_file(self.path)
+            event.listen(self.engine, "connect", _set_up_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self.engine = create_engine(
+                parsed,
+                # Errors quote their statement, and its parameters are hashes of users and of tokens.
+                hide_parameters=True,
+                isolation_level="READ COMMITTED",
+                connect_args=_POSTGRES,
+            )
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is something to open (an empty SQLite file counts as nothing)."""
+        return self.path is None or (self.path.is_file() and self.path.stat().st_size > 0)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A read-only transaction on one consistent snapshot.
+
+        Waits for a database that cannot be reached. Raises `LedgerError` if the database goes away in the middle, or
+        is corrupt.
+        """
+        try:
+            with self._connect(_SNAPSHOT) as connection, connection.begin():
+                self._check_file()
+                yield connection
+        except (SQLAlchemyError, UnicodeError) as error:
+            raise self.error(error) from error
+
+    @contextmanager
+    def presenting(self, secret: str | None) -> Iterator[None]:
+        """What this thread writes inside, it writes in the name of the token of this secret (`roles`)."""
+        before = self._caller.set(secret)
+        try:
+            yield
+        finally:
+            self._caller.reset(before)
+
+    def write(self, work: Callable[[Connection, str, Row[Any]], T]) -> T:
+        """Run `work(connection, event, head)` in one serialised transaction and commit it durably.
+
+        `head` is the row of that table, which the transaction has locked.
+
+        If the database goes away, or its disk is full, the transaction is tried again for `patience` seconds. If an
+        earlier try was committed after all (its event is in the journal), that try's result is returned. Raises
+        `LedgerError` when the database stays away or full, or is read-only or corrupt. Then nothing was committed,
+        unless the answer to the commit itself was lost: the ledger shows on resume which it is.
+        """
+        event_number = secrets.token_hex(16)
+        deadline = time.monotonic() + self.patience
+        pause = 0.05
+        tried: list[T] = []
+        while True:
+            try:
+                with self._open(_WRITE) as connection:
+                    if self.path is not None:
+                        connection = connection.execution_options(fieldfare_write=True)
+                    with connection.begin():
+                        self._check_file()
+                        head = connection.execute(_LOCK).one()
+                        faults.point("ledger.transaction.begun")
+                        secret = self._caller.get()
+                        if secret is not None and self.path is None:
+                            # A parameter: PostgreSQL's log and its table of sessions show no secret.
+                            connection.execute(_PRESENT, {"secret": secret})
+                        if tried and _happened(connection, event_number):
+                            return tried[-1]
+                        tried.append(work(connection, event_number, head))
+                        faults.point("ledger.transaction.worked")
+                faults.point("ledger.transaction.committed")
+                return tried[-1]
+            except (SQLAlchemyError, UnicodeError) as error:
+                if not _went_away(error) or time.monotonic() + pause > deadline:
+                    raise self.error(error) from error
+                time.sleep(pause)
+                pause = min(2 * pause, 2.0)
+
+    def _connect(self, begin: bytes) -> Connection:
+        deadline = time.monotonic() + self.patience
+        pause = 0.05
+        while True:
+            try:
+                return self._open(begin)
+            except SQLAlchemyError as error:
+                if not _went_away(error) or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    def _open(self, begin: bytes) -> Connection:
+        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction.
+
+        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg would take a
+        round trip for each.
+        """
+        for _ in range(_POOLED + 1):
+            connection = self.engine.connect()
+            if self.path is not None or self._begins(connection, begin):
+                return connection
+            # The pool makes a new one in its place, and raises if it cannot.
+            connection.invalidate()
+            connection.close()
+        raise LedgerError(f"ledger {self.name}", "the database begins no transaction.", "put the database right")
+
+    def _begins(self, connection: Connection, begin: bytes) -> bool:
+        link: Any = connection.connection.driver_connection
+        dbapi: Any = self.engine.dialect.loaded_dbapi
+        try:
+            return bool(link.pgconn.exec_(begin).status == _COMMAND_OK)
+        except dbapi.Error:
+            return False
+
+    def _connect_sqlite(self) -> sqlite3.Connection:
+        # mode=rw: otherwise SQLite makes an empty file where the ledger was just removed.
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=_BUSY,
+            check_same_thread=False,
+            isolation_level=None,
+        )
+
+    def _make_file(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {self.name}", f"its file cannot be made ({error.strerror}).", "a directory that can be written"
+            ) from None
+
+    def error(self, error: Exception) -> LedgerError:
+        """The `LedgerError` for a failed statement."""
+        cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+        if isinstance(error, OperationalError) and self.path is None and getattr(error.orig, "sqlstate", None) is None:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
+                "start it and resume the run, or name another with --ledger; what was committed is kept",
+            )
+        if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"this role of the database has no right to do that: {cause[0]}.",
+                "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
+                "role's part",
+            )
+        return LedgerError(
+            f"ledger {self.name}",
+            f"the database refused: {cause[0] if cause else type(error).__name__}.",
+            "put the database right, then resume the run; what was committed is kept",
+        )
+
+    def _check_file(self) -> None:
+        # SQLite goes on writing to a file that was deleted or replaced under it, and those charges would be lost.
+        if self.path is None:
+            return
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise LedgerError(f"ledger {self.name}", f"its file is gone ({error.strerror}).", "put it back") from None
+        inode = (status.st_dev, status.st_ino)
+        if self._inode is None:
+            self._inode = inode
+        elif self._inode != inode:
+            raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
+
+
+_LOCK = select(models.head).with_for_update()
+_SNAPSHOT, _WRITE = b"BEGIN ISOLATION LEVEL REPEATABLE READ", b"BEGIN ISOLATION LEVEL READ COMMITTED"
+_POOLED = 15
+"""Most connections that SQLAlchemy keeps."""
+_COMMAND_OK = 1
+"""libpq's PGRES_COMMAND_OK; psycopg is imported where there is a PostgreSQL ledger only."""
+_NO_RIGHT = "42501"
+_PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
+
+_BUSY = 60.0
+"""Seconds to wait for another writer."""
+
+_POSTGRES = {
+    # Of each try; psycopg waits at least 2 seconds.
+    "connect_timeout": 2,
+    "application_name": "fieldfare",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # Keepalives watch idle connections only: without this, a statement that is under way when the network fails waits
+    # a quarter of an hour.
+    "tcp_user_timeout": 20_000,
+    # A writer that stops in the middle of a transaction must not block all others for ever.
+    "options": "-c synchronous_commit=on -c lock_timeout=60s -c idle_in_transaction_session_timeout=60s",
+}
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA trusted_schema = OFF")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("fieldfare_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _happened(connection: Connection, event_number: str) -> bool:
+    """Whether the transaction with this event number was committed."""
+    return (
+        connection.execute(select(models.journal.c.id).where(models.journal.c.event == event_number)).first()
+        is not None
+    )
+
+
+def _went_away(error: Exception) -> bool:
+    """Whether waiting may help: the connection failed, as opposed to: the database refused the statement."""
+    if not isinstance(error, DBAPIError) or isinstance(error, IntegrityError):
+        return False
+    if isinstance(error.orig, sqlite3.Error):
+        # A full disk may have room again; a lock was waited for already.
+        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    state = getattr(error.orig, "sqlstate", None)
+    return error.connection_invalidated or state is None or state[:2] == "08" or state in _TRANSIENT
+
+
+_TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")
+"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or connections; a
+standby that is not promoted yet."""
+
+
+def is_empty(engine: Engine) -> bool:
+    """Whether the database holds none of the ledger's tables."""
+    names = set(inspect(engine).get_table_names())
+    return not names & ({table.name for table in models.metadata.sorted_tables} | {"alembic_version"})

@@ -1,0 +1,106 @@
+"""A coordinator's hold on one run: every write checks the lease, and every journal row names the run."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, update
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.sql import leases, models
+from fieldfare_server.ledger.sql.journal import Entry, Journal, Row
+from fieldfare_server.ledger.state.replay import Replay
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What never changes while a run is under way."""
+
+    id: str
+    seq: int
+    rounds: int
+    planned: PrivacyLoss
+    population: str
+    population_id: int
+    adjacency: str
+    delta: float
+    salt: bytes
+    schedule: Schedule | None
+    """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
+    nonces: bool
+    """Whether each committed round has a nonce."""
+    simulated: bool
+    """Whether the users are not people."""
+    individual: bool = False
+    """Whether the run is charged to its users' odometers."""
+
+    @property
+    def hides_presence(self) -> bool:
+        """Whether a user's presence, and with it every count of users, is secret."""
+        return self.adjacency == "add_remove"
+
+    def row(self, action: str, body: Mapping[str, Any], round: int | None = None, at: float | None = None) -> Row:
+        """The journal row of a write to this run."""
+        if self.hides_presence:
+            # Readers see the row's hash but not the counts in its body; random bits keep them from trying counts on it.
+            body = {**body, "blind": secrets.token_hex(16)}
+        return Row(action, f"run {self.id}", body, self.population, self.id, round, at)
+
+    def record(self, entry: Entry, action: str, body: Mapping[str, Any], round: int | None = None) -> None:
+        """Append the journal row of a write to this run."""
+        entry.append_all([self.row(action, body, round)])
+
+    def update(self, connection: Connection, **values: Any) -> None:
+        """Set columns of the run's row."""
+        connection.execute(update(models.runs).where(models.runs.c.seq == self.seq).values(values))
+
+
+class Hold:
+    """Writes for one run that succeed only while `token` is that of its lease."""
+
+    def __init__(self, journal: Journal, run: RunFacts, token: int, seconds: float) -> None:
+        self.database, self.run, self.clock = journal.database, run, journal.clock
+        self.seconds = seconds
+        """How long this coordinator may be silent."""
+        self._journal, self._token = journal, token
+        self._renewed = time.monotonic()
+
+    def write(self, work: Callable[[Connection, Entry], T]) -> T:
+        """One durable transaction that also renews the lease. Raises `LedgerError` if the run was taken over."""
+
+        def fenced(connection: Connection, entry: Entry) -> T:
+            self._renew(connection, entry)
+            return work(connection, entry)
+
+        result = self._journal.write(fenced)
+        self._renewed = time.monotonic()
+        return result
+
+    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+        """`write` of what charges a budget, by the state that the journal proves; see `Journal.admit`."""
+
+        def fenced(connection: Connection, entry: Entry, replay: Replay) -> T:
+            self._renew(connection, entry)
+            return work(connection, entry, replay)
+
+        result = self._journal.admit(fenced)
+        self._renewed = time.monotonic()
+        return result
+
+    def _renew(self, connection: Connection, entry: Entry) -> None:
+        # The lease is renewed at the real time, which no view shows.
+        leases.renew(connection, self.run.seq, self.run.id, self._token, entry.now)
+        if self.run.schedule is not None:
+            entry.now = self.run.schedule.latest(entry.now)
+
+    def heartbeat(self) -> None:
+        """Renew the lease if a sixth of its time has passed. Raises `LedgerError` if the run was taken over."""
+        if time.monotonic() - self._renewed >= self.seconds / 6:
+            self.write(lambda connection, entry: None)

@@ -1,0 +1,232 @@
+"""The one way to write to the ledger: a transaction with a journal row, or with none for a mere heartbeat."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from fieldfare.errors import LedgerError
+from fieldfare_server import faults
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.proof import Proof
+from fieldfare_server.ledger.state.replay import Replay
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One journal row to be appended, before it has a number, an event and a hash."""
+
+    action: str
+    actor: str
+    body: Mapping[str, Any]
+    population: str | None = None
+    run: str | None = None
+    round: int | None = None
+    at: float | None = None
+    """When it happened; None: at the time of its transaction."""
+
+
+class Entry:
+    """The journal rows of one transaction, to be appended once: nearly always a single one."""
+
+    def __init__(
+        self, connection: Connection, event: str, now: float, end: chain.Head, head_file: chain.HeadFile | None = None
+    ) -> None:
+        """Begin with no row.
+
+        Args:
+            end: where the journal ends. The transaction has locked it, so that only this entry moves it.
+            head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
+        """
+        self._connection, self._event, self.now, self._file = connection, event, now, head_file
+        self._end = end
+        self.head: chain.Head | None = None
+
+    def append(
+        self,
+        action: str,
+        actor: str,
+        body: Mapping[str, Any],
+        *,
+        population: str | None = None,
+        run: str | None = None,
+        round: int | None = None,
+    ) -> None:
+        """Append the row and move the head. Raises ValueError if `body` is not JSON (NaN, infinity)."""
+        self.append_all([Row(action, actor, body, population, run, round)])
+
+    def append_all(self, rows: Sequence[Row]) -> None:
+        """As `append`, for several rows of one transaction, which is known by the event number of the first.
+
+        Row and head move together: the database lets neither grow alone.
+        """
+        end, event = self._end, self._event
+        for row in rows:
+            linked: dict[str, Any] = {
+                "id": end.count + 1,
+                "at": self.now if row.at is None else row.at,
+                "actor": clean(row.actor, 200),
+                "action": row.action,
+                "population": row.population,
+                "run": row.run,
+                "round": row.round,
+                "event": event,
+                "body": chain.canonical(row.body),
+                "previous": end.hash,
+            }
+            linked["hash"] = chain.row_hash(linked)
+            end = chain.Head(end.ledger, linked["id"], linked["hash"])
+            self._connection.execute(_INSERT, linked)
+            moved = {"at": end.count, "to": end.hash}
+            if self._file is not None and row is rows[-1]:
+                self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
+            else:
+                self._connection.execute(_MOVE, moved)
+            event = secrets.token_hex(16)
+        self.head = self._end = end
+
+
+# Made once: SQLAlchemy then finds what it compiled of them.
+_HEAD = select(models.head)
+_HASH = select(models.journal.c.hash).where(models.journal.c.id == bindparam("number"))
+_INSERT = insert(models.journal)
+_MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
+_MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
+
+
+class Journal:
+    """Writes journaled transactions, and checks before each that the ledger is not an older copy of what was seen."""
+
+    def __init__(
+        self,
+        database: Database,
+        head_file: chain.HeadFile | None = None,
+        clock: Clock = time.time,
+        *,
+        coordinator: bool = False,
+    ) -> None:
+        """coordinator: the ledger's readers are shown the heads that this machine signs."""
+        self._coordinator = coordinator
+        self.database, self.clock = database, clock
+        self.proof = Proof(database)
+        self._file = head_file
+        self._seen = head_file.read() if head_file is not None else None
+
+    def check(self) -> None:
+        """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
+
+        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator` says so,
+        or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
+        ledger back. Another machine, such as one that submits plans, holds the head from now on.
+        """
+        with self.database.read() as connection:
+            end = self._not_behind(connection, read_head(connection))
+            row = _read_row(connection, end.count)
+            fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
+        if not fits:
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"its journal does not end in the row {end.count} that it should end in.",
+                "a backup; `fieldfare verify` names what else does not fit",
+            )
+        if self._file is not None and self._seen is None:
+            self._require_first_time()
+        self._see(end)
+
+    def _require_first_time(self) -> None:
+        path = self._file.path if self._file is not None else None
+        runs = models.runs.c
+        with self.database.read() as connection:
+            known = set(connection.execute(select(runs.id)).scalars())
+        here = path is not None and any((path.parent / name).is_dir() for name in known)
+        if known and (self._coordinator or here):
+            raise LedgerError(
+                f"ledger head {path}",
+                f"it is missing, and the ledger has {len(known)} runs: a ledger put back from an old copy would go "
+                "unnoticed.",
+                "`fieldfare verify --head` with a head that a node, the page or a witness kept; if there is none, "
+                "`fieldfare verify --hold` accepts the ledger as it is",
+            )
+
+    def write(self, work: Callable[[Connection, Entry], T]) -> T:
+        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
+        entry: Entry | None = None
+
+        def attempt(connection: Connection, event: str, head: Any) -> T:
+            nonlocal entry
+            end = self._not_behind(connection, _head_of(head))
+            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None)
+            return work(connection, entry)
+
+        result = self.database.write(attempt)
+        if entry is not None and entry.head is not None:
+            self._see(entry.head)
+        return result
+
+    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+        """`write` what charges a budget or changes one: the one door for both.
+
+        `work` is given the state that the journal proves, and decides by it. Raises `Disproved`, with nothing changed,
+        unless every table says the same.
+        """
+        # What is new in a long journal is read before the transaction, for which other writers wait.
+        self.proof.advance()
+        return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
+
+    def _see(self, end: chain.Head) -> None:
+        if self._seen is not None and self._seen.count > end.count:
+            return
+        self._seen = end
+        if self._file is not None:
+            self._file.write(end)
+            faults.point("ledger.head.written")
+
+    def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
+        """`end`, where the journal of `connection` ends, unless an old copy was put back."""
+        seen = self._seen
+        if seen is None:
+            return end
+        if end.ledger != seen.ledger:
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
+                "the other ledger",
+            )
+        known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
+        if end.count < seen.count or (seen.count and known != seen.hash):
+            raise LedgerError(
+                f"ledger {self.database.name}",
+                f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
+                "back, and what was spent since would be forgotten.",
+                "the newest copy",
+            )
+        return end
+
+
+def clean(text: str, longest: int) -> str:
+    """`text` as both databases can store it: no NUL, no lone surrogates, at most `longest` characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:longest]
+
+
+def read_head(connection: Connection) -> chain.Head:
+    """Where the journal ends, as the `head` row says."""
+    return _head_of(connection.execute(_HEAD).one())
+
+
+def _head_of(row: Any) -> chain.Head:
+    return chain.Head(row.ledger, row._mapping["count"], row.hash)
+
+
+def _read_row(connection: Connection, number: int) -> Mapping[str, Any] | None:
+    row = connection.execute(select(models.journal).where(models.journal.c.id == number)).mappings().first()
+    return None if row is None else dict(row)

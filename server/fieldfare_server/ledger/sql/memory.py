@@ -1,0 +1,261 @@
+"""What a reader remembers between two questions, so that an answer costs what is new and not what the ledger holds.
+
+Nothing here decides a charge: `proof` compares the tables with the journal for that. An ended run never changes again,
+so `Memory` reads it once. It follows the journal, which names every run and charge that did change, and reads those
+rows again; a journal that went back or forked makes it begin afresh.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
+
+from fieldfare.accounting.filter import Price
+from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.states import ACTIVE
+from fieldfare_server.ledger.views import PopulationView, RunInBrief
+
+T = TypeVar("T")
+
+_FOLLOWED = 5_000
+"""Journal rows that are followed; behind more than these, all runs are read again, which is quicker."""
+_NAMED = 500
+"""Charges that are read by name; more are read all."""
+
+_j, _r, _c = models.journal.c, models.runs.c, models.charges.c
+_CHARGES = ("charge.reserve", "charge.commit", "charge.release")
+# A request names a run alone, without its population. coalesce keeps the database from the index of populations.
+_OURS = func.coalesce(_j.population, bindparam("name")) == bindparam("name")
+_names = (
+    *("seq", "id", "planned", "spent", "price", "next_round", "state", "accounting", "rounds", "most"),
+    *("plan_digest", "started_at", "ended_at"),
+)
+_columns = [_r[name] for name in _names]
+_RUNS = select(*_columns).where(_r.population_id == bindparam("number")).order_by(_r.seq)
+# What is new, each row with its run as that is now: one statement, because a round trip costs more than its rows.
+_NEW = (
+    select(_j.id.label("row"), _j.hash, _j.action, case((_j.action.in_(_CHARGES), _j.body)).label("charge"), *_columns)
+    .join_from(
+        models.journal, models.runs, and_(_r.id == _j.run, _r.population_id == bindparam("number")), isouter=True
+    )
+    .where(_j.id.between(bindparam("known"), bindparam("end")), or_(_j.id == bindparam("known"), _OURS))
+)
+_FOREIGN = select(_c.key, _c.price, _c.state).where(_c.population_id == bindparam("number"))
+_FOREIGN_NAMED = _FOREIGN.where(_c.key.in_(bindparam("names", expanding=True)))
+
+
+class AtHead(Generic[T]):
+    """Values by name, each for one end of the journal. Thread-safe."""
+
+    def __init__(self, most: int = 256) -> None:
+        """most: how many names are remembered."""
+        self._lock, self._most = threading.Lock(), most
+        self._known: OrderedDict[str, tuple[Head, T]] = OrderedDict()
+
+    def get(self, head: Head, name: str, compute: Callable[[], T]) -> T:
+        """`compute()`, which depends on the journal up to `head` alone; remembered for the next caller."""
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None and known[0] == head:
+            return known[1]
+        value = compute()
+        with self._lock:
+            self._known[name] = (head, value)
+            self._known.move_to_end(name)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return value
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the runs and charges of one population take of it."""
+
+    sums: budget.Sums
+    """What all users are charged alike."""
+    runs: int
+    newest: RunInBrief | None
+    """The run that was started last; None without one."""
+    active: tuple[RunInBrief, ...]
+    """The runs under way, in the order of their starts."""
+    individual: tuple[odometer_tables.UnderWay, ...]
+    """Those of them that are charged to odometers."""
+    history: tuple[Head, int]
+    """(where in the journal the reader began, how many runs are charged to odometers)."""
+
+
+class Priced(NamedTuple):
+    """A run, and what it reserved."""
+
+    seq: int
+    started_at: float
+    ended_at: float | None
+    charge: budget.Charge
+    whole: Price
+    most: int
+    """The most that it could cost one user, where it was started with odometers; else 0."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run under way."""
+
+    whole: Price
+    parts: budget.Sums
+    row: Row[Any]
+
+
+class _Account:
+    """What `Taken` of one population is made of, at one end of the journal."""
+
+    def __init__(self, connection: Connection, population: Row[Any], head: Head) -> None:
+        self.head = self._began = head
+        self._name, self._number = population.name, population.id
+        self._left: float = population.leak
+        self._spent, self._committed = budget.Total(), budget.Total()
+        self._runs: dict[int, Priced] = {}
+        """All of them by `seq`, in the order of their starts."""
+        self._individual = 0
+        self._newest: Row[Any] | None = None
+        self._active: dict[int, _Run] = {}
+        """By `seq`."""
+        self._reserved: dict[str, Price] = {}
+        """Charges of other trainers that are neither committed nor released, by key."""
+        self._read_runs(connection.execute(_RUNS, {"number": self._number}))
+        self._read_charges(connection.execute(_FOREIGN, {"number": self._number}))
+
+    def follow(self, connection: Connection, head: Head) -> bool:
+        """Follow the journal to `head`; False, and nothing is changed, where beginning afresh is right or quicker."""
+        if head == self.head:
+            return True
+        if head.ledger != self.head.ledger or not 0 <= head.count - self.head.count <= _FOLLOWED:
+            return False
+        between = {"known": self.head.count, "end": head.count, "name": self._name, "number": self._number}
+        rows: dict[int, Row[Any]] = {row.row: row for row in connection.execute(_NEW, between)}
+        known = rows.pop(self.head.count, None)
+        # Only this changes what ended runs are charged.
+        recomputed = any(row.action == "population.odometers" for row in rows.values())
+        if known is None or known.hash != self.head.hash or recomputed:
+            return False
+        runs = {row.seq: row for row in rows.values() if row.seq is not None}
+        keys = sorted({json.loads(row.charge)["key"] for row in rows.values() if row.charge is not None})
+        if len(keys) > _NAMED:
+            return False
+        self._read_runs(runs[seq] for seq in sorted(runs))
+        if keys:
+            self._read_charges(connection.execute(_FOREIGN_NAMED, {"number": self._number, "names": keys}))
+        self.head = head
+        return True
+
+    def _read_runs(self, rows: Iterable[Row[Any]]) -> None:
+        """Take in runs, in the order of their starts."""
+        for row in rows:
+            active = row.state in ACTIVE
+            individual = row.accounting == odometers.INDIVIDUAL
+            charge = budget.Charge(row.planned, row.spent, row.price, row.next_round, active, individual)
+            before = self._active.pop(row.seq, None)
+            if before is not None:
+                self._add(before.parts, -1)
+                whole = before.whole
+                if self._newest is not None and row.seq == self._newest.seq:
+                    self._newest = row
+            elif self._newest is None or row.seq > self._newest.seq:
+                whole, self._left = budget.reserved(charge, self._left)
+                self._newest = row
+                self._individual += individual
+            else:
+                continue  # it has ended before
+            self._runs[row.seq] = Priced(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
+            parts = budget.parts(charge, whole)
+            self._add(parts)
+            if active:
+                self._active[row.seq] = _Run(whole, parts, row)
+
+    def _read_charges(self, rows: Iterable[Row[Any]]) -> None:
+        """Take in charges of other trainers that are new, or were reserved."""
+        for row in rows:
+            before = self._reserved.pop(row.key, None)
+            if before is not None:
+                self._committed.add(before, -1)
+            if row.state == "released":
+                continue
+            price = budget.stored_price(row.price)
+            self._committed.add(price)
+            if row.state == "committed":
+                self._spent.add(price)
+            else:
+                self._reserved[row.key] = price
+
+    def _add(self, sums: budget.Sums, sign: int = 1) -> None:
+        self._spent.add(sums.spent, sign)
+        self._committed.add(sums.committed, sign)
+
+    def priced(self) -> list[Priced]:
+        """Every run, in the order of their starts."""
+        return list(self._runs.values())
+
+    def taken(self) -> Taken:
+        """What is taken now."""
+        active = [self._active[seq].row for seq in sorted(self._active)]
+        return Taken(
+            sums=budget.Sums(self._spent.price(), self._committed.price()),
+            runs=len(self._runs),
+            newest=None if self._newest is None else _brief(self._newest),
+            active=tuple(map(_brief, active)),
+            individual=tuple(
+                odometer_tables.UnderWay(run.seq, run.id, run.most, run.next_round)
+                for run in active
+                if run.accounting == odometers.INDIVIDUAL
+            ),
+            history=(self._began, self._individual),
+        )
+
+
+def _brief(run: Row[Any]) -> RunInBrief:
+    return RunInBrief(
+        id=run.id,
+        seq=run.seq,
+        planned=budget.loss(run.planned),
+        leak=None if run.price is None else budget.stored_price(run.price).leak,
+        accounting=run.accounting,
+        plan_digest=run.plan_digest,
+        rounds_left=run.rounds - run.next_round,
+    )
+
+
+class Memory:
+    """What the readers of one open ledger remember. Thread-safe."""
+
+    def __init__(self, most: int = 256) -> None:
+        """most: of how many populations."""
+        self._lock, self._most = threading.Lock(), most
+        self._accounts: OrderedDict[int, _Account] = OrderedDict()
+        self.odometers = odometer_tables.Watch()
+        self.views: AtHead[PopulationView] = AtHead(most)
+
+    def taken(self, connection: Connection, population: Row[Any], head: Head) -> Taken:
+        """What is taken of a population at `head`, which is where the journal ends for `connection`."""
+        return self._ask(connection, population, head, _Account.taken)
+
+    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[Priced]:
+        """Every run of a population at `head`, in the order of their starts."""
+        return self._ask(connection, population, head, _Account.priced)
+
+    def _ask(self, connection: Connection, population: Row[Any], head: Head, question: Callable[[_Account], T]) -> T:
+        with self._lock:
+            # What is half followed when the database fails is dropped.
+            account = self._accounts.pop(population.id, None)
+            if account is None or not account.follow(connection, head):
+                account = _Account(connection, population, head)
+            self._accounts[population.id] = account
+            while len(self._accounts) > self._most:
+                self._accounts.popitem(last=False)
+            return question(account)

@@ -1,0 +1,129 @@
+"""Schema versions: read the version of a database, and upgrade it to this program's.
+
+Alembic is imported only to change a schema: reading a ledger must not wait for it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import threading
+from functools import lru_cache
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, inspect, text
+
+from fieldfare.errors import LedgerError
+from fieldfare_server.ledger.sql import roles
+from fieldfare_server.ledger.sql.database import Database
+
+LOCATION = Path(__file__).parent / "migrations"
+
+
+_ONE = threading.Lock()
+"""Alembic keeps the migration that it runs in globals of its module, so a process runs one at a time."""
+
+
+def _run(connection: Connection, target: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(LOCATION))
+    config.attributes["connection"] = connection
+    with _ONE:
+        command.upgrade(config, target)
+
+
+def latest() -> str:
+    """The version this program writes."""
+    revisions = _revisions()
+    if not revisions:
+        raise LedgerError("ledger migrations", "none are installed with this program.", "install fieldfare again")
+    return revisions[-1]
+
+
+def _revisions() -> tuple[str, ...]:
+    """The versions in order: the numbers that the files of migrations begin with."""
+    names = sorted(module.name for module in pkgutil.iter_modules([str(LOCATION / "versions")]))
+    return tuple(name.partition("_")[0] for name in names)
+
+
+def version(connection: Connection) -> str | None:
+    """The version of the database, or None if it has none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def known(revision: str) -> bool:
+    """Whether this program can upgrade from `revision`."""
+    return revision in _revisions()
+
+
+def upgrade(database: Database, target: str = "head") -> None:
+    """Upgrade the schema to version `target` in one transaction; a second process waits for the first."""
+    with database.engine.connect() as connection:
+        if database.path is not None:
+            connection = connection.execution_options(fieldfare_write=True)
+        with connection.begin():
+            if database.path is None:
+                connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
+            _run(connection, target)
+
+
+def damage(connection: Connection) -> list[str]:
+    """Names of tables, indices and guards that differ from what the migrations make: rules may go unenforced."""
+    if connection.dialect.name == "sqlite":
+        return sorted({name for _, name, _ in _sqlite_schema(connection) ^ _fresh_schema()})
+    present = set(connection.execute(_POSTGRES_GUARDS).scalars())
+    wanted = {name for kind, name, _ in _fresh_schema() if kind == "trigger"}
+    return sorted((wanted | set(() if _OWNER in present else roles.GUARDS)) - present)
+
+
+_OWNER = "(owner)"
+_POSTGRES_GUARDS = text("""
+SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
+UNION ALL SELECT '(owner)' FROM pg_class c JOIN pg_roles r ON r.rolname = current_user
+WHERE c.oid = to_regclass('audit') AND (r.rolsuper OR r.oid = c.relowner)
+""")
+"""The guards; and a word, if the role that asks is the tables' owner, for whom those of `roles` are not needed."""
+
+
+_SQLITE_SCHEMA = text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+
+
+def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute(_SQLITE_SCHEMA).all()
+    return {(kind, name, sql or "") for kind, name, sql in rows}
+
+
+@lru_cache(maxsize=1)
+def _fresh_schema() -> frozenset[tuple[str, str, str]]:
+    """The schema of a new ledger, made in memory by the same migrations."""
+    with create_engine("sqlite://").begin() as connection:
+        _run(connection, "head")
+        return frozenset(_sqlite_schema(connection))
+
+
+def check(database: Database) -> None:
+    """Raise `LedgerError`, naming the way out, unless the database has exactly this program's version."""
+    with database.read() as connection:
+        actual = version(connection)
+    wanted = latest()
+    if actual == wanted:
+        return
+    if actual is None:
+        raise LedgerError(
+            f"ledger {database.name}", "there is no ledger in this database.", "open it with create=True, once"
+        )
+    if known(actual):
+        raise LedgerError(
+            f"ledger {database.name}",
+            f"its version is {actual}, this program writes {wanted}.",
+            "back it up, then run `fieldfare migrate` (Ledger.migrate)",
+        )
+    raise LedgerError(
+        f"ledger {database.name}",
+        f"its version {actual} is newer than this program, which writes {wanted}.",
+        "the program that wrote it",
+    )

@@ -1,0 +1,312 @@
+"""Tables `odometers` and `pledges`, and the charges that participations hold: what `state.odometers` computes with.
+
+Numbers are little-endian 64-bit integers, deflated. A commit stores what its round cost each participant next to the
+participation (`participations.charges`), in the same transaction. The end of a run adds these to `odometers`, and its
+caps are free again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from fieldfare.accounting.individual import Units
+from fieldfare.errors import LedgerError
+from fieldfare_server.ledger.sql import blobs, models
+from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.odometers import (
+    INDIVIDUAL,
+    Left,
+    Standing,
+    digest,
+    limit_units,
+    newcomer_caps,
+    nothing,
+)
+from fieldfare_server.ledger.states import ACTIVE
+
+_BLOCK = 1 << 16
+"""Users in one row of `odometers` or `pledges`."""
+_VERSION = b"\x01"
+
+
+def encode(values: Units) -> bytes:
+    """The blob of numbers in [0, 2^63): a version byte, then zlib of little-endian 64-bit integers."""
+    return _VERSION + zlib.compress(values.astype("<u8").tobytes(), 1)
+
+
+def decode(blob: bytes, count: int) -> Units:
+    """The `count` numbers of `blob`. Raises ValueError if it holds others. Never inflates beyond 8 bytes a number."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(blob[1:], 8 * count + 1)
+    except zlib.error as error:
+        raise ValueError(f"the charges do not inflate: {error}") from None
+    if blob[:1] != _VERSION or len(data) != 8 * count or not inflater.eof or inflater.unused_data:
+        raise ValueError(f"not the charges of {count} users")
+    values = np.frombuffer(data, dtype="<u8")
+    if values.size and int(values.max()) >= 2**63:
+        raise ValueError("a charge is out of range")
+    return values.astype(np.int64)
+
+
+def fingerprint(tables: Iterable[Iterable[Mapping[str, Any]]]) -> str:
+    """SHA-256 of rows (first, count, blob) of several tables, as they are stored, hex."""
+    hasher = hashlib.sha256()
+    for number, rows in enumerate(tables):
+        for row in rows:
+            parts = (number, row["first"], row["count"], len(row["blob"]))
+            hasher.update(repr(parts).encode())
+            hasher.update(row["blob"] if isinstance(row["blob"], bytes) else str(row["blob"]).encode())
+    return hasher.hexdigest()
+
+
+def is_individual(population: Row[Any]) -> bool:
+    """Whether the ledger keeps odometers of this population."""
+    return bool(population.accounting == INDIVIDUAL)
+
+
+class UnderWay(NamedTuple):
+    """A run under way that is charged to odometers."""
+
+    seq: int
+    id: str
+    most: int
+    next_round: int
+
+
+def active_runs(connection: Connection, population_id: int) -> list[UnderWay]:
+    """The runs of a population that are under way and charged to odometers, in the order of their starts."""
+    c = models.runs.c
+    query = select(c.seq, c.id, c.most, c.next_round).where(
+        c.population_id == population_id, c.accounting == INDIVIDUAL, c.state.in_(ACTIVE)
+    )
+    return [UnderWay(*row) for row in connection.execute(query.order_by(c.seq))]
+
+
+def settled(connection: Connection, population_id: int, users: int) -> Units:
+    """Table `odometers`, shape (users,); 0 where there is no row."""
+    return assemble(stored_settled(connection, population_id), users, "odometers")
+
+
+def stored_settled(connection: Connection, population_id: int) -> list[dict[str, Any]]:
+    """Rows (first, count, blob) of table `odometers`, by `first`."""
+    c = models.odometers.c
+    query = select(c.first, c.count, c.spent.label("blob")).where(c.population_id == population_id)
+    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+
+
+def caps(connection: Connection, run_seq: int, users: int) -> Units:
+    """Table `pledges` of a run, shape (users,); 0 where there is no row."""
+    return assemble(stored_caps(connection, run_seq), users, "pledges")
+
+
+def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, Any]]:
+    """Rows (first, count, blob) of table `pledges`, by `first`."""
+    c = models.pledges.c
+    query = select(c.first, c.count, c.caps.label("blob")).where(c.run_seq == run_seq)
+    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+
+
+def taken(
+    connection: Connection, run_seq: int, users: int, since: int = 0, proven: Mapping[int, str] | None = None
+) -> Units:
+    """What the committed rounds of a run, from round `since` on, have cost each user, shape (users,).
+
+    proven: round -> the digest of its charges, by the journal; None: not compared.
+
+    Raises `LedgerError` on a blob that is corrupt, or that is not what the journal says.
+    """
+    found = {}
+    total = np.zeros(users, dtype=np.int64)
+    c = models.participations.c
+    query = select(c.index, c.count, c.users, c.charges).where(c.run_seq == run_seq, c.index >= since).order_by(c.index)
+    for index, count, blob, charged in connection.execute(query):
+        try:
+            units = decode(charged or b"", count)
+            total[blobs.decode(blob, count)] += units
+        except (ValueError, IndexError) as error:
+            raise LedgerError(f"round {index}", f"what it cost its users is corrupt: {error}.") from None
+        if proven is not None:
+            found[index] = digest(units)
+    if proven is not None and found != proven:
+        raise LedgerError(
+            f"what a run of {len(proven)} rounds has cost its users",
+            "it is not what the journal proves, so it is not settled.",
+            "`fieldfare verify` names the row that was changed",
+        )
+    return total
+
+
+def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units:
+    """The numbers of rows (first, count, blob), which come by `first`, shape (users,); 0 where there is no row.
+
+    Raises `LedgerError` on a blob that is corrupt, and on rows that share users or name others than there are.
+    """
+    rows = list(rows)
+    if not rows:
+        return nothing(users)
+    values = np.zeros(users, dtype=np.int64)
+    end = 0
+    for row in rows:
+        first, count = row["first"], row["count"]
+        try:
+            if not end <= first <= first + count <= users:
+                raise ValueError("users that another row has, or that there are not")
+            values[first : first + count] = decode(row["blob"], count)
+            end = first + count
+        except (TypeError, ValueError) as error:
+            raise LedgerError(f"table {table}", f"row {first} is corrupt: {error}.") from None
+    return values
+
+
+def standing(connection: Connection, population: Row[Any]) -> Standing:
+    """The odometers of a population, read whole."""
+    users = population.users
+    before = settled(connection, population.id, users)
+    spent, held = before.copy(), np.zeros(users, dtype=np.int64)
+    runs = active_runs(connection, population.id)
+    for run in runs:
+        spent += taken(connection, run.seq, users)
+        held += caps(connection, run.seq, users)
+    return Standing(before, spent, held, tuple((run.id, run.most) for run in runs))
+
+
+def write_caps(connection: Connection, run_seq: int, values: Units, first: int = 0) -> None:
+    """Insert the caps of users `first`, `first` + 1, ... of a run."""
+    for at in range(0, values.size, _BLOCK):
+        part = values[at : at + _BLOCK]
+        row = {"run_seq": run_seq, "first": first + at, "count": part.size, "caps": encode(part)}
+        connection.execute(insert(models.pledges).values(row))
+
+
+def pledge_newcomers(connection: Connection, population: Row[Any], base: int, first: int, count: int) -> dict[str, int]:
+    """Pledge `count` new users to every run under way, in the order of their starts; {run: the cap of each of them}.
+
+    population: the row before they were added.
+    """
+    runs = active_runs(connection, population.id)
+    if not runs or not count:
+        return {}
+    room = limit_units(budget.Terms(population.epsilon, population.delta, population.leak)) - base
+    pledged = newcomer_caps([(run.id, run.most) for run in runs], room)
+    for run in runs:
+        write_caps(connection, run.seq, np.full(count, pledged[run.id], dtype=np.int64), first)
+    return pledged
+
+
+def settle(connection: Connection, population: Row[Any], run: Row[Any]) -> str:
+    """Add what a run has taken to the odometers, and free its caps. Returns the digest of the odometers.
+
+    Raises `LedgerError` unless both are what the journal proves: the sum is journaled as what users have spent.
+    """
+    before = settled(connection, population.id, population.users)
+    if digest(before) != _settled_digest(connection, population.name):
+        raise LedgerError(
+            f"the odometers of population {population.name!r}",
+            "they are not what the journal proves, so no run is settled.",
+            "`fieldfare verify` names what was changed",
+        )
+    c = models.journal.c
+    commits = select(c.round, c.body).where(c.run == run.id, c.action == "round.commit")
+    proven = {row.round: json.loads(row.body)["charges"] for row in connection.execute(commits)}
+    after = before + taken(connection, run.seq, population.users, proven=proven)
+    write_settled(connection, population.id, after)
+    connection.execute(delete(models.pledges).where(models.pledges.c.run_seq == run.seq))
+    return digest(after)
+
+
+def _settled_digest(connection: Connection, population: str) -> str:
+    """Digest of the odometers of now, by the journal."""
+    c = models.journal.c
+    named = (c.population == population, c.action.in_(("run.finish", "population.odometers")))
+    for body in connection.execute(select(c.body).where(*named).order_by(c.id.desc())).scalars():
+        if "odometers" in (about := json.loads(body)):
+            return str(about["odometers"])
+    return digest(np.zeros(0, dtype=np.int64))
+
+
+def write_settled(connection: Connection, population_id: int, values: Units) -> None:
+    """Replace the odometers of a population."""
+    connection.execute(delete(models.odometers).where(models.odometers.c.population_id == population_id))
+    for at in range(0, values.size, _BLOCK):
+        part = values[at : at + _BLOCK]
+        if part.any():
+            row = {"population_id": population_id, "first": at, "count": part.size, "spent": encode(part)}
+            connection.execute(insert(models.odometers).values(row))
+
+
+@dataclass(eq=False)
+class _Watched:
+    shape: tuple[Any, ...]
+    """What the arrays depend on but for the rounds of runs under way."""
+    standing: Standing
+    rounds: dict[int, int] = field(default_factory=dict)
+    """Run -> how many of its committed rounds are counted."""
+    left: tuple[int, int, Left] | None = None
+    """(limit, base, what is left under them): a round moves neither."""
+
+
+class Watch:
+    """Standings of populations that are asked for again and again: each committed round is read once. Thread-safe."""
+
+    def __init__(self, most: int = 8) -> None:
+        """most: populations that are remembered; an older one is read again."""
+        self._lock, self._most = threading.Lock(), most
+        self._watched: OrderedDict[int, _Watched] = OrderedDict()
+
+    def standing(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+    ) -> Standing:
+        """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
+
+        Args:
+            runs: as `active_runs`.
+            history: which journal this is, and how many runs it has charged to these odometers.
+        """
+        with self._lock:
+            known = self._follow(connection, population, runs, history)
+            return replace(known.standing, spent=known.standing.spent.copy())
+
+    def figures(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object, base: int
+    ) -> tuple[int, Left]:
+        """(what the user who has spent most has spent, what is left); base as in equation (1), the rest as `standing`.
+
+        What is left is worked out when a run starts or ends, users come or the budget changes, and not each round.
+        """
+        limit = limit_units(budget.Terms(population.epsilon, population.delta, population.leak))
+        with self._lock:
+            known = self._follow(connection, population, runs, history)
+            if known.left is None or known.left[:2] != (limit, base):
+                known.left = limit, base, known.standing.left(limit, base)
+            return known.standing.most_spent, known.left[2]
+
+    def _follow(
+        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+    ) -> _Watched:
+        shape = (population.users, history, tuple(run.seq for run in runs))
+        known = self._watched.get(population.id)
+        same = known is not None and known.shape == shape
+        if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
+            # An older snapshot than the last is rare, and is read whole as well.
+            known = _Watched(shape, standing(connection, population))
+        else:
+            for run in runs:
+                if run.next_round > (since := known.rounds[run.seq]):
+                    known.standing.spent += taken(connection, run.seq, population.users, since)
+        known.rounds = {run.seq: run.next_round for run in runs}
+        self._watched[population.id] = known
+        self._watched.move_to_end(population.id)
+        while len(self._watched) > self._most:
+            self._watched.popitem(last=False)
+        return known

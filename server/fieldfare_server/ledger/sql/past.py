@@ -1,0 +1,183 @@
+"""What users had spent, and what was held of them, at each time of the past: for the history of a population.
+
+Each start, round and end of a run under individual accounting is replayed once by a process and then remembered, so a
+page that asks again reads no participation again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from sqlalchemy import Connection, Row, select
+
+from fieldfare.accounting.individual import Units, from_units
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
+from fieldfare_server.ledger.sql.memory import Priced
+from fieldfare_server.ledger.state import odometers
+
+Left: TypeAlias = Callable[[float], int]
+"""Time -> the limit of then, less what all users were charged alike, in units."""
+
+_Move: TypeAlias = tuple[float, int, int, Any]
+"""(time, kind, run, the participation of a round)."""
+
+_MOST_POINTS = 10_000
+_ROUNDS_AT_ONCE = 1000
+_START, _ROUND, _END = range(3)
+
+
+class Point(NamedTuple):
+    """What holds from a time on, in mu^2, beyond what all users are charged alike."""
+
+    at: float
+    committed: float
+    """Spent and held of the user who has least left, or held of a user who would come then."""
+    spent: float
+    """By the user who has spent most."""
+
+
+@dataclass(eq=False)
+class _Run:
+    most: int
+    caps: Units
+    taken: Units
+
+
+@dataclass(eq=False)
+class _Population:
+    """One population as the moves so far have left it; `committed` is what ended runs cost, and the caps of others."""
+
+    committed: Units
+    spent: Units
+    most_spent: int = 0
+    last: float = -math.inf
+    """When the newest move happened."""
+    active: dict[int, _Run] = field(default_factory=dict)
+    """By seq, in the order of their starts."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """Run -> how many of its rounds are counted."""
+    ended: set[int] = field(default_factory=set)
+    points: list[Point] = field(default_factory=list)
+
+    def grow(self, users: int, left: int) -> None:
+        """Make room for `users` users: a new one is held what a newcomer is."""
+        new = users - self.spent.size
+        if new > 0:
+            pledged = odometers.newcomer_caps([(str(seq), run.most) for seq, run in self.active.items()], left)
+            for seq, run in self.active.items():
+                run.caps = np.append(run.caps, np.full(new, pledged[str(seq)], dtype=np.int64))
+                run.taken = np.append(run.taken, np.zeros(new, dtype=np.int64))
+            self.committed = np.append(self.committed, np.full(new, sum(pledged.values()), dtype=np.int64))
+            self.spent = np.append(self.spent, np.zeros(new, dtype=np.int64))
+
+    def start(self, run: Priced, left: int) -> None:
+        # A run from before odometers is pledged 0: its charges were recomputed after its end.
+        caps = odometers.pledge(left - self.committed, run.most)
+        self.committed = self.committed + caps
+        self.active[run.seq] = _Run(run.most, caps, np.zeros_like(caps))
+
+    def take(self, seq: int, users: Units, charges: Units) -> None:
+        self.spent[users] += charges
+        self.most_spent = max(self.most_spent, int(self.spent[users].max(initial=0)))
+        self.active[seq].taken[users] += charges
+
+    def end(self, seq: int) -> None:
+        run = self.active.pop(seq)
+        self.committed = self.committed + run.taken - run.caps
+        self.ended.add(seq)
+
+    def note(self, at: float, left: int | None = None) -> None:
+        """Add a point. left: of `Left`, where `committed` may have changed."""
+        spent = from_units(self.most_spent) if self.most_spent else 0.0
+        if left is None and self.points:
+            committed = self.points[-1].committed
+        else:
+            newcomer = odometers.newcomer_caps([(str(seq), run.most) for seq, run in self.active.items()], left or 0)
+            largest = max(int(self.committed.max(initial=0)), sum(newcomer.values()))
+            committed = from_units(largest) if largest else 0.0
+        point = Point(at, max(committed, spent), spent)
+        if not self.points or self.points[-1][1:] != point[1:]:
+            self.points.append(point)
+        if len(self.points) > _MOST_POINTS:
+            # Of two neighbours the earlier time and the larger values: the lines never show less than there was.
+            old = self.points
+            pairs = zip(old[:-1:2], old[1::2], strict=False)
+            self.points = [Point(a.at, max(a.committed, b.committed), b.spent) for a, b in pairs]
+            self.points += old[-1:] if len(old) % 2 else []
+
+
+class Past:
+    """Points of populations that are asked for again and again. Thread-safe."""
+
+    def __init__(self, most: int = 4) -> None:
+        """most: populations that are remembered; an older one is read again."""
+        self._lock, self._most = threading.Lock(), most
+        self._known: OrderedDict[tuple[str, int], _Population] = OrderedDict()
+
+    def points(self, connection: Connection, population: Row[Any], priced: Iterable[Priced], left: Left) -> list[Point]:
+        """All points of a population with odometers, oldest first. Raises ValueError on a corrupt participation.
+
+        priced: its runs in the order of their starts.
+        """
+        runs = {run.seq: run for run in priced if run.charge.individual}
+        ledger = connection.execute(select(models.head.c.ledger)).scalar_one()
+        with self._lock:
+            known = self._known.pop((ledger, population.id), None)
+            if known is None or not _goes_on(known, runs):
+                nothing = np.zeros(population.users, dtype=np.int64)
+                known = _Population(nothing, nothing.copy())
+            _replay(connection, known, population.users, runs, left)
+            self._known[ledger, population.id] = known
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+            return list(known.points)
+
+
+def _goes_on(known: _Population, runs: dict[int, Priced]) -> bool:
+    """Whether `runs` are what is known, and newer things. Not so after a recomputation, and in an older snapshot."""
+    if any(seq not in runs or runs[seq].charge.rounds < counted for seq, counted in known.counted.items()):
+        return False
+    return all(seq in known.counted or run.started_at >= known.last for seq, run in runs.items())
+
+
+def _replay(connection: Connection, known: _Population, users: int, runs: dict[int, Priced], left: Left) -> None:
+    """Bring `known` up to `runs`."""
+    known.grow(users, left(known.last))
+    new = (_moves(connection, run, known) for run in runs.values() if run.seq not in known.ended)
+    # Within a run the order is the journal's, whatever its clock says.
+    for move in heapq.merge(*new, key=lambda move: move[:3]):
+        at, kind, seq, row = move
+        if kind == _START:
+            known.start(runs[seq], left(at))
+        elif kind == _ROUND:
+            known.take(seq, blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number))
+        else:
+            known.end(seq)
+        known.note(at, None if kind == _ROUND else left(at))
+        known.last = max(known.last, at)
+
+
+def _moves(connection: Connection, run: Priced, known: _Population) -> Iterator[_Move]:
+    """What is new of one run, in order."""
+    if run.seq not in known.counted:
+        yield run.started_at, _START, run.seq, None
+    p, r = models.participations.c, models.rounds.c
+    query = select(p.count.label("number"), p.users, p.charges, r.closed_at).join(models.rounds, r.id == p.round_id)
+    for first in range(known.counted.get(run.seq, 0), run.charge.rounds, _ROUNDS_AT_ONCE):
+        some = (p.run_seq == run.seq, p.index >= first, p.index < min(run.charge.rounds, first + _ROUNDS_AT_ONCE))
+        for row in connection.execute(query.where(*some).order_by(p.index)):
+            yield row.closed_at, _ROUND, run.seq, row
+    known.counted[run.seq] = run.charge.rounds
+    if run.ended_at is not None:
+        yield run.ended_at, _END, run.seq, None
+
+
+PAST = Past()
+"""Of this process."""

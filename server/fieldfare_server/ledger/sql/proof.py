@@ -1,0 +1,591 @@
+"""Whether the tables say what the journal proves, asked before every charge: the journal is the budget.
+
+`Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
+since, and compares with the tables: every population, every token, every run under way and every run that changed, the
+open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that have ended. The first
+check of a process reads all of the ledger: every run, and every closed round, participation and user too. The odometers
+and pledges of all users are read and hashed at every check, and decoded when their bytes, or what the journal says of
+them, are new. What a charge is admitted by is the replayed
+state, never a column.
+
+`evidence.verify` checks the same and more, all at once: charges recomputed from participation, checkpoints, nonces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, func, select, text
+
+from fieldfare.errors import LedgerError
+from fieldfare.signed_head import HeadRefused, SignedHead
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.sql import migrate, models, odometer_tables
+from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.replay import Attempt, Population, Replay, Run, Unfit
+
+T = TypeVar("T")
+
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Damage can turn any value into one of another type, length or sign."""
+_BATCH = 2000
+"""Journal rows that one snapshot reads."""
+_SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
+"""Columns whose values no message shows: under `add_remove` a count of users is secret."""
+_SLICE = 16
+"""Ended runs that each check compares again."""
+
+
+# Made once: to build eighteen statements takes longer than to run them.
+_j, _r, _t, _p = models.journal.c, models.runs.c, models.rounds.c, models.participations.c
+_HEAD = select(models.head)
+_JOURNAL = select(models.journal).where(_j.id > bindparam("rows")).order_by(_j.id).limit(bindparam("most"))
+_POPULATIONS = select(models.populations).order_by(models.populations.c.id)
+_PROPOSALS = select(models.proposals).order_by(models.proposals.c.id)
+_TOKENS = select(models.tokens).order_by(models.tokens.c.id)
+_CHARGES = select(models.charges).order_by(models.charges.c.population_id, models.charges.c.key)
+_NAMED = _r.id.in_(bindparam("names", expanding=True))
+_NUMBERS = select(_r.id, _r.seq).where(_NAMED)
+_RUNS = select(models.runs).order_by(_r.seq)
+_RUNS_CHANGING = _RUNS.where(
+    _r.ended_at.is_(None) | _NAMED | ((_r.seq > bindparam("compared")) & (_r.seq <= bindparam("end")))
+)
+_RUNS_NUMBER = select(func.max(_r.seq), func.count()).select_from(models.runs)
+_RUNS_INDIVIDUAL = select(_r.id, _r.seq).where(_r.ended_at.is_(None), _r.accounting == odometers.INDIVIDUAL)
+_KEPT = select(models.odometers.c.population_id).distinct()
+_PLEDGED = select(models.pledges.c.run_seq).distinct()
+# The state is a literal because SQLite uses the small index of open rounds only for one.
+_OPEN = (
+    select(models.rounds, _r.id.label("run"))
+    .outerjoin(models.runs, _r.seq == _t.run_seq)
+    .where(text("rounds.state = 'open'"))
+)
+_ROUNDS = (
+    select(
+        models.rounds,
+        _p.run_seq.label("of_run"),
+        _p.index.label("of_round"),
+        _p.count.label("number"),
+        _p.users.label("blob"),
+        _p.charges.label("charged"),
+    )
+    .outerjoin(models.participations, _p.round_id == _t.id)
+    .where(_t.run_seq == bindparam("seq"), _t.index.between(bindparam("first"), bindparam("last")))
+)
+_NEWEST = select(func.max(_t.id))
+_NEW = select(func.count()).where(_t.id > bindparam("newest"))
+
+
+class Disproved(LedgerError):
+    """The tables do not say what the journal proves, or the journal is not whole. No new charge is taken."""
+
+    def __init__(self, ledger: str, fault: str) -> None:
+        super().__init__(
+            f"ledger {ledger}",
+            f"it does not say what its journal proves: {fault}. No new charge is taken.",
+            "find who changed it; put that row back, or the ledger's backup; `fieldfare verify` checks all of it",
+        )
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How far the journal was followed, and the first thing that does not fit ("" for none)."""
+
+    rows: int
+    hash: str
+    fault: str = ""
+    end: int = 0
+    """How many rows the ledger had when it was last read."""
+    table: str = ""
+    row: str = ""
+    """Where the fault is."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was read fits."""
+        return not self.fault
+
+    @property
+    def whole(self) -> bool:
+        """Whether those are all rows of the ledger."""
+        return self.ok and self.rows == self.end
+
+
+class Proof:
+    """The replayed journal of one ledger. Thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._replay = Replay(thorough=False)
+        self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
+        self._newest_signed: str | None = None
+        self._signed: str | None = None
+        """The signed head that was compared last."""
+        self._broken: Unfit | None = None
+        """A fault in the journal or in rows that never change again: it stays."""
+        self._unlike: Unfit | None = None
+        """What the last comparison found; the next one may find it mended."""
+        self._touched: set[str] = set()
+        """Runs that the journal has changed since they were last compared."""
+        self._compared = 0
+        """Ended runs with `seq` up to this one are compared; the next slice begins after it."""
+        self._newest_round: int | None = None
+        """The largest id of `rounds` at the last comparison; None before the first, which counts all rows."""
+        self._rounds = 0
+        """How many rows `rounds` had then."""
+        self._recomputed: set[str] = set()
+        """Runs whose recomputed charges were compared."""
+        self._accounts: dict[str, tuple[str, object]] = {}
+        """Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared."""
+
+    # -- what callers ask ---------------------------------------------------------------------------------------
+
+    def advance(self, most: int | None = None) -> Checked:
+        """Follow at most `most` more journal rows (None: all), and compare the tables at the end.
+
+        Each batch is one short snapshot, so that a long journal is not read in one long transaction.
+        """
+        with self._lock:
+            left = most
+            while self._broken is None and (left is None or left > 0):
+                size = _BATCH if left is None else min(_BATCH, left)
+                left = None if left is None else left - size
+                with self._database.read() as connection:
+                    self._step(connection, size)
+                if self._rows == self._end:
+                    break
+            return self._checked()
+
+    def restart(self) -> None:
+        """Begin with the first row again at the next `advance`."""
+        with self._lock:
+            self._clear()
+
+    def ask(self, question: Callable[[Replay], T]) -> T:
+        """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
+        with self._lock:
+            self.advance()
+            self._require_fitting()
+            return question(self._replay)
+
+    def require(self, connection: Connection) -> Replay:
+        """The replayed state at the end of the journal, in the transaction of `connection`, which may write after.
+
+        Raises `Disproved`, naming the row, unless every table says what the journal proves.
+        """
+        with self._lock:
+            self._step(connection, _BATCH)
+            while self._broken is None and self._rows < self._end:
+                self._step(connection, _BATCH)
+            self._require_fitting()
+            return self._replay
+
+    def _require_fitting(self) -> None:
+        fault = self._broken or self._unlike
+        if fault is not None:
+            raise Disproved(self._database.name, str(fault))
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def _step(self, connection: Connection, most: int) -> None:
+        """Follow at most `most` rows, compare the tables if those were the last, and note what does not fit."""
+        self._unlike = None
+        try:
+            self._follow(connection, most)
+        except Unfit as unfit:
+            self._broken = unfit
+        except _DAMAGE as error:
+            self._broken = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
+        if self._broken is None and self._rows == self._end:
+            try:
+                self._compare(connection)
+            except Unfit as unfit:
+                self._unlike = unfit
+            except _DAMAGE as error:
+                self._unlike = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
+
+    def _checked(self) -> Checked:
+        fault = self._broken or self._unlike
+        table, row = (fault.table, fault.row) if fault else ("", "")
+        return Checked(self._rows, self._hash, str(fault or ""), self._end, table, row)
+
+    def _follow(self, connection: Connection, most: int) -> None:
+        head = connection.execute(_HEAD).mappings().one()
+        self._end, self._newest_signed = head["count"], head["signed"]
+        if self._rows == 0:
+            self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
+        if self._rows < self._end:
+            since = {"rows": self._rows, "most": most}
+            for row in dictionaries(connection.execute(_JOURNAL, since)):
+                if row["id"] > self._end:
+                    break
+                self._apply(row)
+            self._compare_closed(connection)
+            if self._rows < self._end and self._short(connection):
+                raise Unfit("audit", str(self._rows + 1), f"it is missing: the journal ended at row {self._end}")
+        behind = self._rows > self._end or (self._rows == self._end and self._hash != head["hash"])
+        if behind or head["ledger"] != self._ledger:
+            why = f"the ledger says that it ends in row {self._end}, which is not the row {self._rows} that was seen"
+            raise Unfit("audit", str(self._end), why)
+
+    def _short(self, connection: Connection) -> bool:
+        return connection.execute(_JOURNAL, {"rows": self._rows, "most": 1}).first() is None
+
+    def _apply(self, row: dict[str, Any]) -> None:
+        if row["id"] != self._rows + 1:
+            raise Unfit("audit", str(self._rows + 1), "it is missing")
+        if row["previous"] != self._hash:
+            raise Unfit("audit", str(row["id"]), f"it does not follow row {self._rows}")
+        if hash_row(row) != row["hash"]:
+            raise Unfit("audit", str(row["id"]), "it was changed after it was written")
+        self._replay.apply(row)
+        self._rows, self._hash = row["id"], row["hash"]
+        if row["run"] is not None:
+            self._touched.add(row["run"])
+        if row["action"] == "population.odometers":
+            self._touched.update(json.loads(row["body"])["runs"])
+
+    # -- rows that never change again ---------------------------------------------------------------------------
+
+    def _compare_closed(self, connection: Connection) -> None:
+        """Compare rounds that were closed, and users that were registered, in the rows just read; then drop them."""
+        closing = [name for name in self._touched if name in self._replay.runs and _closed(self._replay.runs[name])]
+        numbers = {row.id: row.seq for row in connection.execute(_NUMBERS, {"names": closing})}
+        for name in closing:
+            if name not in numbers:
+                raise Unfit("runs", name, "it is missing")
+            self._compare_rounds(connection, numbers[name], name, self._replay.runs[name])
+        for name in self._touched - self._recomputed:
+            run = self._replay.runs.get(name)
+            if run is not None and run.recomputed is not None:
+                _compare_recomputed(connection, name, run.recomputed)
+                self._recomputed.add(name)
+        for name, population in self._replay.populations.items():
+            if population.chunks:
+                _compare_users(connection, name, population)
+                population.chunks.clear()
+
+    def _compare_rounds(self, connection: Connection, seq: int, name: str, run: Run) -> None:
+        closed = _closed(run)
+        indices = [index for index, _ in closed]
+        between = {"seq": seq, "first": min(indices), "last": max(indices)}
+        for row in dictionaries(connection.execute(_ROUNDS, between)):
+            attempt = closed.pop((row["index"], row["attempt"]), None)
+            if attempt is None:
+                continue
+            label = f"{name} {row['index']}.{row['attempt']}"
+            compare_round(label, row, attempt)
+            if attempt.users is None:
+                if row["blob"] is not None:
+                    raise Unfit("participations", f"{name} {row['index']}", "the journal does not name it")
+                continue
+            there = (row["of_run"], row["of_round"], row["number"]) == (
+                seq,
+                row["index"],
+                attempt.values["participants"],
+            )
+            if not there or sha256(row["blob"]) != attempt.users:
+                raise Unfit("participations", f"{name} {row['index']}", "these are not the users that took part")
+            if attempt.charges is not None and _digest(row["charged"], row["number"]) != attempt.charges:
+                raise Unfit("participations", f"{name} {row['index']}", "these are not the charges of its users")
+            del run.attempts[row["index"], row["attempt"]]
+        for index, number in sorted(closed):
+            raise Unfit("rounds", f"{name} {index}.{number}", "it is missing")
+        for key in _closed(run):
+            del run.attempts[key]
+
+    # -- rows that may change -----------------------------------------------------------------------------------
+
+    def _compare(self, connection: Connection) -> None:
+        """Compare the tables with the replayed state, all of which was followed."""
+        names = compare_populations(connection, self._replay)
+        if self._newest_signed != self._signed:
+            compare_signed(connection)
+            self._signed = self._newest_signed
+        compare_proposals(connection, names, self._replay)
+        compare_tokens(connection, self._replay)
+        compare_charges(connection, names, self._replay)
+        compared = self._compare_runs(connection, names)
+        self._compare_open(connection)
+        self._compare_odometers(connection, names)
+        for name in migrate.damage(connection):
+            raise Unfit("schema", name, "it differs from what the migrations make")
+        self._count(connection)
+        self._touched.clear()
+        self._compared = compared
+
+    def _compare_runs(self, connection: Connection, names: Mapping[int, str]) -> int:
+        """Compare runs under way, changed runs, and a slice of the others; returns where the next slice begins."""
+        everything = self._newest_round is None
+        end = self._compared + _SLICE
+        changing = {"names": sorted(self._touched | self._active()), "compared": self._compared, "end": end}
+        query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
+        rows = query.mappings().all()
+        for row in rows:
+            compare_run(row, names, self._replay)
+        known = self._replay.runs if everything else self._touched | self._active()
+        require_all("runs", known, [row["id"] for row in rows])
+        if everything:
+            return 0
+        last, number = connection.execute(_RUNS_NUMBER).one()
+        if number != len(self._replay.runs):
+            raise Unfit("runs", str(last), "there are more or fewer than the journal names")
+        return end if end < (last or 0) else 0
+
+    def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
+        """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
+        numbers = {row.id: row.seq for row in connection.execute(_RUNS_INDIVIDUAL)}
+        kept = {number for number, name in names.items() if self._replay.populations[name].individual}
+        for number in sorted(kept):
+            name = names[number]
+            population = self._replay.populations[name]
+            runs = [run for run in population.runs if run.individual]
+            stored = [odometer_tables.stored_settled(connection, number)]
+            stored += [odometer_tables.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
+            users = population.values["users"]
+            said = [(run.values["id"], run.pledged, len(run.newcomers)) for run in runs]
+            now = odometer_tables.fingerprint(stored), (users, population.settled, said)
+            if population.standing is None or self._accounts.get(name) != now:
+                population.standing = None
+                population.standing = _standing(name, population, runs, stored)
+                self._accounts[name] = now
+        for table, owners, known in (("odometers", _KEPT, kept), ("pledges", _PLEDGED, set(numbers.values()))):
+            for other in sorted(set(connection.execute(owners).scalars()) - known):
+                raise Unfit(table, str(other), "the journal does not name it")
+
+    def _active(self) -> set[str]:
+        """Runs under way."""
+        populations = self._replay.populations.values()
+        return {run.values["id"] for population in populations for run in population.runs}
+
+    def _compare_open(self, connection: Connection) -> None:
+        left = {name: self._replay.runs[name] for name in self._active() if self._replay.runs[name].open is not None}
+        for row in connection.execute(_OPEN).mappings():
+            label = f"{row['run']} {row['index']}.{row['attempt']}"
+            run = left.pop(row["run"], None)
+            if run is None or run.open != (row["index"], row["attempt"]):
+                raise Unfit("rounds", label, "the journal does not name it as open")
+            compare_round(label, dict(row), run.attempts[run.open])
+        for name, run in left.items():
+            raise Unfit("rounds", f"{name} {run.values['next_round']}", "it is open, and its row is not")
+
+    def _count(self, connection: Connection) -> None:
+        """Compare how many rows there are with what the journal says: all at first, then those of new rounds."""
+        wanted = self._replay.counts
+        newest = connection.execute(_NEWEST).scalar_one() or 0
+        if self._newest_round is None:
+            for name, number in wanted.items():
+                count = select(func.count()).select_from(models.metadata.tables[name])
+                if connection.execute(count).scalar_one() != number:
+                    raise Unfit(name, "", f"there are not {number} rows, as the journal says")
+            q, r = models.participations.c, models.runs.c
+            other = select(r.id).join_from(models.participations, models.runs, q.run_seq == r.seq)
+            charged = other.where(q.charges.is_not(None), r.accounting != odometers.INDIVIDUAL).limit(1)
+            for run in connection.execute(charged).scalars():
+                raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
+        elif newest != self._newest_round or wanted["rounds"] != self._rounds:
+            new = connection.execute(_NEW, {"newest": self._newest_round}).scalar_one()
+            if new != wanted["rounds"] - self._rounds:
+                raise Unfit("rounds", str(newest), "the journal does not name it")
+        self._newest_round, self._rounds = newest, wanted["rounds"]
+
+
+def _closed(run: Run) -> dict[tuple[int, int], Attempt]:
+    return {key: attempt for key, attempt in run.attempts.items() if key != run.open}
+
+
+def _digest(blob: object, count: int) -> str:
+    return odometers.digest(odometer_tables.decode(blob, count)) if isinstance(blob, bytes) else ""
+
+
+def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
+    c, r = models.participations.c, models.runs.c
+    query = select(c.charges, c.count.label("number")).join(models.runs, r.seq == c.run_seq).where(r.id == name)
+    rounds = [_digest(row.charges, row.number) for row in connection.execute(query.order_by(c.index))]
+    if odometers.digest_of_digests(rounds) != digest:
+        raise Unfit("participations", name, "these are not the charges that were recomputed")
+
+
+def _standing(
+    name: str, population: Population, runs: list[Run], stored: list[list[dict[str, Any]]]
+) -> odometers.Standing:
+    """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
+    users = population.values["users"]
+    held = odometers.nothing(users)
+    try:
+        settled = odometer_tables.assemble(stored[0], users, "odometers")
+        caps = [odometer_tables.assemble(rows, users, "pledges") for rows in stored[1:]]
+    except LedgerError as error:
+        raise Unfit("odometers", name, error.why) from None
+    if odometers.digest(settled) != population.settled:
+        raise Unfit("odometers", name, "they are not what ended runs have cost")
+    for run, values in zip(runs, caps, strict=True):
+        there = values
+        if run.newcomers:
+            there = values[: run.newcomers[0][0]]
+        same = odometers.digest(there) == run.pledged
+        if not same or any((values[first : first + count] != cap).any() for first, count, cap in run.newcomers):
+            raise Unfit("pledges", f"{name} {run.values['id']}", "they are not what the run was admitted with")
+        held = held + values
+    # What runs under way have taken is within what is held for them.
+    return odometers.Standing(settled, settled, held, tuple((run.values["id"], run.values["most"]) for run in runs))
+
+
+# -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
+
+
+def dictionaries(result: CursorResult[Any]) -> Iterator[dict[str, Any]]:
+    """Rows by the names of their columns, in a third of the time of `mappings`: every row of the journal is one."""
+    names = tuple(result.keys())
+    for values in result:
+        yield dict(zip(names, values, strict=True))
+
+
+def compare_populations(connection: Connection, replay: Replay) -> dict[int, str]:
+    """Compare all populations; returns their names by id. Raises `Unfit`."""
+    rows = connection.execute(_POPULATIONS).mappings().all()
+    for row in rows:
+        population = expected("populations", row["name"], replay.populations)
+        compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.values)
+    require_all("populations", replay.populations, [row["name"] for row in rows])
+    return {row["id"]: row["name"] for row in rows}
+
+
+def _compare_users(connection: Connection, name: str, population: Population) -> None:
+    u, p = models.users.c, models.populations.c
+    of_population = select(p.id).where(p.name == name).scalar_subquery()
+    firsts = [chunk["first"] for chunk in population.chunks]
+    between = and_(u.population_id == of_population, u.first.between(min(firsts), max(firsts)))
+    stored = {row.first: (row.count, row.hashes) for row in connection.execute(select(models.users).where(between))}
+    compare_chunks(name, population.chunks, stored)
+
+
+def compare_chunks(name: str, chunks: Iterable[Mapping[str, Any]], stored: dict[Any, tuple[Any, Any]]) -> None:
+    """Compare registered users with rows of `users`, first -> (count, hashes), which are removed. Raises `Unfit`."""
+    for chunk in chunks:
+        count, hashes = stored.pop(chunk["first"], (0, b""))
+        if count != chunk["count"] or len(hashes) != 8 * count or sha256(hashes) != chunk["hashes"]:
+            raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
+    if stored:
+        raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
+
+
+def compare_signed(connection: Connection) -> None:
+    """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
+    head = connection.execute(_HEAD).mappings().one()
+    if head["signed"] is None:
+        return
+    try:
+        signed = SignedHead.parse(str(head["signed"]))
+    except HeadRefused as error:
+        raise Unfit("head", "1", error.why) from None
+    c = models.journal.c
+    there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
+    if signed.ledger != head["ledger"] or there != signed.hash:
+        raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
+
+
+def compare_proposals(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+    """Compare all proposed raises; names: populations by id. Raises `Unfit`."""
+    rows = connection.execute(_PROPOSALS).mappings().all()
+    for row in rows:
+        wanted = expected("proposals", row["id"], replay.proposals)
+        compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
+    require_all("proposals", replay.proposals, [row["id"] for row in rows])
+
+
+def compare_charges(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+    """Compare all charges of other trainers; names: populations by id. Raises `Unfit`."""
+    wanted = {f"{name} {key}": c for name, each in replay.populations.items() for key, c in each.charges.items()}
+    stored = []
+    for row in connection.execute(_CHARGES).mappings():
+        stored.append(f"{names.get(row['population_id'])} {row['key']}")
+        compare("charges", stored[-1], dict(row), expected("charges", stored[-1], wanted))
+    require_all("charges", wanted, stored)
+
+
+def compare_tokens(connection: Connection, replay: Replay) -> None:
+    """Compare all tokens. Raises `Unfit`."""
+    rows = connection.execute(_TOKENS).mappings().all()
+    for row in rows:
+        compare("tokens", row["id"], dict(row), expected("tokens", row["id"], replay.tokens))
+    require_all("tokens", replay.tokens, [row["id"] for row in rows])
+
+
+def compare_run(row: RowMapping, names: Mapping[int, str], replay: Replay) -> Run:
+    """Compare a row of `runs`; names: populations by id. Raises `Unfit`."""
+    run = expected("runs", row["id"], replay.runs)
+    compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, run.values)
+    if sha256(row["plan"].encode()) != run.plan:
+        raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
+    return run
+
+
+def compare_round(label: str, row: Mapping[str, Any], attempt: Attempt) -> None:
+    """Compare a row of `rounds`. Raises `Unfit`."""
+    shown = {
+        **row,
+        "statistics": sha256(row["statistics"].encode()),
+        "rejects": _json("rounds", label, row["rejects"]),
+        "cohort": None if row["cohort"] is None else sha256(row["cohort"]),
+    }
+    compare("rounds", label, shown, attempt.values)
+
+
+def expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
+    """What the journal says of a row. Raises `Unfit` if it does not name it."""
+    if label not in replayed:
+        raise Unfit(table, label, "the journal does not name it")
+    return replayed[label]
+
+
+def compare(table: str, label: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Compare columns. Raises `Unfit`, naming the first that differs."""
+    for column, value in wanted.items():
+        if row[column] != value:
+            if column in _SECRET:
+                raise Unfit(table, label, f"{column} is not what the journal says")
+            raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
+
+
+def require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
+    """Raise `Unfit` for the first row that is missing."""
+    missing = sorted(set(wanted) - set(stored))
+    if missing:
+        raise Unfit(table, missing[0], "it is missing")
+
+
+def hash_row(row: Mapping[str, Any]) -> str:
+    """`chain.row_hash`; "" for a row that cannot be hashed."""
+    try:
+        return chain.row_hash(row)
+    except (TypeError, ValueError):
+        return ""
+
+
+def sha256(data: object) -> str:
+    """SHA-256 in hex; of anything, because SQLite returns whatever type an edit left in a column."""
+    return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()
+
+
+_loads = lru_cache(maxsize=1024)(json.loads)
+"""Most rounds have the same few rejects, or none. What it returns is only compared."""
+
+
+def _json(table: str, label: str, value: str) -> Any:
+    try:
+        return _loads(value)
+    except ValueError:
+        raise Unfit(table, label, "it is not JSON") from None

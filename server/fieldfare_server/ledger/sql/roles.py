@@ -1,0 +1,319 @@
+"""One PostgreSQL role for each service, so that the password of one does not open what only another may do.
+
+The owner of the tables, OWNER, is for migrations. Next to it are three roles:
+
+    OWNER_coordinator   rounds, runs and their charges; no right on limits, tokens and proposals
+    OWNER_api           reads; and asks in the name of a token, whose secret the database checks itself
+    OWNER_admin         people: populations, budgets, tokens; no right to change the journal or the schema
+
+Grants alone would protect nothing, because the journal is the budget and every service appends to it. So a guard on the
+journal (`audit_role`) says which actions each role may append, and a guard on each table that the API may touch asks
+for a valid token of the right scope and population. A row that is changed without a journal row is refused by `proof`.
+
+A ledger whose owner serves everyone, as before there were roles, works as it did; `fieldfare doctor` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server.ledger.sql.database import CALLER, Database
+
+Part: TypeAlias = Literal["coordinator", "api", "admin"]
+PARTS: tuple[Part, ...] = ("coordinator", "api", "admin")
+SHORTEST = 16
+"""Fewest characters of a role's password."""
+
+COORDINATOR_ACTIONS = (
+    *("run.start", "run.certify", "run.resume", "run.interrupt", "run.request", "run.finish"),
+    *("run.key_destroyed", "run.audit", "round.open", "round.commit", "round.void", "users.register"),
+    *("charge.reserve", "charge.commit"),
+)
+"""What a coordinator appends. A release is not among them: it would return what another trainer has reserved."""
+CHARGE_ACTIONS = ("charge.reserve", "charge.commit", "charge.release")
+ADMIN_ACTIONS = (
+    *("run.request", "population.raise", "population.propose", "population.withdraw"),
+    *("population.tighten", "population.close", "population.reopen"),
+)
+"""What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
+
+_GRANTS: Mapping[Part, tuple[str, ...]] = {
+    "coordinator": (
+        "INSERT ON audit, users, runs, leases, rounds, participations, odometers, pledges, charges",
+        "USAGE ON SEQUENCE runs_seq_seq, rounds_id_seq",
+        "UPDATE ON runs, leases, rounds, odometers, pledges",
+        "UPDATE (count, hash, signed) ON head",
+        "UPDATE (users, settled) ON populations",
+        "UPDATE (state, closed_at) ON charges",
+        "DELETE ON odometers, pledges",
+    ),
+    "api": (
+        "INSERT ON audit, charges, proposals, tokens",
+        "UPDATE (count, hash) ON head",
+        "UPDATE (epsilon, delta, bound_epsilon, bound_delta, state) ON populations",
+        "UPDATE (state, decided_at, decided_by) ON proposals",
+        "UPDATE (state, closed_at) ON charges",
+        "UPDATE (request, state) ON runs",
+        "UPDATE (revoked_at) ON tokens",
+    ),
+    "admin": (
+        "INSERT ON audit, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
+        "pledges, charges",
+        "UPDATE ON populations, proposals, tokens, runs, leases, rounds, odometers, pledges, charges",
+        "UPDATE (count, hash, signed) ON head",
+        "UPDATE (charges) ON participations",
+        "USAGE ON SEQUENCE populations_id_seq, runs_seq_seq, rounds_id_seq",
+        "DELETE ON odometers, pledges",
+    ),
+}
+"""Beyond SELECT on every table."""
+
+_TABLES = (
+    *("alembic_version", "audit", "head", "populations", "proposals", "users", "runs", "leases", "rounds"),
+    *("participations", "odometers", "pledges", "charges", "tokens"),
+)
+_ASKED = ("populations", "proposals", "charges", "runs", "tokens")
+"""Tables that the API changes, for a token alone."""
+GUARDS = ("audit_role", *(f"{table}_role" for table in _ASKED))
+"""Triggers that a role without the owner's rights needs."""
+
+_FUNCTIONS = """
+CREATE OR REPLACE FUNCTION ledger_caller() RETURNS tokens
+LANGUAGE sql STABLE SET search_path = <schema>, pg_temp AS $it$
+    SELECT t FROM tokens t
+    WHERE t.digest = encode(sha256(convert_to(current_setting('<setting>', true), 'UTF8')), 'hex')
+    AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > extract(epoch FROM clock_timestamp()))
+$it$;
+
+CREATE OR REPLACE FUNCTION ledger_may(scope text, place text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = <schema>, pg_temp AS $it$
+    SELECT coalesce((
+        SELECT string_to_array(c.scopes, ' ') && ARRAY[scope, 'admin']
+            AND (c.populations IS NULL OR place = ANY(string_to_array(c.populations, ' ')))
+        FROM ledger_caller() c WHERE c.id IS NOT NULL), false)
+$it$;
+
+CREATE OR REPLACE FUNCTION ledger_audit_role() RETURNS trigger
+LANGUAGE plpgsql SET search_path = <schema>, pg_temp AS $it$
+DECLARE
+    caller tokens;
+    place text := NEW.population;
+    may boolean := false;
+BEGIN
+    IF current_user IN (<owner>, <admin>) THEN RETURN NEW; END IF;
+    IF current_user = <coordinator> THEN
+        may := NEW.action IN <coordinator actions>;
+    ELSIF current_user = <api> THEN
+        IF NEW.action = 'token.use' THEN may := true;
+        ELSIF NEW.action = 'token.create' THEN
+            -- The page's and the scraper's: this role reads everything anyway.
+            may := CAST(NEW.body AS jsonb) -> 'scopes' = CAST('["read"]' AS jsonb);
+        ELSIF NEW.action = 'token.revoke' THEN
+            may := EXISTS (SELECT FROM tokens t WHERE t.id = CAST(NEW.body AS jsonb) ->> 'id'
+                AND t.expires_at <= extract(epoch FROM clock_timestamp()));
+        ELSIF NEW.action IN <charge actions> OR NEW.action IN <admin actions> THEN
+            IF NEW.action = 'run.request' THEN
+                SELECT p.name INTO place FROM runs r JOIN populations p ON p.id = r.population_id WHERE r.id = NEW.run;
+            END IF;
+            caller := ledger_caller();
+            may := ledger_may(CASE WHEN NEW.action IN <charge actions> THEN 'charge' ELSE 'admin' END, place)
+                AND NEW.actor = left('token ' || caller.name, 200);
+            -- Of two persons, each is the token that it shows.
+            IF NEW.action IN ('population.propose', 'population.raise') THEN
+                may := may AND coalesce(CAST(NEW.body AS jsonb) ->> 'person', caller.id) = caller.id;
+            END IF;
+        END IF;
+    END IF;
+    IF may THEN RETURN NEW; END IF;
+    RAISE EXCEPTION 'role % may not append % to the journal', current_user, NEW.action
+        USING ERRCODE = 'insufficient_privilege';
+END $it$;
+
+CREATE OR REPLACE FUNCTION ledger_asked_role() RETURNS trigger
+LANGUAGE plpgsql SET search_path = <schema>, pg_temp AS $it$
+DECLARE
+    may boolean := false;
+BEGIN
+    IF TG_TABLE_NAME = 'tokens' THEN
+        IF TG_OP = 'INSERT' THEN may := NEW.scopes = 'read';
+        ELSE may := OLD.revoked_at IS NULL AND OLD.expires_at <= extract(epoch FROM clock_timestamp());
+        END IF;
+    ELSIF TG_TABLE_NAME = 'populations' THEN may := ledger_may('admin', NEW.name);
+    ELSE
+        may := (SELECT ledger_may('admin', p.name) FROM populations p WHERE p.id = NEW.population_id);
+        IF TG_TABLE_NAME = 'charges' AND NOT may THEN
+            -- What another trainer has reserved may have happened.
+            may := (SELECT ledger_may('charge', p.name) FROM populations p WHERE p.id = NEW.population_id)
+                AND NEW.who = left('token ' || (SELECT c.name FROM ledger_caller() c), 200);
+        END IF;
+    END IF;
+    IF may THEN RETURN NEW; END IF;
+    RAISE EXCEPTION 'role % may not change % without a token for it', current_user, TG_TABLE_NAME
+        USING ERRCODE = 'insufficient_privilege';
+END $it$;
+"""
+
+
+def read_passwords(directory: Path) -> dict[Part, str]:
+    """The passwords that `directory` has, in files PART.password. Raises `BadInput` for one that can be guessed."""
+    found: dict[Part, str] = {}
+    for part in PARTS:
+        path = directory / f"{part}.password"
+        try:
+            password = path.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeError) as error:
+            raise BadInput(f"password {path}", f"cannot be read ({error}).") from None
+        if len(password) < SHORTEST:
+            raise BadInput(f"password {path}", f"has fewer than {SHORTEST} characters.", "32 random ones")
+        found[part] = password
+    return found
+
+
+def separate(database: Database, passwords: Mapping[Part, str]) -> dict[Part, str]:
+    """Give each role that there is its rights, and no other; returns their names. Idempotent.
+
+    Args:
+        database: opened by the tables' owner. On SQLite there are no roles, and nothing is done.
+        passwords: of the roles to make, or to give a new password. The others are left to the database's administrator.
+
+    Raises:
+        LedgerError: the owner may not make roles, or a role has rights from elsewhere that would make these useless.
+    """
+    if database.path is not None:
+        return {}
+    try:
+        with database.engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
+            owner = _owner(connection)
+            names = {part: f"{owner}_{part}" for part in PARTS}
+            for part, password in passwords.items():
+                _make(connection, names[part], password)
+            known = {part: name for part, name in names.items() if _exists(connection, name)}
+            place = _place(connection)
+            if known:
+                _guard(connection, place, owner, names)
+            for part, name in known.items():
+                _grant(connection, place, part, name)
+                _require_apart(connection, name, database.name)
+            return known
+    except SQLAlchemyError as error:
+        raise database.error(error) from error
+
+
+def role_of(connection: Connection) -> tuple[str, Part | Literal["owner"] | None]:
+    """(name, part) of the role that is connected; None for one that `separate` does not know."""
+    name = str(connection.execute(text("SELECT current_user")).scalar_one())
+    owner = _owner(connection)
+    special = connection.execute(text("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")).scalar_one()
+    if special or name == owner:
+        return name, "owner"
+    return name, next((part for part in PARTS if name == f"{owner}_{part}"), None)
+
+
+def _owner(connection: Connection) -> str:
+    query = "SELECT tableowner FROM pg_tables WHERE tablename = 'audit' AND schemaname = current_schema()"
+    return str(connection.execute(text(query)).scalar_one())
+
+
+def _exists(connection: Connection, name: str) -> bool:
+    query = text("SELECT 1 FROM pg_roles WHERE rolname = :name")
+    return connection.execute(query, {"name": name}).first() is not None
+
+
+def _make(connection: Connection, name: str, password: str) -> None:
+    """Make a role, or give it another password, of which the database and its log see only the verifier."""
+    from psycopg import Connection as Link
+
+    link = connection.connection.driver_connection
+    assert isinstance(link, Link)
+    verifier = link.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
+    verb = "ALTER" if _exists(connection, name) else "CREATE"
+    _run(connection, f"{verb} ROLE {_name(connection, name)} LOGIN PASSWORD '{verifier}'")
+
+
+def _guard(connection: Connection, place: tuple[str, str], owner: str, names: Mapping[Part, str]) -> None:
+    """Make the guards, and close what PUBLIC could get round them with: temporary tables, and names of its own."""
+    database, schema = place
+    words = {"schema": schema, "setting": CALLER, "owner": _literal(owner)}
+    words |= {part: _literal(name) for part, name in names.items()}
+    # Tuples of plain words, which Python writes as SQL does.
+    words |= {"coordinator actions": str(COORDINATOR_ACTIONS), "charge actions": str(CHARGE_ACTIONS)}
+    words |= {"admin actions": str(ADMIN_ACTIONS)}
+    functions = _FUNCTIONS
+    for word, value in words.items():
+        functions = functions.replace(f"<{word}>", value)
+    _run(connection, functions)
+    _trigger(connection, "audit_role", "INSERT ON audit", "", "ledger_audit_role")
+    for table in _ASKED:
+        when = f"WHEN (current_user = {_literal(names['api'])})"
+        _trigger(connection, f"{table}_role", f"INSERT OR UPDATE ON {table}", when, "ledger_asked_role")
+    _run(connection, f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC")
+    _run(connection, f"REVOKE TEMPORARY, CREATE ON DATABASE {database} FROM PUBLIC")
+
+
+def _trigger(connection: Connection, name: str, event: str, when: str, function: str) -> None:
+    table = event.rpartition(" ")[2]
+    _run(connection, f"DROP TRIGGER IF EXISTS {name} ON {table}")
+    _run(connection, f"CREATE TRIGGER {name} BEFORE {event} FOR EACH ROW {when} EXECUTE FUNCTION {function}()")
+
+
+def _place(connection: Connection) -> tuple[str, str]:
+    """(database, schema) of the ledger, quoted."""
+    database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
+    return _name(connection, str(database)), _name(connection, str(schema))
+
+
+def _grant(connection: Connection, place: tuple[str, str], part: Part, name: str) -> None:
+    role, tables = _name(connection, name), ", ".join(_TABLES)
+    database, schema = place
+    _run(connection, f"REVOKE ALL ON {tables} FROM {role}")
+    _run(connection, f"GRANT CONNECT ON DATABASE {database} TO {role}")
+    _run(connection, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    _run(connection, f"GRANT SELECT ON {tables} TO {role}")
+    for grant in _GRANTS[part]:
+        _run(connection, f"GRANT {grant} TO {role}")
+
+
+def _require_apart(connection: Connection, name: str, ledger: str) -> None:
+    """Raise `LedgerError` if the role could get round its rights."""
+    query = text(
+        """SELECT r.rolsuper OR r.rolcreaterole OR r.rolbypassrls OR r.rolreplication AS powers,
+        EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid) AS member,
+        has_schema_privilege(r.oid, current_schema(), 'CREATE') AS creates,
+        has_database_privilege(r.oid, current_database(), 'TEMPORARY, CREATE') AS temporary
+        FROM pg_roles r WHERE r.rolname = :name"""
+    )
+    row = connection.execute(query, {"name": name}).one()
+    reasons = {
+        "it is a superuser, or may make roles, replicate or bypass row security": row.powers,
+        "it is a member of another role": row.member,
+        "it may make tables in the ledger's schema, or its own": row.creates or row.temporary,
+    }
+    for why, holds in reasons.items():
+        if holds:
+            raise LedgerError(
+                f"role {name} of ledger {ledger}",
+                f"{why}: its rights on the ledger would protect nothing.",
+                "a role that has only what `fieldfare migrate` grants",
+            )
+
+
+def _run(connection: Connection, statement: str) -> None:
+    # Without parameters, so that a colon or a percent sign is none.
+    connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def _name(connection: Connection, name: str) -> str:
+    return connection.dialect.identifier_preparer.quote_identifier(name)
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

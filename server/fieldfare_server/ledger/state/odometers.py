@@ -1,0 +1,291 @@
+"""What each user has spent, and what runs under way may still take: the tables of individual accounting.
+
+`fieldfare.accounting.individual` has the theorem. Everything here is in its units, 2^-44 mu^2. Of each user:
+
+    room = M - base - settled - sum over runs under way of cap,        room >= 0, always                         (1)
+
+* *base* is what all users are charged alike: worst-case runs and charges of other trainers;
+* *settled* is what ended runs have cost the user (table `odometers`);
+* *cap* is the most that a run under way may cost the user: min(room, the run's most) when it is admitted. It covers
+  what the run has taken and what it may still take (its pledge), so no other run can make it end early, and each run
+  can judge its users without knowing of the others.
+
+A commit stores what its round cost each participant next to the participation (`participations.charges`), in the same
+transaction. The end of a run adds these to `odometers`, and its caps are free again.
+
+The journal proves all of it: `run.start` has the digest of the caps, `users.register` the caps of newcomers,
+`round.commit` the digest of its charges, `run.finish` that of the odometers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price, Rectangle
+from fieldfare.accounting.individual import MOST_UNITS, UNIT, Demand, Units, from_units
+from fieldfare.errors import BudgetRefused
+from fieldfare.text import decimal
+from fieldfare_server.ledger.state import budget
+
+INDIVIDUAL = "individual"
+WORST_CASE = "worst-case"
+BINS = 10
+"""How many classes a histogram of what users have left has: tenths of the budget."""
+
+
+def digest(values: Units) -> str:
+    """SHA-256 of the numbers without the zeros at the end, hex: users who joined and paid nothing change nothing."""
+    paid = values != 0
+    size = values.size - int(paid[::-1].argmax()) if paid.any() else 0
+    return hashlib.sha256(values[:size].astype("<u8").tobytes()).hexdigest()
+
+
+def digest_of_rounds(rounds: Iterable[Units]) -> str:
+    """SHA-256 of the digests of a run's charges, round by round, hex."""
+    return digest_of_digests(map(digest, rounds))
+
+
+def digest_of_digests(digests: Iterable[str]) -> str:
+    """`digest_of_rounds` of rounds whose digests these are."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def limit_units(terms: budget.Terms) -> int:
+    """M in units, rounded down: the most for which the filter's epsilon is at most the budget's."""
+    limit = min(MOST_UNITS, math.floor(Rectangle.of(terms.epsilon, terms.delta, terms.leak).mu_squared / UNIT))
+    while limit > 0 and not terms.hold(Price(from_units(limit))):
+        limit -= 1 + (limit >> 52)
+    return limit
+
+
+def units_of(price: Price) -> int:
+    """mu^2 of a price in units, rounded up."""
+    return math.ceil(price.mu_squared / UNIT)
+
+
+def pledge(room: Units, most: int) -> Units:
+    """The caps of a run that can cost one user `most`, for users with `room`, shape (n,)."""
+    return np.clip(room, 0, most).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Whether enough users have enough left for a run, and how many have how much."""
+
+    fits: bool
+    users: int
+    able: int
+    """Users who can pay for one participation or more."""
+    whole: int
+    """Users who can pay for the most that the run can cost them."""
+    participations: int
+    """How many participations all users together can pay for."""
+    needed: int
+    """How many participations the run needs."""
+    at_once: int
+    """How many users it needs who can pay for one participation."""
+
+
+def nothing(users: int) -> Units:
+    """Zeros, shape (users,), read-only and in 8 bytes: a population without odometers in use has millions of them."""
+    return np.broadcast_to(np.int64(0), (users,))
+
+
+def admission(room: Units, demand: Demand, newcomer_room: int = 0) -> Admission:
+    """The check of spec/budgets.md 2.3: sum min(a_u, k) >= rounds x cohort, and enough users for `separation` rounds.
+
+    a_u is how many tightly packed participations the room of user u pays. Necessary for reaching the end; random
+    choices may still leave a round short, which then waits, and nothing is overspent.
+
+    Args:
+        room: of each user who can be asked, shape (n,).
+        newcomer_room: of each of `demand.newcomers`.
+    """
+    costs = np.asarray(demand.costs, dtype=np.int64)
+    pays = np.searchsorted(costs, room, side="right")
+    new = int(np.searchsorted(costs, newcomer_room, side="right"))
+    able = int((pays > 0).sum()) + (demand.newcomers if new else 0)
+    participations = int(pays.sum()) + new * demand.newcomers
+    needed, at_once = demand.rounds * demand.cohort, demand.cohort * min(demand.separation, demand.rounds)
+    return Admission(
+        fits=participations >= needed and able >= at_once,
+        users=int(room.size) + demand.newcomers,
+        able=able,
+        whole=int((room >= demand.most).sum()) + (demand.newcomers if newcomer_room >= demand.most else 0),
+        participations=participations,
+        needed=needed,
+        at_once=at_once,
+    )
+
+
+def histogram(room: Units, limit: int) -> tuple[int, ...]:
+    """How many users have up to a tenth of the budget left, up to two tenths, ..., all of it, shape (BINS,)."""
+    if limit <= 0:
+        return (int(room.size), *(0,) * (BINS - 1))
+    # An exact integer class: ceil(BINS room / limit), at least the first.
+    classes = -(-room.astype(object) * BINS // limit) if limit > 2**58 else -(-room * BINS // limit)
+    counts = np.bincount(np.clip(classes.astype(np.int64), 1, BINS) - 1, minlength=BINS)
+    return tuple(int(count) for count in counts)
+
+
+_STEPS = 4096
+
+
+def largest(room: Units, demand: Demand, newcomer_room: int = 0) -> int:
+    """The most that a run may cost one user to be admitted with the same rounds and cohorts, in units; 0: no such run.
+
+    Found to one part in `_STEPS` of `demand.most`: with more noise all its costs fall in proportion.
+    """
+    low, high = 0, _STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        costs = tuple(max(1, cost * middle // _STEPS) for cost in demand.costs)
+        less = replace(demand, most=demand.most * middle // _STEPS, costs=costs)
+        low, high = (middle, high) if admission(room, less, newcomer_room).fits else (low, middle)
+    return demand.most * low // _STEPS
+
+
+def refusal(
+    population: str,
+    found: Admission,
+    demand: Demand,
+    room: Units,
+    newcomer_room: int,
+    limit: int,
+    terms: budget.Terms,
+) -> BudgetRefused:
+    """Why too few users have enough left, and how many have how much. Counts only: never one user's value."""
+
+    def epsilon(units: int) -> str:
+        return f"{terms.gauge(Price(from_units(units))):.4g}" if units else "0"
+
+    shares = [
+        f"{count} have {'up to ' if share < BINS else ''}{share * 100 // BINS} %"
+        for share, count in enumerate(histogram(room, limit), start=1)
+        if count
+    ]
+    nothing = int(np.count_nonzero(room == 0))
+    one, whole = epsilon(demand.costs[0]), epsilon(demand.most)
+    return BudgetRefused(
+        f"a run of {demand.rounds} rounds of {demand.cohort} users on population {population!r}",
+        f"{found.able} of {found.users} users have left what one round costs them (epsilon {one}), {found.whole} what "
+        f"the run can cost them at most (epsilon {whole}); the run needs {found.needed} participations and "
+        f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
+        f"{terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}: {nothing} users have nothing left; "
+        f"{', '.join(shares)}.",
+        f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
+        if (less := largest(room, demand, newcomer_room))
+        else "fewer rounds, a smaller cohort, or other users",
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that would be charged to a population's odometers: what it asks of single users, and its price."""
+
+    population: str
+    demand: Demand
+    planned: PrivacyLoss
+    price: Price
+
+
+def admit(standing: Standing, terms: budget.Terms, common: Price, asked: Asked) -> Units:
+    """The caps of a run that starts now, shape (users,).
+
+    Args:
+        standing: what users have spent, and what is held of them.
+        terms: the budget.
+        common: what all users are charged alike, spent and reserved.
+
+    Raises:
+        BudgetRefused: too few users have enough left.
+    """
+    demand = asked.demand
+    limit, base = limit_units(terms), units_of(common)
+    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
+    if not room.size and not demand.newcomers:
+        # No user is known yet: each who comes can pay what a newcomer has left.
+        if newcomer < demand.most:
+            held = Price(from_units(limit - newcomer), common.leak)
+            raise budget.refusal(asked.population, asked.planned, asked.price, held, terms)
+        return pledge(room, demand.most)
+    found = admission(room, demand, newcomer)
+    everyone = admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
+    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
+    if not found.fits and (everyone.fits or not found.able):
+        raise refusal(asked.population, found, demand, room, newcomer, limit, terms)
+    return pledge(room, demand.most)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the users of a population have left, in figures."""
+
+    most_committed: int
+    """`Standing.most_committed`."""
+    largest: int | None
+    """What the user who has most left has left; None without users."""
+    exhausted: int
+    """How many have nothing left."""
+    classes: tuple[int, ...]
+    """`histogram`."""
+
+
+@dataclass(eq=False)
+class Standing:
+    """The odometers of a population's users, all (n,), as one snapshot has them."""
+
+    settled: Units
+    """What ended runs have cost."""
+    spent: Units
+    """That, and what the runs under way have taken so far."""
+    held: Units
+    """The caps of the runs under way, added up."""
+    runs: tuple[tuple[str, int], ...]
+    """(id, most) of the runs under way, in the order of their starts."""
+
+    @property
+    def most_spent(self) -> int:
+        """What the user who has spent most has spent."""
+        return int(self.spent.max(initial=0))
+
+    def most_committed(self, limit: int, base: int) -> int:
+        """The most that is settled and held of any user, or would be held of a newcomer."""
+        newcomer = sum(newcomer_caps(self.runs, limit - base).values())
+        return max(int((self.settled + self.held).max(initial=0)), newcomer)
+
+    def room(self, limit: int, base: int) -> Units:
+        """Equation (1), shape (n,)."""
+        left: Units = np.maximum(limit - base - self.settled - self.held, 0)
+        return left
+
+    def left(self, limit: int, base: int) -> Left:
+        """What users have left under this budget."""
+        room = self.room(limit, base)
+        return Left(
+            most_committed=self.most_committed(limit, base),
+            largest=int(room.max()) if room.size else None,
+            exhausted=int(np.count_nonzero(room == 0)),
+            classes=histogram(room, limit),
+        )
+
+    def newcomer_room(self, limit: int, base: int) -> int:
+        """What a user who is registered now would have left."""
+        return max(limit - base - sum(newcomer_caps(self.runs, limit - base).values()), 0)
+
+
+def newcomer_caps(runs: Sequence[tuple[str, int]], room: int) -> dict[str, int]:
+    """The cap of a new user with `room` in each of `runs`, (id, most) in the order of their starts."""
+    pledged = {}
+    for run_id, most in runs:
+        pledged[run_id] = max(0, min(room, most))
+        room -= pledged[run_id]
+    return pledged

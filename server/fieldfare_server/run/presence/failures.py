@@ -1,0 +1,154 @@
+"""Why nodes do not answer as they should, and when that ends a run at once.
+
+An error reply has one of Flower's codes. Some pass (a node was offline); the others are faults of the app, which every
+further round would meet again. If, before anything was committed, more than half of the nodes that are online answer
+and all of them have such faults, the run ends at once and says so: how many, with which code, which class of exception,
+and what to do. The text of an exception is never shown: it may quote a user's data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
+
+from flwr.app import Message
+
+from fieldfare.errors import BadInput
+
+PASSING = (3, 4, 5)
+"""Flower's codes for a message, a reply or a node that is not there now."""
+_ADVICE = {
+    0: "look at the nodes' log",
+    1: "its ClientApp cannot be imported: look at [tool.flwr.app.components] and at the nodes' packages",
+    2: "its ClientApp raised an exception: the nodes' log has the text",
+    6: "a mod refused the message: this strategy clips by itself, so remove Flower's clipping and aggregation mods",
+    7: "the app's bundle was refused: build and submit it again",
+    8: "its process died: memory is a usual cause",
+}
+_CLASSES = {
+    "BFloat16": "reply in float32: arrays of bfloat16 cannot travel (call .float())",
+    "WrongDialect": "these nodes train several users each with ff.private: use dialect = 'cohort'",
+    "older interface": "ClientApps of the older interface (client_fn, NumPyClient) cannot answer: use @app.train()",
+}
+_MARKS = {"BFloat16": "BFloat16", "fitins": "older interface", "Invalid message type": "older interface"}
+"""What of a reason's text tells a known fault, and the words that are shown for it."""
+_CLASS = re.compile(r"<class '([\w.]{1,100})'>")
+"""How Flower begins the reason of an exception in a ClientApp."""
+
+
+class Fault(NamedTuple):
+    """One kind of wrong answer."""
+
+    code: int | None
+    """Flower's code; None: a reply that breaks the contract."""
+    what: str
+    """The class of the exception, or why the reply was rejected."""
+
+    def describe(self) -> str:
+        """In words for a person."""
+        if self.code is None:
+            return f"a reply that cannot be used ({self.what})"
+        return f"error code {self.code}" + (f" ({self.what})" if self.what else "")
+
+
+class Failures:
+    """The wrong answers of one run in this process."""
+
+    def __init__(self, dialect: str) -> None:
+        """dialect: named in what to do."""
+        self._dialect = dialect
+        self._counts: Counter[Fault] = Counter()
+        self._wrong: set[int] = set()
+        """Nodes that answered, and not as they should."""
+        self._answered = False
+        """Whether any node ever answered as it should."""
+        self._first = ""
+        self._silent: set[int] = set()
+        self.silent = False
+        """Whether no node ever answered anything, and most of those online were asked and had their time."""
+
+    def note_answer(self) -> None:
+        """A node answered as it should."""
+        self._answered, self.silent = True, False
+
+    def refuse(self, reply: Message | None, reason: str, node: int) -> str:
+        """Why the answer of `node` cannot be used, before its arrays are read: the reason to count it by, or "".
+
+        Args:
+            reply: None where there is none that can be decoded, for `reason`.
+        """
+        if reply is None:
+            self.note_rejected(reason, node)
+            return reason
+        try:
+            if reply.has_error():
+                return self.note_error(reply, node)
+            _ = reply.content
+        except Exception:  # whatever a crafted reply makes Flower's message raise, it is one bad reply
+            self.note_rejected("schema", node)
+            return "schema"
+        return ""
+
+    def note_error(self, reply: Message, node: int) -> str:
+        """`node` answered with an error; returns the reason to count it by."""
+        code, reason = int(reply.error.code), str(reply.error.reason or "")
+        found = _CLASS.match(reason)
+        name = found[1].rpartition(".")[2] if found else ""
+        name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
+        if code not in PASSING:
+            self._counts[Fault(code, name)] += 1
+            self._wrong.add(node)
+        else:
+            self._remember(f"a node or its reply was not available (error code {code})")
+        return f"error {code}"
+
+    def note_rejected(self, reason: str, node: int) -> None:
+        """The answer of `node` breaks the contract."""
+        self._wrong.add(node)
+        self._counts[Fault(None, reason)] += 1
+
+    def note_silence(self, silent: Collection[int], asked: int, seconds: float, online: int) -> None:
+        """The nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are there."""
+        if silent:
+            self._silent.update(silent)
+            # A few that are silent prove nothing about the others.
+            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts)
+            self._remember(f"{len(silent)} of {asked} nodes did not answer within {seconds:g} s")
+
+    @property
+    def first_cause(self) -> str:
+        """The first thing that went wrong, for every later message; empty while nothing did."""
+        return self._first or (self._describe() if self._counts else "")
+
+    def all_wrong(self, online: int) -> BadInput | None:
+        """The refusal where no node ever answered as it should, and most of the `online` nodes did wrong; else None.
+
+        A few wrong nodes that answer first prove nothing about the app of the others.
+        """
+        if self._answered or 2 * len(self._wrong) <= online:
+            return None
+        self._remember(self._describe())
+        return BadInput("the nodes' ClientApp", f"{self._describe()}.", self._advise())
+
+    def _remember(self, cause: str) -> None:
+        self._first = self._first or cause
+
+    def _describe(self) -> str:
+        total = sum(self._counts.values())
+        kinds = ", ".join(f"{count} x {fault.describe()}" for fault, count in self._counts.most_common())
+        return f"no node of the {total} that answered did so as it should: {kinds}"
+
+    def _advise(self) -> str:
+        fault = self._counts.most_common(1)[0][0]
+        for part, advice in _CLASSES.items():
+            if part in fault.what:
+                return advice
+        if self._dialect == "cohort" and fault.code == 2:
+            return (
+                "a ClientApp with ff.private or a fieldfare Task; or dialect = 'plain' for one that knows only Flower"
+            )
+        if fault.code is None:
+            return "one ArrayRecord with the names, shapes and floating types that the instruction had"
+        return _ADVICE.get(fault.code, _ADVICE[0])

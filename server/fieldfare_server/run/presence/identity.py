@@ -1,0 +1,125 @@
+"""Who a node of the plain dialect is: one user, told by the node's public key.
+
+| nodes | user | lasts |
+|---|---|---|
+| of an in-process grid | `partition-INDEX` | always |
+| of Flower's simulation | `simulated-RANK`, by rank of its id | one run: only worst-case charges hold |
+| SuperNodes | a hash of the key's bytes | as long as the key: restarts, if the node has a key file |
+
+A node's id is no identity: a SuperLink that lost its state gives the same key another one. A key proves something only
+where the SuperLink authenticates nodes, which a ServerApp cannot see; `session.require_identity` asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fieldfare.schema import Schema, pseudonym
+from fieldfare_flower.local_grid import FIRST_NODE
+from fieldfare_flower.server_errors import outlasted
+from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
+from fieldfare_server.run.presence.selection import Users
+
+Kind = Literal["local", "simulated", "real"]
+SIMULATED_KEY_BYTES = 32
+"""Flower's simulation gives each node this many random bytes for a key. A real key is a PEM file."""
+_PEM = b"-----BEGIN PUBLIC KEY-----"
+
+
+class Node(NamedTuple):
+    """One node as the grid shows it."""
+
+    id: int
+    key: bytes
+
+
+def list_nodes(grid: Grid) -> list[Node]:
+    """The nodes that are online, by increasing id."""
+    return sorted(Node(int(node.node_id), bytes(node.public_key)) for node in grid.get_nodes())
+
+
+def kind_of(grid: Grid, nodes: Iterable[Node]) -> Kind:
+    """What sort of nodes these are. Without any node: real ones.
+
+    That keys look simulated proves nothing: `PrivateStrategy` accepts such nodes for simulated populations only.
+    """
+    if getattr(grid, "simulated", False):
+        return "local"
+    keys = [node.key for node in nodes]
+    return "simulated" if keys and all(len(key) == SIMULATED_KEY_BYTES for key in keys) else "real"
+
+
+def has_key(node: Node) -> bool:
+    """Whether the node shows a public key in the form of a SuperNode's."""
+    return node.key.lstrip().startswith(_PEM)
+
+
+def key_pseudonym(key: bytes) -> int:
+    """The 64-bit name of the user whose node has this public key: stable, and apart from names of other origin."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
+
+
+def keys_are_proven() -> bool:
+    """Whether the operator states that the SuperLink authenticates its SuperNodes, so that a key names one node."""
+    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
+
+
+def identity_is_stable(grid: Grid) -> bool:
+    """Whether no node on this grid can claim the users of another.
+
+    True in process, and where the operator states that the SuperLink authenticates its SuperNodes
+    (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth; =simulated where all nodes
+    are ours). A public key alone proves nothing: SuperNodes without authentication make a new one at every start.
+    """
+    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
+
+
+class KeyRoster(Roster):
+    """Users of the plain dialect: one a node, without asking it anything.
+
+    Args:
+        simulated: the nodes are those of Flower's simulation.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        run_id: str,
+        register_users: Callable[[NDArray[np.uint64]], Users],
+        *,
+        simulated: bool = False,
+    ) -> None:
+        super().__init__(schema, run_id, register_users, "plain")
+        self._simulated = simulated
+        self._ranks: dict[int, int] = {}
+
+    def look(self, grid: Grid) -> None:
+        """Take in the nodes that are new. Nothing is sent to them."""
+        with outlasted("who is online is what it was"):
+            nodes = list_nodes(grid)
+            self._note_online(grid, {node.id for node in nodes})
+            for node in nodes:
+                if node.id in self._answered:
+                    continue
+                name = self._name_user(grid, node)
+                if name is None:
+                    self.refused["node without a public key"] += 1
+                self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
+        self._next_look = time.monotonic() + LOOK_EVERY
+
+    def _name_user(self, grid: Grid, node: Node) -> int | None:
+        if getattr(grid, "simulated", False):
+            return pseudonym(f"partition-{node.id - FIRST_NODE}")
+        if self._simulated:
+            # Nodes of a simulation are all there from its beginning; a later one gets the next number.
+            rank = self._ranks.setdefault(node.id, len(self._ranks))
+            return pseudonym(f"simulated-{rank}")
+        return key_pseudonym(node.key) if has_key(node) else None

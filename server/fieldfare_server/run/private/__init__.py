@@ -1,0 +1,1 @@
+"""Flower apps of one's own made private: strategies, dialects, models."""

@@ -1,0 +1,238 @@
+"""How the strategy talks to nodes: who is there, how an instruction is written, how a reply is read.
+
+* `CohortDialect`: Fieldfare's own messages. A node hosts many users, clips each one's update and sends their sum.
+* `PlainDialect`: Flower's own messages, exactly those of FedAvg, to a ClientApp that knows nothing of Fieldfare. A node
+  is one user; the server clips its update.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from numpy.typing import NDArray
+
+from fieldfare import clipping
+from fieldfare.clipping import ClippingSpec, Flat
+from fieldfare.errors import BadInput
+from fieldfare.schema import Arrays, Schema
+from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
+from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_server.optimizers import Points
+from fieldfare_server.run.presence.identity import KeyRoster
+from fieldfare_server.run.presence.roster import Roster
+from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.roles import FLOATS
+from fieldfare_server.run.round.aggregation import Contribution, Reader, split_chunks
+from fieldfare_server.run.round.replies import fresh_group
+
+SPARE_SECONDS = 60.0
+"""How much longer than a round an instruction is valid."""
+CLIPPING_NORM = "clipping_norm"
+"""The key under which Flower's own `fixedclipping_mod` looks for the norm."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is public about one attempt at a round, before anything is sent."""
+
+    occasion: Occasion
+    points: Points
+    settings: Mapping[str, Any]
+    """What the plan says to clients, as JSON can hold it."""
+    clipping: ClippingSpec
+    """With this round's norm."""
+    timeout: float
+    """Seconds."""
+
+
+Register = Callable[[NDArray[np.uint64]], Users]
+"""Pseudonyms -> indices in the population."""
+
+
+class Dialect(Protocol):
+    """One way to talk to nodes."""
+
+    name: str
+    config: ConfigRecord | None
+    """What the app sends to the training loop."""
+
+    def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
+        """Who is there."""
+
+    def write(
+        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+    ) -> tuple[list[Message], Reader | None]:
+        """The instructions of a round, and how their replies are read (None: as sums of a cohort).
+
+        by_node: pseudonyms of the users whom each node is asked to train.
+        """
+
+
+class CohortDialect:
+    """Fieldfare's own messages: many users a node.
+
+    Args:
+        config: what the app's `train_config` sends to the training loop; None: nothing.
+    """
+
+    name = "cohort"
+
+    def __init__(self, config: ConfigRecord | None = None) -> None:
+        self.config = config
+
+    def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
+        return Roster(schema, run_id, register_users)
+
+    def write(
+        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+    ) -> tuple[list[Message], Reader | None]:
+        points, weights, shares, batches = round.points
+        arrays = tuple(schema.arrays(point) for point in points)
+        # Encoded once and shared: a message costs one reference, not one model.
+        encoded = write_points(arrays)
+        index = round.occasion.round
+        config = None if self.config is None else with_round(self.config, index)
+        messages = []
+        for node, names in by_node.items():
+            instruction = TrainInstruction(
+                round.occasion,
+                arrays,
+                weights,
+                names,
+                dict(round.settings),
+                len(shares),
+                index if batches is None else batches,
+                config,
+            )
+            messages.append(_instruction(round, instruction.write(encoded), node))
+        return messages, None
+
+
+class PlainDialect:
+    """Flower's own messages: one user a node, and a ClientApp that stays as it is.
+
+    Args:
+        model: the app's arrays.
+        config: the app's `train_config`, sent whole with `server-round`.
+        simulated: nodes of Flower's simulation, whose identities last one run.
+        array_key, config_key: the names of the two records, as FedAvg's.
+        deltas: clients reply with the change of each array, not with its new value.
+        clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves the node.
+    """
+
+    name = "plain"
+
+    def __init__(
+        self,
+        model: OwnModel,
+        config: ConfigRecord,
+        *,
+        simulated: bool = False,
+        array_key: str = "arrays",
+        config_key: str = "config",
+        deltas: bool = False,
+        clip_on_nodes: bool = False,
+    ) -> None:
+        self._model, self._simulated = model, simulated
+        self.config: ConfigRecord | None = config
+        self._array_key, self._config_key = array_key, config_key
+        self._deltas, self._clip_on_nodes = deltas, clip_on_nodes
+
+    def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
+        return KeyRoster(schema, run_id, register_users, simulated=self._simulated)
+
+    def write(
+        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+    ) -> tuple[list[Message], Reader | None]:
+        (point, *others), (weight, *more), (share, *queries), _ = round.points
+        if others or more or queries or (weight, share) != (1.0, 1.0):
+            raise BadInput(
+                "server_optimizer",
+                "it asks clients to train from several points, which Flower's own messages cannot say.",
+                "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'",
+            )
+        sent = self._model.sent(point)
+        encoded = self._model.encoded(point)
+        config = with_round(self.config or ConfigRecord(), round.occasion.round)
+        if self._clip_on_nodes:
+            config[CLIPPING_NORM] = round.clipping.norm
+        messages = []
+        for node in by_node:
+            # Each message has its own records: a ClientApp may empty the ones that it gets.
+            content = RecordDict({self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(config))})
+            messages.append(_instruction(round, content, node))
+        base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
+        reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping)
+        return messages, reader
+
+
+def with_round(config: ConfigRecord, index: int) -> ConfigRecord:
+    """A copy of the user's `train_config` with Flower's `server-round`, which counts committed rounds from 1."""
+    return ConfigRecord({**config, "server-round": index + 1})
+
+
+def _instruction(round: Round, content: RecordDict, node: int) -> Message:
+    group = fresh_group(round.occasion.run, round.occasion.round)
+    return Message(content, node, TRAIN, ttl=round.timeout + SPARE_SECONDS, group_id=group)
+
+
+def read_plain_reply(
+    model: OwnModel, schema: Schema, base: Arrays, spec: ClippingSpec, content: RecordDict, sent: int
+) -> Contribution:
+    """One user's update, from a reply of any ClientApp: arrays less what was sent, clipped here by the plan's clipping.
+
+    Arrays that are not trained are not even decoded, and metrics are never opened.
+
+    Raises:
+        BadReply: with reason `schema`, `dtype`, `shape` or `non-finite`.
+    """
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise BadReply("schema", "not one ArrayRecord")
+    record = records[0]
+    if not set(schema.names) <= set(record) <= set(model.values):
+        raise BadReply("schema", "a trained array is missing, or an array was not sent")
+    arrays = [
+        (read_array(record[name], FLOATS, shape), base[name], model.weights[name])
+        for name, shape in zip(schema.names, schema.shapes, strict=True)
+    ]
+
+    def changes(position: int) -> Iterator[NDArray[np.float64]]:
+        values, start, weight = arrays[position]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is dropped by its norm
+            for after, before in zip(split_chunks(values), split_chunks(start), strict=True):
+                change = np.subtract(after, before, dtype=np.float64)
+                if weight != 1.0:
+                    change *= weight
+                yield change
+
+    if isinstance(spec, Flat) and spec.linf_filter is None:
+        return Contribution(1, (), changes, clipped_by_node=False)
+    return _clip_whole(schema, spec, changes)
+
+
+def _clip_whole(
+    schema: Schema, spec: ClippingSpec, changes: Callable[[int], Iterator[NDArray[np.float64]]]
+) -> Contribution:
+    """The update clipped as a node of the cohort dialect clips it, which needs all of it at once."""
+    update = torch.empty((1, schema.numel))
+    for position, location in enumerate(schema.slices()):
+        start = location.start
+        for chunk in changes(position):
+            update[0, start : start + chunk.size] = torch.from_numpy(chunk)
+            start += chunk.size
+    if not bool(torch.isfinite(update).all()):
+        raise BadReply("non-finite")
+    counts = (float(clipping.count_over(update, spec)),) if spec.counts else ()
+    clipping.clip_(update, spec, schema.slices())
+    flat, places = update[0].numpy(), schema.slices()
+    return Contribution(
+        1, counts, lambda position: (c.astype(np.float64) for c in split_chunks(flat[places[position]])), False
+    )

@@ -1,0 +1,163 @@
+"""The model of a Flower app that is not a `Task`: arrays by name, of which some are trained.
+
+The run keeps the trained arrays as one flat float32 vector, like the model of a task. Frozen and tied arrays and
+buffers are put around it wherever the model is sent or shown, so that `load_state_dict(strict=True)` takes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.schema import Arrays, Schema
+from fieldfare_flower.npy import BadReply, read_array, write_array
+from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.run.private.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
+
+INITIAL = "initial.safetensors"
+"""In the run's directory: the public arrays that it began with, and their roles."""
+_ALL = (*FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+
+
+class OwnModel:
+    """Initial arrays with their roles.
+
+    Args:
+        arrays: the initial values by name, in the order in which they are sent.
+        roles: of each.
+        buffer_weight: what multiplies private buffers in the vector that is clipped.
+    """
+
+    score_name = ""
+    """The app's own evaluation has no one score."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], roles: Roles, buffer_weight: float = 1.0) -> None:
+        self.values, self.roles = dict(arrays), roles
+        names = roles.named("trained")
+        self.schema = Schema(names, tuple(tuple(self.values[name].shape) for name in names))
+        self.weights = {name: buffer_weight if _is_statistic(name) else 1.0 for name in names}
+        """By trained name: the flat vector holds the array's value times this."""
+        self.buffer_weight = buffer_weight
+        scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
+        self.initial = self.schema.flatten(scaled)
+        """The public initial parameters, flat float32 (d,)."""
+        self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
+        # Encoded once: these never change.
+        self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
+
+    @classmethod
+    def read(cls, record: ArrayRecord) -> dict[str, NDArray[Any]]:
+        """The values of Flower's record by name. Raises `BadInput` for types that cannot travel in a private model."""
+        values = {}
+        for name, array in record.items():
+            try:
+                values[name] = np.array(read_array(array, _ALL, None))
+            except BadReply as error:
+                raise BadInput(
+                    f"initial_arrays[{name!r}]", f"cannot be used ({error}).", "numbers of types " + ", ".join(_ALL)
+                ) from None
+        return values
+
+    def evaluate(self, params: torch.Tensor) -> dict[str, float]:
+        """Nothing: the app's `evaluate_fn` runs after the commit."""
+        return {}
+
+    def is_finite(self, params: torch.Tensor) -> bool:
+        """Whether every released value is finite in the type in which it is sent."""
+        return all(bool(np.isfinite(value).all()) for value in self.sent(params).values())
+
+    def sent(self, params: torch.Tensor) -> Arrays:
+        """The trained arrays as nodes get them: in their own types. Do not change them."""
+        return self._cast_and_encode(params)[0]
+
+    def encoded(self, params: torch.Tensor) -> dict[str, Array]:
+        """All arrays as they travel."""
+        return self._cast_and_encode(params)[1]
+
+    def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
+        """`sent` and `encoded`. A released model is asked for by its finite check, the result and the next round."""
+        if self._newest is None or self._newest[0] is not params:
+            cast = self._cast(params)
+            trained = {name: write_array(value) for name, value in cast.items()}
+            self._newest = params, cast, self._complete(trained, self._kept)
+        return self._newest[1], self._newest[2]
+
+    def _cast(self, params: torch.Tensor) -> Arrays:
+        arrays = {}
+        with np.errstate(over="ignore"):  # an overflow of float16 ends the run as diverged
+            for name, value in self.schema.arrays(params).items():
+                weight, dtype = self.weights[name], self.values[name].dtype
+                cast = np.asarray(value if weight == 1.0 else value / weight).astype(dtype, copy=False)
+                arrays[name] = (
+                    np.asarray(np.maximum(cast, dtype.type(SMALLEST_VARIANCE))) if is_variance(name) else cast
+                )
+        return arrays
+
+    def complete(self, params: torch.Tensor) -> Arrays:
+        """All arrays by name, in the order of the initial ones."""
+        return self._complete(self.sent(params), self.values)
+
+    def record(self, params: torch.Tensor) -> ArrayRecord:
+        """All arrays as Flower's record."""
+        return ArrayRecord(self.encoded(params))
+
+    def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """All arrays as tensors, for the file of the final model."""
+        return {name: torch.from_numpy(np.array(value)) for name, value in self.complete(params).items()}
+
+    def _complete(self, trained: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+        whole = {}
+        for name, role in self.roles.of.items():
+            first = self.roles.first_names.get(name, name) if role == "tied" else name
+            whole[name] = trained[first] if first in trained else kept[first]
+        return whole
+
+    # -- in the run's directory -----------------------------------------------------------------------------------
+
+    def layout(self) -> str:
+        """SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values are not part of it."""
+        described = [[name, value.dtype.name, value.shape] for name, value in self.values.items()]
+        text = json.dumps([described, dict(self.roles.of), dict(self.roles.first_names), self.buffer_weight])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def save(self, directory: Path) -> None:
+        """Write the initial arrays, durably: a resumed run begins from the same ones."""
+        note = {
+            "names": list(self.values),
+            "roles": dict(self.roles.of),
+            "first_names": dict(self.roles.first_names),
+            "changing": list(self.roles.changing),
+            "buffer_weight": self.buffer_weight,
+        }
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in self.values.items()}
+        replace_file(directory / INITIAL, save(tensors, metadata={"fieldfare": json.dumps(note)}), mode=0o644)
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """What `save` wrote. Raises `CheckpointError` where it is missing or torn."""
+        path = directory / INITIAL
+        try:
+            with safe_open(path, framework="pt") as file:
+                note = json.loads(file.metadata()["fieldfare"])
+                values = {name: file.get_tensor(name).numpy() for name in note["names"]}
+            roles = Roles(
+                {name: note["roles"][name] for name in note["names"]}, note["first_names"], tuple(note["changing"])
+            )
+            return cls(values, roles, float(note["buffer_weight"]))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"initial arrays {path}", f"they cannot be read ({error}).", "its backup") from None
+
+
+def _is_statistic(name: str) -> bool:
+    return name.rpartition(".")[2] in ("running_mean", "running_var")

@@ -1,0 +1,171 @@
+"""What Flower's users are shown of a private run: lines in Flower's own way, and the metrics of its `Result`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+
+from fieldfare.plan import Plan
+from fieldfare.text import decimal
+from fieldfare_server.ledger.views import RoundView
+from fieldfare_server.run.presence.identity import Kind
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.roles import Role
+from fieldfare_server.run.round.strategy import RoundReport
+from fieldfare_server.run.session import Session
+
+log = logging.getLogger("flwr")
+"""Flower's own logger: inside of a user's ServerApp only its lines are shown."""
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord) -> None:
+    """What a run starts with, in the lines of Flower's own strategies."""
+    size = sum(len(array.data) for array in arrays.values()) / 1024**2
+    shown = ", ".join(f"{key!r}: {'<bytes>' if isinstance(v, bytes) else v}" for key, v in config.items())
+    log.info("\t├── Number of rounds: %d", plan.run.rounds)
+    log.info("\t├── ArrayRecord (%.2f MB)", size)
+    log.info("\t├── ConfigRecord (train): %s", f"{{{shown}}}" if config else "(empty!)")
+    log.info("\t├── ConfigRecord (evaluate): %s", "(empty!)")
+
+
+def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Path) -> None:
+    """The summary of a run: the plan's public shape, the roles of arrays, and what users should know of them.
+
+    Args:
+        dialect: "plain" or "cohort".
+        kind: what the nodes look like.
+        home: the state directory.
+    """
+    roles = model.roles
+    who = {"local": "in this process", "simulated": "of Flower's simulation", "real": "SuperNodes"}[kind]
+    others: tuple[tuple[Role, str], ...] = (("frozen", "frozen"), ("tied", "tied"), ("buffer", "buffers"))
+    lines = [
+        *describe(plan),
+        f"Dialect: {dialect}, nodes {who}",
+        f"Arrays: {len(roles.named('trained'))} trained ({model.schema.numel} numbers), "
+        + ", ".join(f"{len(roles.named(role))} {words}" for role, words in others),
+        f"State: {home}",
+    ]
+    if model.roles.first_names:
+        pairs = ", ".join(f"{name} = {first}" for name, first in roles.first_names.items())
+        lines.append(f"Tied, so trained once: {pairs}")
+    if any(value.dtype == "float64" for value in model.values.values()):
+        lines.append("Arrays of float64 are aggregated in float32")
+    log_lines(lines)
+    if roles.changing:
+        log.warning(
+            "%d buffers such as %s keep their initial values: training changes them on the nodes, and without "
+            "noise they must not leave. Evaluation uses the initial statistics. Nearest: GroupNorm or LayerNorm in "
+            "the place of BatchNorm, or buffers='private'.",
+            len(roles.changing),
+            roles.changing[0],
+        )
+    log.info("")
+
+
+def log_lines(lines: list[str]) -> None:
+    """`lines` as the items of a summary."""
+    for line in lines[:-1]:
+        log.info("\t├──> %s", line)
+    log.info("\t└──> %s", lines[-1])
+
+
+def describe(plan: Plan) -> list[str]:
+    """The plan's public shape, in lines."""
+    privacy, spec = plan.privacy, plan.participation
+    target = f"epsilon {privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise_multiplier:g}"
+    turns = f"each at most once in {spec.separation} rounds" if spec.scheme == "min-separation" else spec.scheme
+    return [
+        f"Privacy: {target} at delta {decimal(privacy.delta)}, {privacy.adjacency}, population {privacy.population}",
+        f"Noise: {plan.mechanism.kind}, clipping: {plan.clipping.kind} at {plan.clipping.norm:g}",
+        f"Cohort: {plan.run.cohort} users a round, {turns}",
+    ]
+
+
+class ShownRounds:
+    """Fills the `Result` and logs, round after round, in Flower's way."""
+
+    def __init__(self, session: Session, result: Result, evaluate_fn: Evaluate | None) -> None:
+        self._session, self._result, self._evaluate = session, result, evaluate_fn
+        self._secret = session.plan.privacy.adjacency == "add_remove"
+
+    def sent(self, messages: int, online: int) -> None:
+        """A round is about to be sent."""
+        log.info("")
+        log.info("[ROUND %s/%s]", self._session.next_round + 1, self._session.plan.run.rounds)
+        if not self._secret:
+            log.info("configure_train: Sampled %s nodes (out of %s)", messages, online)
+
+    def received(self, results: int, failures: int) -> None:
+        """A round's replies are summed."""
+        if not self._secret:
+            log.info("aggregate_train: Received %s results and %s failures", results, failures)
+
+    def take_model(self) -> None:
+        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
+        if self._session.next_round:
+            self._result.arrays = self._session.model.record(self._session.params)
+
+    def committed(self, report: RoundReport) -> None:
+        """A round is committed: only now may its model be seen."""
+        session, number = self._session, report.round + 1
+        delta, loss = session.plan.privacy.delta, session.released.spent
+        metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
+        if not loss.amplified:
+            metrics["rho"] = float(loss.rho)
+        metrics["noise-std"] = float(report.noise_std)
+        if report.cohort is not None and report.reports is not None:
+            metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
+        self._result.train_metrics_clientapp[number] = metrics
+        log.info("\t└──> Aggregated MetricRecord: %s", metrics)
+        spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
+        log.info(spent, report.epsilon, delta, number)
+        every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
+        if self._evaluate is not None and (last or number % every == 0):
+            log.info("Global evaluation")
+            evaluated = self._evaluate(number, session.model.record(session.params))
+            log.info("\t└──> MetricRecord: %s", evaluated)
+            if evaluated is not None:
+                self._result.evaluate_metrics_serverapp[number] = evaluated
+
+
+def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
+    """The metrics of a round that was committed before the run was continued."""
+    delta, loss = plan.privacy.delta, row.spent
+    metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
+    if loss is not None and not loss.amplified:
+        metrics["rho"] = float(loss.rho)
+    metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
+    if row.cohort_size is not None and row.reports is not None and plan.privacy.adjacency != "add_remove":
+        metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)
+    return metrics
+
+
+@contextmanager
+def shown_by_flower() -> Iterator[None]:
+    """Inside, Fieldfare's own lines go to Flower's logger where nothing else shows them."""
+    ours, handler = logging.getLogger("fieldfare"), _Forward()
+    if logging.getLogger().handlers or ours.handlers:
+        yield
+        return
+    level = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)
+
+
+class _Forward(logging.Handler):
+    """Hands each line on to Flower's logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log.log(record.levelno, "%s", record.getMessage())

@@ -1,0 +1,509 @@
+"""`PrivateStrategy`: what a Flower app puts in the place of FedAvg to become private.
+
+It looks like any Flower strategy: `start(grid, initial_arrays, ...)` returns a `Result`. Behind it one `Session` runs,
+with its ledger, its checkpoints and its round in the order of DESIGN section 3. What `start` is given is honoured or
+refused with a reason, before anything is charged.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.participation import Adjacency
+from fieldfare.plan import Plan
+from fieldfare.text import decimal
+from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
+from fieldfare_flower.server_errors import outlast_server_errors
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.states import ACTIVE
+from fieldfare_server.ledger.views import PopulationView, RoundView
+from fieldfare_server.run.presence.availability import require_simulated
+from fieldfare_server.run.presence.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.private.dialects import CohortDialect, Dialect, PlainDialect
+from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
+from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.private.plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
+from fieldfare_server.run.private.roles import Buffers, Model, assign_roles
+from fieldfare_server.run.private.shown_rounds import (
+    Evaluate,
+    ShownRounds,
+    describe,
+    log_lines,
+    log_start,
+    log_summary,
+    past_metrics,
+    shown_by_flower,
+)
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+
+log = logging.getLogger("flwr")
+"""Flower's own logger: inside of a user's ServerApp only its lines are shown."""
+
+FLOWERS_ROUNDS = 3
+"""Rounds where neither the plan nor `start` says how many, as Flower's own strategies."""
+NODE_POLL = 1.0
+"""Seconds between looks for the first node."""
+STRATEGY_KEYS = ("budget", "dialect", "run", "resume", "buffers")
+"""`dp.*` keys that are not part of the plan."""
+
+
+class _There(NamedTuple):
+    """Who is there when a run is started."""
+
+    nodes: list[Node]
+    kind: Kind
+
+
+class PrivateStrategy(WithoutNodeEvaluation):
+    """A Flower strategy whose released models are differentially private for every user of a population.
+
+    The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
+    on a node (dialect "cohort", with `ff.private`).
+
+    Args:
+        plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
+        epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
+        cohort: planned users a round: the fixed denominator of every mean.
+        clip: the L2 norm of one user's update, or a `[clipping]` table.
+        mechanism: a kind of noise, or a `[mechanism]` table. Default "blt".
+        population: whose budget is charged.
+        budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is created.
+        rounds: how many models are released; None: `start`'s `num_rounds`.
+        participation: a scheme or a `[participation]` table; None: the users online at the start take turns.
+        server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
+        run_config: the app's `context.run_config`: its `dp.*` keys override the plan.
+        dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
+        model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a buffer.
+        trainable: patterns of the names to train; None: all floating arrays that are not buffers.
+        tied: groups of names of one tensor; None: found from `model` or from equal initial values.
+        buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as well.
+        buffer_weight: what multiplies private buffers in the vector that is clipped.
+        reply: "model": clients reply with new values; "deltas": with changes.
+        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves the node.
+        arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
+        run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
+        resume: the id of a run to continue.
+        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes `budget` needs
+            one that is named.
+        keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
+
+    Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon, delta)-DP for
+    every user, under the plan's adjacency, with the epsilon that `privacy_spent` shows. What `evaluate_fn` computes is
+    its own affair: it must not read users' data.
+
+    Raises:
+        BadInput: an unknown keyword, or a value out of range; names the nearest that is allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan | str | Path | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        cohort: int | None = None,
+        clip: float | Mapping[str, Any] | None = None,
+        mechanism: str | Mapping[str, Any] | None = None,
+        population: str | None = None,
+        budget: float | None = None,
+        rounds: int | None = None,
+        participation: str | Mapping[str, Any] | None = None,
+        adjacency: Adjacency | None = None,
+        server_optimizer: str | Mapping[str, Any] | None = None,
+        run_config: Mapping[str, Any] | None = None,
+        dialect: Literal["plain", "cohort"] = "plain",
+        model: Model | None = None,
+        trainable: Sequence[str] | None = None,
+        tied: Sequence[Sequence[str]] | None = None,
+        buffers: Buffers = "initial",
+        buffer_weight: float = 1.0,
+        reply: Literal["model", "deltas"] = "model",
+        clip_on_nodes: bool = False,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        run: str | None = None,
+        resume: str | None = None,
+        home: str | Path | None = None,
+        **keys: Any,
+    ) -> None:
+        described = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "noise_multiplier": noise_multiplier,
+            "cohort": cohort,
+            "clip": clip,
+            "mechanism": mechanism,
+            "population": population,
+            "rounds": rounds,
+            "participation": participation,
+            "adjacency": adjacency,
+            "server_optimizer": server_optimizer,
+        }
+        for name, value in keys.items():
+            if name == "fraction_evaluate" and value == 0.0:
+                continue  # no client evaluates: that is so here
+            if name not in KEYWORDS:
+                raise refuse_unknown(name, value, KEYWORDS)
+            described[name] = value
+        overrides = read_run_config(run_config or {}, STRATEGY_KEYS)
+        self._plan, self._overrides = plan, {k: v for k, v in overrides.items() if k not in STRATEGY_KEYS}
+        self._keywords = {name: value for name, value in described.items() if value is not None}
+        self.dialect = _choice("dialect", overrides.get("dialect", dialect), ("plain", "cohort"))
+        self._buffers: Buffers = _choice("buffers", overrides.get("buffers", buffers), ("initial", "private"))  # type: ignore[assignment]
+        self._budget = _positive("budget", overrides.get("budget", budget))
+        self._run, self._resume = overrides.get("run", run), overrides.get("resume", resume)
+        self._deltas = _choice("reply", reply, ("model", "deltas")) == "deltas"
+        self._buffer_weight = _positive("buffer_weight", buffer_weight) or 1.0
+        self._module, self._trainable, self._tied = model, trainable, tied
+        self._clip_on_nodes = clip_on_nodes
+        self._array_key, self._config_key = arrayrecord_key, configrecord_key
+        self._home = StateDirectory.of(None if home is None else Path(home))
+        self._session: Session | None = None
+        if self.dialect == "cohort" and (self._deltas or clip_on_nodes or self._buffers == "private"):
+            raise BadInput("dialect = 'cohort'", "reply, clip_on_nodes and buffers are the plain dialect's.", "'plain'")
+        if not self._resume:
+            # Faults of the plan are found here, where no node is needed; rounds may still come from `start`.
+            self._make_plan(None, None, None)
+
+    # -- Flower's interface -----------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Evaluate | None = None,
+    ) -> Result:
+        """Run to the end, and return the last released model with the metrics that are public.
+
+        Args:
+            grid: reaches the nodes.
+            initial_arrays: released model 0. It is public: it must not be derived from the users' data.
+            num_rounds: must be the plan's, where the plan has one; None: the plan's, or 3.
+            timeout: seconds to wait for a round's replies; None: the plan's `round_timeout`.
+            train_config: copied, and sent whole with `server-round` added.
+            evaluate_config: must be empty: clients' metrics would leave un-noised.
+            evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, no committed round is
+                lost: start the run again with `resume`.
+
+        Returns:
+            `arrays`: all arrays of the last released model. `train_metrics_clientapp`: for each round epsilon, delta,
+            rho (where it exists), noise-std (of one coordinate of the mean update), and cohort and reports where counts
+            of users are public. `evaluate_metrics_serverapp`: what `evaluate_fn` returned.
+
+        Raises:
+            BadInput: something that cannot be honoured, before any charge; or every node's ClientApp is wrong.
+            BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); its `result` has the model.
+            Interrupted: the run can be resumed.
+        """
+        if evaluate_config:
+            raise BadInput("evaluate_config", "clients' metrics would leave un-noised.", "evaluate_fn, on the server")
+        config = ConfigRecord(dict(train_config or {}))
+        model = self._make_model(initial_arrays)
+        outlast_server_errors(grid)
+        with shown_by_flower():
+            there = self._look(grid, timeout)
+            plan = self._settle_plan(grid, there, model, num_rounds, timeout)
+            self._find_population(plan)
+            log.info("Starting %s strategy:", type(self).__name__)
+            log_start(plan, initial_arrays, config)
+            log_summary(plan, model, self.dialect, there.kind, self._home.root)
+            return self._start(grid, plan, model, self._make_dialect(model, config, there), there, evaluate_fn)
+
+    def summary(self) -> None:
+        """Log the plan's public shape."""
+        stored = self._stored_plan()
+        log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
+
+    def privacy_spent(self) -> Any:
+        """What the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
+        session = self._session
+        if session is None:
+            return None
+        loss = session.released.spent
+        sampled = "certified-monte-carlo" if loss.certified else "sampled-gaussian" if loss.sampled else None
+        method = sampled or ("zcdp" if loss.concentrated else "gaussian")
+        return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run that `start` began or continued: what `resume` and `fieldfare verify` take."""
+        return None if self._session is None else self._session.account.id
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refused: a round is opened, charged and released as one, by `start`."""
+        raise _only_start()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Refused: see `configure_train`."""
+        raise _only_start()
+
+    # -- what a run is started with ---------------------------------------------------------------------------------
+
+    def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
+        has_rounds = self._plan is not None or "rounds" in {**self._keywords, **self._overrides}
+        wanted = FLOWERS_ROUNDS if rounds is None and not has_rounds else rounds
+        return plan_from(self._plan, self._keywords, self._overrides, rounds=wanted, timeout=timeout, nodes=nodes)
+
+    def _make_model(self, initial_arrays: ArrayRecord) -> OwnModel:
+        values = OwnModel.read(initial_arrays)
+        roles = assign_roles(
+            values, model=self._module, trainable=self._trainable, tied=self._tied, buffers=self._buffers
+        )
+        return OwnModel(values, roles, self._buffer_weight)
+
+    def _make_dialect(self, model: OwnModel, config: ConfigRecord, there: _There) -> Dialect:
+        if self.dialect == "cohort":
+            return CohortDialect(config)
+        return PlainDialect(
+            model,
+            config,
+            simulated=there.kind == "simulated",
+            array_key=self._array_key,
+            config_key=self._config_key,
+            deltas=self._deltas,
+            clip_on_nodes=self._clip_on_nodes,
+        )
+
+    def _look(self, grid: Grid, timeout: float | None) -> _There:
+        """Who is there. Waits for the first node, at most as long as for a round."""
+        adjacency = {**self._keywords, **self._overrides}.get("adjacency", "zero_out")
+        deadline = time.monotonic() + (timeout or 600.0)
+        while not (nodes := list_nodes(grid)) and adjacency != "add_remove" and time.monotonic() < deadline:
+            log.info("Waiting for nodes to connect")
+            time.sleep(NODE_POLL)
+        return _There(nodes, kind_of(grid, nodes))
+
+    def _settle_plan(
+        self, grid: Grid, there: _There, model: OwnModel, num_rounds: int | None, timeout: float | None
+    ) -> Plan:
+        """The plan of this run: of the run to continue, or made now. Raises `BadInput`."""
+        stored = self._stored_plan()
+        if stored is None:
+            plan = self._make_plan(num_rounds, timeout, len(there.nodes) if self.dialect == "plain" else None)
+        else:
+            plan = stored
+            if num_rounds not in (None, plan.run.rounds):
+                raise BadInput(f"num_rounds = {num_rounds}", "the run to continue has another.", str(plan.run.rounds))
+            self._require_same_layout(model)
+        require_simulated(plan, grid)
+        if self.dialect == "plain":
+            _require_keys(there)
+            if there.kind == "simulated" and stored is not None:
+                raise BadInput(
+                    f"resume of run {self._resume or self._run}",
+                    "identities of Flower's simulation last one run, so who took part already is not known.",
+                    "a new run; or LocalGrid, or SuperNodes with keys, whose identities last",
+                )
+        return plan
+
+    def _stored_plan(self) -> Plan | None:
+        """The plan of the run to continue; None for a new run. Raises `BadInput` where the keywords make another."""
+        wanted = self._resume or self._run
+        if not wanted:
+            return None
+        try:
+            with Ledger.open(self._home.ledger) as ledger:
+                run = ledger.run(wanted)
+        except (BadInput, LedgerError):
+            if self._resume:
+                raise
+            return None
+        if run.state not in ACTIVE:
+            raise BadInput(f"run {wanted}", f"it has ended ({run.state}).", "another name, for a new run")
+        plan = Plan.stored(run.plan)
+        if plan.run.task:
+            raise BadInput(
+                f"run {wanted}", f"it trains the task {plan.run.task!r}.", f"fieldfare run --resume {wanted}"
+            )
+        if self._plan is not None or self._keywords:
+            given = {**self._keywords, **self._overrides}
+            participation = None if "participation" in given else plan.participation.model_dump(exclude_none=True)
+            made = self._make_plan(plan.run.rounds if "rounds" not in given else None, plan.run.round_timeout, None)
+            if participation is not None and self._plan is None:
+                made = Plan.parse({**made.model_dump(mode="json", exclude_none=True), "participation": participation})
+            if made.model_dump() != plan.model_dump():
+                raise BadInput(f"run {wanted}", "it was begun with another plan.", "the same keywords, or none")
+        return plan
+
+    def _require_same_layout(self, model: OwnModel) -> None:
+        files = RunFiles(self._home.root, str(self._resume or self._run))
+        if OwnModel.load(files.directory).layout() != model.layout():
+            raise BadInput(
+                "initial_arrays",
+                f"run {files.directory.name} began with other names, types, shapes or roles.",
+                "the model that it began with",
+            )
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def _start(
+        self, grid: Grid, plan: Plan, model: OwnModel, dialect: Dialect, there: _There, evaluate_fn: Evaluate | None
+    ) -> Result:
+        result, began = Result(), time.monotonic()
+        resumed = self._stored_plan() is not None
+        if evaluate_fn is not None and not resumed:
+            # Before anything is charged: an evaluation that raises costs nothing.
+            metrics = evaluate_fn(0, model.record(model.initial))
+            log.info("Initial global evaluation results: %s", metrics)
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[0] = metrics
+        try:
+            session = self._open_session(plan, model, dialect, there, grid, resumed)
+        except BudgetRefused as refusal:
+            raise budget_exhausted(refusal, result) from None
+        self._session = session
+        with session:
+            for done in self._committed(session) if resumed else ():
+                result.train_metrics_clientapp[done.index + 1] = past_metrics(done, plan)
+            if resumed and session.next_round:
+                result.arrays = session.model.record(session.params)
+                log.info("Run %s continues after round %d", session.account.id, session.next_round)
+            hooks = ShownRounds(session, result, evaluate_fn)
+            engine = FieldfareStrategy(session, hooks.committed, hooks.sent, hooks.received)
+            try:
+                engine.take_to_end(grid)
+            except BudgetRefused as refusal:
+                hooks.take_model()
+                raise budget_exhausted(refusal, result) from None
+            hooks.take_model()
+        log.info("")
+        log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
+        log.info("")
+        log.info("Final results:")
+        log.info("")
+        for line in io.StringIO(str(result)):
+            log.info("\t%s", line.strip("\n"))
+        log.info("")
+        return result
+
+    def _open_session(
+        self, plan: Plan, model: OwnModel, dialect: Dialect, there: _There, grid: Grid, resumed: bool
+    ) -> Session:
+        """Begin or resume the run; a missing population is made where `budget` says so."""
+        found = self._find_population(plan)
+        if found is not None and self._budget not in (None, found.epsilon):
+            log.info("Population %s exists: its budget is epsilon %g", found.name, found.epsilon)
+        simulated = (self._create_population(plan, there) if found is None else found).simulated
+        stable = identity_is_stable(grid) or (there.kind == "simulated" and simulated)
+        if there.kind == "simulated" and self.dialect == "plain" and not simulated:
+            raise BadInput(
+                f"population {plan.privacy.population!r}",
+                "it is of real users, and these nodes look like those of Flower's simulation, whose identities last "
+                "one run.",
+                "a population that is marked as simulated",
+            )
+        wanted = self._resume or self._run
+        if resumed:
+            stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
+            dialect = self._make_dialect(stored, dialect.config or ConfigRecord(), there)
+            return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
+        # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
+        lasts = there.kind != "simulated" or self.dialect != "plain"
+        return Session.begin(
+            self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect, users_last=lasts
+        )
+
+    def _find_population(self, plan: Plan) -> PopulationView | None:
+        """The plan's population; None where it is missing and `budget` says that it shall be made."""
+        privacy, name = plan.privacy, plan.privacy.population
+        try:
+            with Ledger.open(self._home.ledger, head_file=self._home.head_file) as ledger:
+                held = {population.name: population for population in ledger.populations()}
+        except LedgerError as error:
+            # Only a ledger that is not there yet may be made.
+            if "there is none" not in error.why:
+                raise
+            held = {}
+        found = held.get(name)
+        if found is not None or self._budget is not None:
+            return found
+        epsilon = 2 * (privacy.epsilon or 1.0)
+        command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
+        if privacy.adjacency != "zero_out":
+            command += f" --adjacency {privacy.adjacency}"
+        raise BadInput(f"population {name!r}", "there is none of that name.", f"`{command}`, or budget=")
+
+    def _create_population(self, plan: Plan, there: _There) -> PopulationView:
+        """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
+        privacy, budget = plan.privacy, self._budget
+        assert budget is not None  # `_find_population` refuses without it
+        if there.kind == "real":
+            self._home.require_named(f"budget = {budget:g} of population {privacy.population!r}, for real nodes")
+        self._home.prepare()
+        with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
+            made = ledger.create_population(
+                privacy.population,
+                budget,
+                privacy.delta,
+                adjacency=privacy.adjacency,
+                simulated=there.kind != "real",
+                actor="PrivateStrategy",
+            )
+        users = "simulated users" if made.simulated else "real users"
+        shown = (privacy.population, users, budget, privacy.delta)
+        log.info("Population %s is new (%s): all runs on it share epsilon %g at delta %g", *shown)
+        return made
+
+    def _committed(self, session: Session) -> Iterator[RoundView]:
+        """The committed rounds of the run so far."""
+        with Ledger.open(self._home.ledger) as ledger:
+            cursor: int | None = 0
+            while cursor is not None:
+                page = ledger.rounds(session.account.id, cursor)
+                yield from (row for row in page.items if row.state == "committed")
+                cursor = page.next
+
+
+def _require_keys(there: _There) -> None:
+    """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
+    keyless = [node for node in there.nodes if not has_key(node)]
+    if there.kind == "real" and keyless:
+        raise BadInput(
+            f"{len(keyless)} of {len(there.nodes)} nodes",
+            "they show no public key, so it is unknown which users they are.",
+            "SuperNodes of Flower 1.40 or newer; or LocalGrid",
+        )
+
+
+def _only_start() -> BadInput:
+    return BadInput(
+        "PrivateStrategy.configure_train and aggregate_train",
+        "a round is opened, charged and released as one, so another strategy cannot call its halves.",
+        "strategy.start(grid, initial_arrays, ...)",
+    )
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise BadInput(f"{name} = {value!r}", "there is no such choice.", " or ".join(map(repr, allowed)))
+    return str(value)
+
+
+def _positive(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < float(value) < float("inf"):
+        raise BadInput(f"{name} = {value!r}", "must be a positive, finite number.")
+    return float(value)

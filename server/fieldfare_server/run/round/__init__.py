@@ -1,0 +1,1 @@
+"""One round: select, open, send, sum, close, privatise, step, checkpoint, commit."""

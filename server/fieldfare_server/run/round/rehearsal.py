@@ -1,0 +1,176 @@
+"""Who keeps a session's account: the ledger (`RunHandle`), or the memory of a rehearsal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
+from fieldfare.participation_record import ParticipationRecord
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.ledger.schedule import Schedule
+from fieldfare_server.ledger.sql.journal import Clock
+from fieldfare_server.ledger.states import EndState, Request
+
+Statistics = dict[str, float | str | None]
+"""Public or privatised values of a round; a number that is not finite is None."""
+
+
+class Account(Protocol):
+    """The part of `ledger.RunHandle` that a session uses. Its docstrings say what each method does."""
+
+    id: str
+    nonces: list[bytes] | None
+    grouped: bool
+
+    @property
+    def schedule(self) -> Schedule | None: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def individual(self) -> bool: ...
+    def allowance(self, indices: ArrayLike) -> Units | None: ...
+    def register_users(self, ids: ArrayLike) -> NDArray[np.int64]: ...
+    def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+    def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]: ...
+    def open_round(self, cohort: ArrayLike) -> OpenRound: ...
+    def void_round(
+        self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
+    ) -> None: ...
+    def commit_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        checkpoint_digest: str,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None: ...
+    def begin_groups(self) -> None: ...
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None: ...
+    def commit_group(self, checkpoint_digest: str) -> None: ...
+    def heartbeat(self) -> None: ...
+    def request(self) -> Request | None: ...
+    def finish(self, state: EndState, message: str = "") -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Rehearsal:
+    """The account of a run that no ledger knows: it keeps participation, charges nothing and stores nothing.
+
+    Only for the baselines of `compare` and `demo`, on public data. A rehearsal cannot be resumed, reported, or shown
+    as a private model.
+    """
+
+    id = "rehearsal"
+    grouped = False
+    individual = False
+    schedule = None
+    clock = staticmethod(time.time)
+    nonces: list[bytes] | None = None
+    """None: nothing is stored that could be put back, so one noise cannot serve two sums."""
+
+    def __init__(self) -> None:
+        self._next_round = 0
+        self._attempts = 0
+        self._index: dict[int, int] = {}
+        self._taken_part = ParticipationRecord()
+
+    @property
+    def users(self) -> int:
+        return len(self._index)
+
+    def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
+        names = np.asarray(ids, np.uint64).tolist()
+        indices = [self._index.setdefault(name, len(self._index)) for name in names]
+        self._taken_part.grow(len(self._index))
+        return np.asarray(indices, np.int64)
+
+    def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._taken_part.last_and_count(indices)
+
+    def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
+        return self._taken_part.patterns(indices)
+
+    def allowance(self, indices: ArrayLike) -> None:
+        return
+
+    def open_round(self, cohort: ArrayLike) -> OpenRound:
+        self._attempts += 1
+        return OpenRound(self._next_round, self._attempts, self._next_round, np.asarray(cohort, np.int64), 0)
+
+    def void_round(
+        self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
+    ) -> None:
+        return
+
+    def commit_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        checkpoint_digest: str,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        self._taken_part.add(round.index, np.asarray(participants, np.int64))
+        self._next_round = round.index + 1
+
+    def begin_groups(self) -> None:
+        return
+
+    def hold_round(
+        self,
+        round: OpenRound,
+        participants: ArrayLike,
+        spent: PrivacyLoss,
+        statistics: Statistics | None = None,
+        rejects: Mapping[str, int] | None = None,
+        reports: int = 0,
+        nonce: bytes | None = None,
+        charges: Units | None = None,
+    ) -> None:
+        raise NotImplementedError("a rehearsal has no transactions to save")
+
+    def commit_group(self, checkpoint_digest: str) -> None:
+        return
+
+    def heartbeat(self) -> None:
+        return
+
+    def request(self) -> Request | None:
+        return None
+
+    def finish(self, state: EndState, message: str = "") -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return

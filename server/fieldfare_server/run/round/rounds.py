@@ -1,0 +1,535 @@
+"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash left open.
+
+Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels in the
+checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from those bytes: the
+noised sum is never computed a second time.
+
+Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a round twice.
+Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits and from the sum itself
+(spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its noise is independent; a copy
+made later holds the same sum and can only repeat the same release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare import clipping
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
+from fieldfare.accounting.realised import RealisedCharge
+from fieldfare.cost import Cost
+from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.noise import SecureNoise
+from fieldfare.nonces import NONCE_BYTES
+from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
+from fieldfare_flower.messages import Occasion
+from fieldfare_server import faults, optimizers
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.optimizers import Points, State, StepInfo
+from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.pricing import most_users, numbers_released
+from fieldfare_server.run.round.aggregation import Aggregate, Reader, split_chunks, squared_norm
+from fieldfare_server.run.round.noise_state import NoiseState
+from fieldfare_server.run.round.rehearsal import Account, Statistics
+from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
+from fieldfare_server.run.round.task_model import Model
+
+NO_CHECKPOINT = "0" * 64
+"""The digest that a rehearsal, which stores nothing, gives to its account."""
+GROUP_SECONDS = 0.5
+"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRecord:
+    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
+
+    round: int
+    attempt: int
+    plan: str
+    """The plan's digest."""
+    schema: str
+    """The digest of the model's schema."""
+    participants: Users
+    """Indices of the users whose updates are in the sum, shape (n,)."""
+    spent: PrivacyLoss
+    """Of the run, this round included."""
+    statistics: Statistics
+    rejects: dict[str, int]
+    """Replies that were dropped or cut, by reason."""
+    reports: int
+    """Users whose updates are in the sum."""
+    clip: float
+    """The clip norm of the next round."""
+    score: dict[str, float]
+    noise: StreamFacts
+    blind: str
+    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
+    could try cohorts against the digest."""
+    nonces: list[str]
+    """The nonce of every round so far, this one included, hex; empty for a run without nonces."""
+    charges: list[int] | None = None
+    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
+    strategy: str | None = None
+    """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Finite JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if self.strategy is None:
+            del fields["strategy"]
+        if not self.nonces:
+            del fields["nonces"]  # as the records of before there were nonces
+        if self.charges is None:
+            del fields["charges"]
+        return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
+
+    @classmethod
+    def from_json(cls, meta: Mapping[str, Any]) -> Self:
+        """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
+        try:
+            meta = {"nonces": [], "strategy": None, "charges": None, **meta}
+            fields = {name: meta[name] for name in cls.__dataclass_fields__}
+            participants = np.asarray(meta["participants"], np.int64)
+            return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
+
+    def nonce(self) -> bytes | None:
+        """This round's nonce; None for a run without nonces."""
+        return bytes.fromhex(self.nonces[-1]) if self.nonces else None
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The newest model whose charge is durable, and what the next round starts from."""
+
+    next_round: int
+    params: torch.Tensor
+    """Flat float32 (d,)."""
+    optimizer_state: State
+    clip: float
+    """The clip norm of the next round."""
+    spent: PrivacyLoss = field(default_factory=PrivacyLoss)
+    score: dict[str, float] = field(default_factory=dict)
+    noise_std: float = 0.0
+    """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A round that is done and not durable yet. Nothing of it may be seen outside of `Rounds`."""
+
+    record: RoundRecord
+    released: Released
+    show: Callable[[Released], None]
+
+
+class Rounds:
+    """The private side of one run, round after round.
+
+    Where the account commits in groups (simulated users only), rounds go on from `newest`, which no one but the nodes
+    of this process sees, and `released` stays at the last round whose charge is durable.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cost: Cost | None,
+        account: Account,
+        files: RunFiles | None,
+        noise: SecureNoise,
+        model: Model,
+    ) -> None:
+        """The arguments are those of `Session`; `noise` draws from its key."""
+        self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
+        self.model = model
+        self._plan_digest = plan.digest()
+        self.clipping = plan.clipping
+        self.optimizer = optimizers.build(plan.server_optimizer)
+        initial = self.model.initial
+        self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
+        """The newest model that may be seen."""
+        self.newest = self.released
+        """The newest model that there is."""
+        self._held: list[_Held] = []
+        self._held_since = 0.0
+        self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
+        """The noise's state after the last round that is held."""
+        self._most_users = most_users(plan)
+        self._charge: RealisedCharge | None = None
+        # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
+        self._nonces = None if account.nonces is None else list(account.nonces)
+        self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
+        if cost is not None:
+            self._charge = cost.realised()
+            numel = numbers_released(plan, self.model.schema)
+            self.running_noise = RunningNoise.of(
+                cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
+            )
+        self._noise_state = NoiseState(self.running_noise, files, self._nonces)
+
+    # -- what nodes are sent --------------------------------------------------------------------------------------
+
+    def points(self) -> Points:
+        """What clients train from in the next round."""
+        return self.optimizer.points(self.newest.optimizer_state, self.newest.params, self.step_info())
+
+    @property
+    def current_clipping(self) -> clipping.ClippingSpec:
+        """The plan's clipping at the norm of the next round."""
+        return self.clipping.at(self.newest.clip)
+
+    def settings(self) -> dict[str, Any]:
+        """What nodes are told with the model, as JSON. Public."""
+        current = self.current_clipping
+        return {
+            "client": self.plan.client.model_dump(mode="json"),
+            "clipping": current.model_dump(mode="json"),
+            "seed": self.plan.run.seed,
+            # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
+            # trains, that would be uncharged, so every user trains alone.
+            "isolated": self.plan.presence_is_secret,
+        }
+
+    def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
+        """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
+        return Aggregate(
+            self.model.schema,
+            occasion,
+            self.clipping.bound,
+            self.clipping.counts,
+            shares,
+            self.clipping.indicator_weight,
+            self.running_noise.privatiser.grid,
+            self._most_users,
+            reader,
+        )
+
+    # -- what users have left -------------------------------------------------------------------------------------
+
+    def costs(self, index: int, users: Users) -> Units:
+        """What round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
+        assert self._charge is not None  # a rehearsal has no odometers
+        assert self.cost is not None
+        return self.cost.increments(self._charge.growth(index, users))
+
+    def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
+        """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
+        left = self.account.allowance(users)
+        return None if left is None else np.asarray(self.costs(index, users) <= left)
+
+    # -- from the sum to the released model -----------------------------------------------------------------------
+
+    def commit_round(
+        self,
+        opened: OpenRound,
+        total: Aggregate,
+        reported: Sequence[Users],
+        show: Callable[[Released], None] = lambda released: None,
+    ) -> None:
+        """Turn the final sum of an open round into a released model, in the order of DESIGN section 3.
+
+        Args:
+            total: the raw sum; it is overwritten.
+            reported: indices of the users that it sums, one array for each node.
+            show: called with the released model once its charge is durable: now, or at the end of its group.
+
+        Raises:
+            LedgerError: the noise stands at another row than the one opened, or the run was taken over.
+            CheckpointError: the disk refuses the checkpoint. Nothing was released or charged then.
+            BudgetRefused: the charge exceeds what the run reserved.
+        """
+        current, info = self.newest, self.step_info()
+
+        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
+        # of the noised sum.
+        self._require_noise_row(opened)
+        faults.point("strategy.summed")
+        self._draw_nonce(opened.index, total.sum())
+        noised = self.running_noise.privatise(total.sum())
+        faults.point("strategy.privatised")
+
+        # Step. The denominator is the planned cohort: the number of replies depends on users.
+        numel = noised.numel() - self.clipping.counts
+        mean = unstack_queries(noised[:numel], total.shares)
+        update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
+        params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
+        faults.point("strategy.stepped")
+        clip = self._step_clip(noised[numel:], total.users)
+
+        # Checkpoint: the model with all that its commit needs, written before the charge, seen by no one yet.
+        participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
+        score = self._score(opened.index, params)
+        noise_std = info.noise_std * noise_spread(total.shares)
+        costs = self.costs(opened.index, participants) if self.account.individual else None
+        record = RoundRecord(
+            round=opened.index,
+            attempt=opened.attempt,
+            plan=self._plan_digest,
+            schema=self.model.schema.digest(),
+            participants=participants,
+            spent=self._charge_round(opened.index, participants),
+            statistics=self._statistics(total, update, score, noise_std),
+            rejects=dict(total.rejects),
+            reports=total.users,
+            clip=clip,
+            score={name: value for name, value in score.items() if math.isfinite(value)},
+            noise={},  # these two when the checkpoint is written, which for a group is once
+            nonces=[],
+            blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
+            strategy=None if self.cost is None else self.cost.strategy,
+            charges=None if costs is None else costs.tolist(),
+        )
+        newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
+        if self.account.grouped:
+            self._hold(opened, _Held(record, newest, show))
+            return
+        digest, record = self._write_checkpoint(record, newest, *self._noise_state.take())
+
+        # Commit: the charge becomes durable.
+        self._commit(opened, digest, record)
+
+        # Release: only now may the model be seen.
+        self.newest = self.released = newest
+        faults.point("strategy.released")
+        show(newest)
+
+    def _write_checkpoint(
+        self, record: RoundRecord, made: Released, tensors: dict[str, torch.Tensor], facts: StreamFacts
+    ) -> tuple[str, RoundRecord]:
+        """Write the state after the round of `record`; returns its digest, and the record with all that it lacked.
+
+        tensors, facts: the noise's state after that round.
+        """
+        nonces = [] if self._nonces is None else self._nonces[: made.next_round]
+        record = replace(record, noise=facts, nonces=[nonce.hex() for nonce in nonces])
+        if self.files is None:
+            return NO_CHECKPOINT, record
+        named = {**_prefixed("opt.", made.optimizer_state), **_prefixed("noise.", tensors)}
+        return self.files.write(record.round, {"params": made.params, **named}, record.to_json()), record
+
+    def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
+        charge = (record.participants, record.spent, digest)
+        self.account.commit_round(
+            opened,
+            *charge,
+            record.statistics,
+            record.rejects,
+            record.reports,
+            nonce=record.nonce(),
+            charges=_charges(record),
+        )
+        if self.files is not None:
+            self.files.promote(digest)
+
+    # -- groups of rounds of simulated users ------------------------------------------------------------------------
+
+    def _hold(self, opened: OpenRound, held: _Held) -> None:
+        """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
+        record = held.record
+        self.account.hold_round(
+            opened,
+            record.participants,
+            record.spent,
+            record.statistics,
+            record.rejects,
+            record.reports,
+            nonce=None if self._nonces is None else self._nonces[-1],
+            charges=_charges(record),
+        )
+        if not self._held:
+            self._held_since = time.monotonic()
+        self._held.append(held)
+        self._held_noise = self._noise_state.take()
+        self.newest = held.released
+        last = held.released.next_round == self.plan.run.rounds
+        if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
+            self.commit_held()
+
+    def commit_held(self) -> None:
+        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in order.
+
+        Also in the middle of a later round, as after Ctrl-C there. Raises as `commit_round`.
+        """
+        if not self._held:
+            return
+        last = self._held[-1]
+        digest, _ = self._write_checkpoint(last.record, last.released, *self._held_noise)
+        self.account.commit_group(digest)
+        if self.files is not None:
+            self.files.promote(digest)
+        held, self._held, self._held_noise = self._held, [], ({}, {})
+        for each in held:
+            self.released = each.released
+            faults.point("strategy.released")
+            each.show(each.released)
+
+    # -- after a crash --------------------------------------------------------------------------------------------
+
+    def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
+        """Close a round that a crash left open; returns whether it was committed.
+
+        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
+        nothing that was made of its sum exists any more: the round is void, and its noise row is free.
+        """
+        pending = files.pending()
+        if pending is not None:
+            record = RoundRecord.from_json(pending.meta)
+            if (record.round, record.attempt) == (opened.index, opened.attempt):
+                self._require_nonces(record, opened.index + 1, record.nonces[:-1])
+                self._commit(opened, pending.digest, record)
+                return True
+        files.discard()
+        self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
+        return False
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
+        record = RoundRecord.from_json(meta)
+        strategy = None if self.cost is None else self.cost.strategy
+        expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
+        if (record.round, record.plan, record.schema, record.strategy) != expected:
+            raise CheckpointError(
+                f"checkpoint of round {record.round} of run {self.account.id}",
+                "it belongs to another round, plan, model or strategy.",
+                "the backup of this run's directory",
+            )
+        self._require_nonces(record, next_round, record.nonces)
+        if self._nonces is not None:
+            self._nonces[:] = map(bytes.fromhex, record.nonces)
+        state = _without_prefix("opt.", tensors)
+        released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
+        self.newest = self.released = released
+        self._noise_state.restore(_without_prefix("noise.", tensors), record.noise)
+        if self.cost is not None:
+            setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
+            patterns = self.account.patterns(np.arange(self.account.users))
+            self._charge = RealisedCharge.restored(
+                *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
+            )
+
+    # -- the parts of a commit ------------------------------------------------------------------------------------
+
+    def step_info(self) -> StepInfo:
+        """What is public about the next step."""
+        row = self.newest.next_round
+        std = self.running_noise.std(row) / self.plan.run.cohort * self._update_scale()
+        return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
+
+    def _update_scale(self) -> float:
+        """What multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
+        return self.clipping.mean_scale(self.newest.clip)
+
+    def _require_noise_row(self, opened: OpenRound) -> None:
+        stream = self.running_noise.stream
+        if stream is not None and stream.round != opened.noise_row:
+            raise LedgerError(
+                f"round {opened.index} of run {self.account.id}",
+                f"its noise row is {opened.noise_row}, the noise stands at row {stream.round}.",
+                "resume the run",
+            )
+
+    def _draw_nonce(self, index: int, total: torch.Tensor) -> None:
+        """Make the nonce of round `index`, whose final sum is `total`, and hand it to the noise."""
+        if self._nonces is None:
+            return
+        if len(self._nonces) != index:
+            raise LedgerError(
+                f"round {index} of run {self.account.id}",
+                f"there are nonces of {len(self._nonces)} rounds before it.",
+                "resume the run",
+            )
+        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
+        digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
+        digest.update(total.contiguous().numpy().data)
+        self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
+
+    def _require_nonces(self, record: RoundRecord, rounds: int, committed: Sequence[str]) -> None:
+        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds."""
+        kept = None if self.account.nonces is None else [nonce.hex() for nonce in self.account.nonces]
+        if len(record.nonces) != (0 if kept is None else rounds) or list(committed) != (kept or []):
+            raise CheckpointError(
+                f"checkpoint of round {record.round} of run {self.account.id}",
+                f"its {len(record.nonces)} nonces are not those of the ledger's rounds: it is of another branch.",
+                "the ledger and the directory of one backup",
+            )
+
+    def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:
+        """The next round's clip norm, from the noised indicators."""
+        if not isinstance(self.clipping, clipping.AdaptiveQuantile):
+            return self.newest.clip
+        over = float(noised_counts[0]) / self.clipping.count_weight
+        # The number of reports is public, except where a user's very presence is the secret.
+        users = self.plan.run.cohort if self.plan.presence_is_secret else reports
+        return self.clipping.step(self.newest.clip, over, max(users, 1))
+
+    def _score(self, index: int, params: torch.Tensor) -> dict[str, float]:
+        last = index + 1 == self.plan.run.rounds
+        return self.model.evaluate(params) if last or (index + 1) % self.plan.run.evaluate_every == 0 else {}
+
+    def _charge_round(self, index: int, participants: Users) -> PrivacyLoss:
+        if self._charge is None or self.cost is None:
+            return PrivacyLoss()
+        return self.cost.charged(self._charge.add(index, participants), self.newest.spent)
+
+    def _statistics(
+        self, total: Aggregate, update: torch.Tensor, score: Mapping[str, float], noise_std: float
+    ) -> Statistics:
+        coordinates = self.model.schema.numel * sum(share > 0 for share in total.shares)
+        numbers = {
+            "score": score.get(self.model.score_name),
+            "noise_std": noise_std,
+            "noise_norm": noise_std * math.sqrt(coordinates),
+            "released_norm": math.sqrt(squared_norm(_doubles(update))),
+            "clip_norm": self.newest.clip,
+        }
+        finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
+        return {**finite, "score_name": self.model.score_name}
+
+
+def _charges(record: RoundRecord) -> Units | None:
+    return None if record.charges is None else np.asarray(record.charges, np.int64)
+
+
+def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
+    """The noised sum of each query, one after another: the stack (queries x d,) divided by the roots of the shares.
+
+    A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
+    """
+    if tuple(shares) == (1.0,):
+        return noised
+    factors = [1.0 / math.sqrt(share) if share else 0.0 for share in shares]
+    return (noised.view(len(shares), -1) * noised.new_tensor(factors)[:, None]).view(-1)
+
+
+def noise_spread(shares: Sequence[float]) -> float:
+    """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
+    variances = [1.0 / share for share in shares if share]
+    return math.sqrt(math.fsum(variances) / len(variances))
+
+
+def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
+    """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
+    return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _without_prefix(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,189 @@
+"""A run on a Flower grid: one round, in the order of DESIGN section 3.
+
+    select -> open (durable) -> send -> aggregate -> [void] -> privatise -> step -> checkpoint -> commit -> release
+
+It is no FedAvg: a private sum needs a fixed denominator, aggregation by parameter name, replies that can do no harm, a
+charge that is durable before any model is seen, and an end that returns the last model. Nothing derived from users'
+data leaves this module except privatised parameters, and those only after their charge is committed (I1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from fieldfare.errors import BudgetRefused, Interrupted
+from fieldfare_flower import logs
+from fieldfare_server import faults
+from fieldfare_server.run.presence.availability import require_callable, require_simulated
+from fieldfare_server.run.presence.presence import Presence
+from fieldfare_server.run.presence.selection import NotEnoughUsers
+from fieldfare_server.run.round.attempt import Attempt
+from fieldfare_server.run.round.rounds import Released
+from fieldfare_server.run.session import Session
+from fieldfare_server.run.stopping import require_finite_model, stop_run
+
+log = logging.getLogger("fieldfare.strategy")
+
+PAUSE_POLL = 0.5
+"""Seconds between looks at a paused run's request."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What may be shown of a committed round: public, or post-processing of what was released and charged."""
+
+    round: int
+    rounds: int
+    cohort: int | None
+    """Users asked. None where a count of users is secret; so is `reports`."""
+    reports: int | None
+    epsilon: float
+    epsilon_limit: float
+    score_name: str
+    score: float | None
+    noise_std: float
+
+
+class FieldfareStrategy:
+    """Runs a `Session` on a Flower `Grid`.
+
+    Guarantee: everything that is released during and after `start` (models, scores, the ledger's public columns) is
+    together (epsilon, delta)-DP for every user of the population, under the plan's adjacency, with the epsilon that
+    the ledger shows; whatever nodes send, whatever crashes.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        on_round: Callable[[RoundReport], None] = lambda report: None,
+        on_sent: Callable[[int, int], None] = lambda messages, online: None,
+        on_received: Callable[[int, int], None] = lambda results, failures: None,
+    ) -> None:
+        """
+        Args:
+            on_round: called after each commit.
+            on_sent: called before a round is sent, with the number of messages and of nodes online.
+            on_received: called when a round's replies are summed, with how many are in the sum and how many are not.
+        """
+        self.session = session
+        self._on_round, self._on_sent, self._on_received = on_round, on_sent, on_received
+        self._presence: Presence | None = None
+
+    def start(self, grid: Grid) -> Result:
+        """Log the plan's public shape, run to the plan's last round, and return the last committed model.
+
+        Raises as `take_to_end`.
+        """
+        session, run = self.session, self.session.plan.run
+        with logs.about(session.account.id, stamp=session.stamp):
+            noise = (session.cost.mechanism.kind if session.cost else "no", session.noise_multiplier)
+            shape = (session.account.id, run.rounds, run.cohort, *noise)
+            log.info("run %s: %d rounds of %d users, %s noise, multiplier %.4g", *shape)
+        self.take_to_end(grid)
+        return Result(arrays=session.model.record(session.params))
+
+    def take_to_end(self, grid: Grid) -> None:
+        """Run from the session's next round to the plan's last. A stop request ends it with its last committed model.
+
+        Raises:
+            BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
+            BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
+            Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
+            Refused: the same before the first commit; the run has ended, and its reservation is free again.
+        """
+        session, plan = self.session, self.session.plan
+        require_simulated(plan, grid)
+        require_callable(plan, grid)
+        presence = self._meet(grid)
+        try:
+            try:
+                while session.coming_round < plan.run.rounds:
+                    # Obey the ledger: an officer may stop or pause the run between two rounds.
+                    request = session.account.request()
+                    if request == "stop":
+                        session.finish("stopped", "stopped on request")
+                        return
+                    if request == "pause":
+                        presence.pause(PAUSE_POLL)
+                        continue
+                    with logs.about(session.account.id, session.coming_round, session.stamp):
+                        presence.rest()
+                        self.run_round(grid)
+                    require_finite_model(session)
+                    presence.require_answers()
+            finally:
+                # However the loop ends: what a group holds becomes durable, and then may be seen.
+                session.rounds.commit_held()
+        except BudgetRefused as refusal:
+            session.finish("exhausted", str(refusal))
+            raise
+        except (KeyboardInterrupt, Interrupted, NotEnoughUsers) as cause:
+            raise stop_run(session, cause) from None
+        session.finish("done", "all rounds committed")
+
+    def run_round(self, grid: Grid) -> bool:
+        """One attempt at the next round; returns whether it was committed. Raises as `take_to_end`."""
+        session, presence = self.session, self._meet(grid)
+
+        # Select among the users who are there, and whose participation and odometer allow it.
+        cohort = presence.select()
+        if cohort is None:
+            return False
+
+        # Open the round in the ledger, and address the nodes that host the cohort.
+        attempt = Attempt.open(session, cohort)
+        opened, total, asked = attempt.opened, attempt.sum, len(attempt.messages)
+        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
+        faults.point("strategy.sent")
+        self._on_sent(asked, presence.roster.nodes_online)
+
+        # Send, and sum each reply as it arrives.
+        attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures)
+        total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
+        faults.point("strategy.aggregated")
+        self._on_received(len(attempt.reported), asked - len(attempt.reported))
+
+        # Too few reports: the round is void. Nothing is released or charged, and no noise row is used.
+        needed = session.plan.report_goal
+        if total.users < needed:
+            cause = presence.counts.first_cause
+            reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
+            session.rounds.commit_held()  # a void round ends its group
+            session.account.void_round(opened, reason, reports=total.users, rejects=dict(total.rejects))
+            presence.note_void(opened.index, total.users)
+            return False
+
+        # Privatise, step, checkpoint, commit and release.
+        presence.await_release()
+        counted = presence.counts.shown(int(cohort.size)), presence.counts.shown(total.users)
+        session.rounds.commit_round(
+            opened, total, attempt.reported, lambda released: self._on_round(self._report(released, *counted))
+        )
+        presence.note_commit()
+        return True
+
+    def _meet(self, grid: Grid) -> Presence:
+        """Who is there on `grid`: one memory for the session."""
+        if self._presence is None:
+            self._presence = Presence.of(self.session, grid)
+        self._presence.grid = grid
+        return self._presence
+
+    def _report(self, released: Released, cohort: int | None, reports: int | None) -> RoundReport:
+        session = self.session
+        return RoundReport(
+            round=released.next_round - 1,
+            rounds=session.plan.run.rounds,
+            cohort=cohort,
+            reports=reports,
+            epsilon=session.epsilon_of(released),
+            epsilon_limit=session.cost.epsilon if session.cost else 0.0,
+            score_name=session.model.score_name,
+            score=released.score.get(session.model.score_name),
+            noise_std=released.noise_std,
+        )

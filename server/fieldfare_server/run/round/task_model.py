@@ -1,0 +1,99 @@
+"""The model of a run: what the server needs of it, and the one that a task builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from flwr.app import ArrayRecord
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.schema import Schema
+from fieldfare.task import complete_state, load_task
+from fieldfare_flower.npy import write_array
+from fieldfare_server.run.private.own_model import INITIAL, OwnModel
+
+
+class Model(Protocol):
+    """One flat vector of trained parameters, and how it is scored and shown."""
+
+    schema: Schema
+    """Names and shapes of what is trained."""
+    initial: torch.Tensor
+    """The public initial parameters, flat float32 (d,)."""
+
+    @property
+    def score_name(self) -> str: ...
+    def evaluate(self, params: torch.Tensor) -> dict[str, float]: ...
+    def is_finite(self, params: torch.Tensor) -> bool: ...
+    def record(self, params: torch.Tensor) -> ArrayRecord: ...
+    def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]: ...
+    def save(self, directory: Path) -> None: ...
+
+
+class TaskModel:
+    """Builds the task's model once; `evaluate` loads parameters into that one module.
+
+    Raises:
+        BadInput: there is no such task, or its model cannot be noised.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.task = load_task(name)
+        self._module = self.task.build_model()
+        try:
+            self.schema = Schema.of(self._module)
+        except ValueError as error:
+            raise BadInput(f"run.task = {name!r}", str(error)) from None
+        self._buffers = [(value, value.clone()) for value in self._module.buffers()]
+        self.initial = self.schema.flatten(dict(self._module.named_parameters()))
+        """The public initial parameters, flat float32 (d,)."""
+
+    @property
+    def score_name(self) -> str:
+        """The key of `evaluate` by which models are compared."""
+        return self.task.score_name
+
+    def evaluate(self, params: torch.Tensor) -> dict[str, float]:
+        """The task's scores of the parameters `params`, flat float32 (d,). The task gets the model in eval mode."""
+        named = self.schema.split(params)
+        with torch.no_grad():
+            for name, parameter in self._module.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(named[name])
+        try:
+            return self.task.evaluate(self._module.eval())
+        finally:
+            # Statistics that a forward pass in training mode leaves behind are no part of the released model.
+            with torch.no_grad():
+                for value, kept in self._buffers:
+                    value.copy_(kept)
+
+    def is_finite(self, params: torch.Tensor) -> bool:
+        """Whether every parameter is finite."""
+        return bool(torch.isfinite(params).all())
+
+    def record(self, params: torch.Tensor) -> ArrayRecord:
+        """The parameters as Flower's record."""
+        return ArrayRecord({name: write_array(value) for name, value in self.schema.arrays(params).items()})
+
+    def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""
+        return complete_state(self._module, self.schema.split(params))
+
+    def save(self, directory: Path) -> None:
+        """Nothing: the task builds the same model anywhere."""
+
+
+def model_of(plan: Plan, directory: Path) -> Model:
+    """The model of a run of `plan` whose files are in `directory`: of its task, or the arrays that its app began with.
+
+    Raises:
+        BadInput: there is no such task.
+        CheckpointError: the app's initial arrays are missing or torn.
+    """
+    if plan.run.task or not (directory / INITIAL).exists():
+        return TaskModel(plan.task_reference)
+    return OwnModel.load(directory)

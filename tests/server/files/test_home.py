@@ -1,0 +1,89 @@
+"""The home of somebody who set nothing: one place, wherever a process starts, and never a second budget unnoticed."""
+
+from __future__ import annotations
+
+import pwd
+from pathlib import Path
+
+import pytest
+
+import fieldfare as ff
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare_server.files.home import StateDirectory
+from support.flower_app import vector_app, vector_arrays
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty account without a variable, in an empty directory; returns its home."""
+    for name in ("FIELDFARE_HOME", "FIELDFARE_LEDGER", "FIELDFARE_LEDGER_FILE", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "account"))
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    return tmp_path / "account" / ".local" / "share" / "fieldfare"
+
+
+def start() -> None:
+    private = ff.PrivateStrategy(
+        epsilon=8.0, delta=1e-5, cohort=3, mechanism="independent", population="people", budget=8.0
+    )
+    private.start(ff.LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
+
+
+def test_two_working_directories_share_one_budget(
+    account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    monkeypatch.chdir(tmp_path / "second")
+    with pytest.raises(BudgetRefused, match="'people'"):
+        start()
+    with ff.Ledger.open(StateDirectory.of().ledger) as ledger:
+        assert ledger.population("people").spent_epsilon == pytest.approx(8.0, rel=1e-6)
+        assert len(ledger.runs().items) == 1
+    assert {path.name for path in tmp_path.iterdir() if any(path.iterdir())} == {"account"}
+    assert account.stat().st_mode & 0o077 == 0
+
+
+def test_names_come_first(account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (StateDirectory.of().root, StateDirectory.of().named) == (account, False)
+    monkeypatch.setenv("FIELDFARE_LEDGER", "postgresql://host/db")
+    assert StateDirectory.of() == StateDirectory(account, "postgresql://host/db")
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "named"))
+    assert StateDirectory.of() == StateDirectory(tmp_path / "named", "postgresql://host/db")
+    assert StateDirectory.of("here", "sqlite://").root == tmp_path / "first" / "here"
+
+
+@pytest.mark.parametrize("left", ["ledger.sqlite3", "ledger.head"])
+def test_the_default_of_earlier_versions_is_named_and_not_left(
+    left: str, account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tmp_path / "first" / "runs"
+    before.mkdir()
+    assert StateDirectory.of().root == account  # a directory of that name is nothing
+    (before / left).touch()
+    with pytest.raises(BadInput, match=f"export FIELDFARE_HOME={before}.*or `mv {before} {account}`"):
+        start()
+    account.mkdir(parents=True)
+    with pytest.raises(BadInput) as refused:
+        StateDirectory.of()
+    assert "mv " not in str(refused.value)  # into what is there it would hide, not join
+    monkeypatch.setenv("FIELDFARE_HOME", str(before))
+    assert StateDirectory.of().root == before
+
+
+def test_an_account_without_a_directory_is_refused(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(BadInput, match="account has no directory"):
+        StateDirectory.of()
+
+
+def test_a_budget_of_people_needs_a_home_that_was_named(account: Path) -> None:
+    with pytest.raises(BadInput, match=f"FIELDFARE_HOME={account}"):
+        StateDirectory.of().require_named("budget = 8")
+    StateDirectory.of(account).require_named("budget = 8")
