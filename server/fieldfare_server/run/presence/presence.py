@@ -180,7 +180,7 @@ class Presence(ABC):
         self.patience.note_commit()
 
     def require_right_app(self) -> None:
-        """End a run none of whose nodes can answer as it should. Raises `BadInput`."""
+        """End a run none of whose nodes can answer as it should. Raises `BadInput`, or `JournalRefused`."""
         wrong = self.counts.wrong_app
         if wrong is not None:
             self.session.finish("failed", str(wrong))

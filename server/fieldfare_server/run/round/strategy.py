@@ -93,6 +93,7 @@ class FieldfareStrategy:
         Raises:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
+            JournalRefused: the nodes saw a journal that this one does not go on from; the run has ended.
             Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
             Refused: the same before the first commit; the run has ended, and its reservation is free again.
         """
