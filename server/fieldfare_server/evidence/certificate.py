@@ -161,8 +161,8 @@ _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 
 def _price(row: Any, root: Path, leak: float) -> _Priced:
     """What a run takes: what it spent, or all that it plans while it is under way."""
-    cost = StoredStrategy(root, row.id, row.strategy, row.format).cost(json.loads(row.plan))
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
+    cost = StoredStrategy(root, row.id, row.strategy, planned, row.format).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
     if planned.amplified:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
