@@ -58,11 +58,11 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import Ledger, states, views, watch
 from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.rules import runs
-from fieldfare_server.ledger.rules.tokens import LATEST
 from fieldfare_server.ledger.sql.memory import AtHead
+from fieldfare_server.ledger.sql.tokens import LATEST
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
@@ -240,7 +240,7 @@ class Answers:
             population = snapshot.population(view.population)
             latest = watch.latest_rounds(snapshot, [run_id]).get(run_id)
             void, rejects = self._counts.of(run_id, snapshot)
-            test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
+            test = watch.newest_row(snapshot, run_id, Audited.action)
         # None for a plan of another version; the ledger's own columns are shown all the same.
         facts = plan_facts(view, self._root)
         settings = view.plan.get("run", {})
