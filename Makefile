@@ -34,7 +34,7 @@ check: install
 
 # Four workers on two cores: many tests wait for a server or a clock.
 test: check
-	$(BIN)/pytest -n 4 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 4 --dist loadfile -rs -m "not slow"
 
 test-long: install
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

@@ -31,13 +31,13 @@ ROUNDS = 512
 """Planned; a benchmark stops long before."""
 
 PHASES = {
-    "select": ["fieldfare_server.run.round.strategy:FieldfareStrategy._select_cohort"],
+    "select": ["fieldfare_server.run.presence.presence:Presence.select"],
     "open in the ledger": ["fieldfare_server.ledger.run_handle:RunHandle.open_round"],
     "write and read messages": [
         "fieldfare_server.run.private.dialects:CohortDialect.write",
         "fieldfare_client.simulation:LocalGrid.push_messages",
         "fieldfare_client.simulation:LocalGrid.answer",
-        "fieldfare_server.run.round.strategy:FieldfareStrategy._sum_replies",
+        "fieldfare_server.run.round.attempt:Attempt.add",
     ],
     "train": ["fieldfare_client.training.trainer:Trainer.train"],
     "sum": ["fieldfare_server.run.round.aggregation:Aggregate.add"],
@@ -52,12 +52,12 @@ PHASES = {
         "fieldfare_server.files.checkpoint:RunFiles.promote",
     ],
     "commit in the ledger": [
-        "fieldfare_server.run.round.rounds:Rounds._commit",
-        "fieldfare_server.run.round.rounds:Rounds.commit_held",
+        "fieldfare_server.run.round.commits:Commits.commit_written",
+        "fieldfare_server.run.round.commits:Commits.commit_held",
         "fieldfare_server.ledger.run_handle:RunHandle.hold_round",
         "fieldfare_server.ledger.run_handle:RunHandle.request",
     ],
-    "epsilon and report": ["fieldfare_server.run.round.strategy:FieldfareStrategy._report_round"],
+    "epsilon and report": ["fieldfare_server.run.round.strategy:FieldfareStrategy._report"],
 }
 """Of a round, with the functions that each is; what else a round does is "other"."""
 

@@ -11,11 +11,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from fieldfare.errors import BadInput
 
 Adjacency = Literal["zero_out", "add_remove", "replace_one"]
+PRESENCE: Final = "add_remove"
+"""The adjacency under which a user's presence is the secret, and with it every count of users."""
+
+
+def hides_presence(adjacency: str) -> bool:
+    """Whether counts of users, and times that count them, are secret under `adjacency`."""
+    return adjacency == PRESENCE
+
+
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 

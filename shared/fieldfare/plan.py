@@ -33,7 +33,7 @@ from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.names import task_reference
-from fieldfare.participation import CALLED
+from fieldfare.participation import CALLED, hides_presence
 from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
@@ -286,6 +286,11 @@ class Plan(Table, metaclass=PlanType):
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
         return self.participation.scheme in ("poisson", "cyclic-poisson") or self.secret
+
+    @property
+    def presence_is_secret(self) -> bool:
+        """Whether one user's presence is the secret, and with it every count of users."""
+        return hides_presence(self.privacy.adjacency)
 
     @property
     def secret(self) -> bool:

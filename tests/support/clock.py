@@ -7,9 +7,9 @@ import functools
 import pytest
 
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.presence import identity, patience, roster
+from fieldfare_server.run.presence import counts, identity, patience, presence, roster
 from fieldfare_server.run.presence.pace import Pace
-from fieldfare_server.run.round import replies, strategy
+from fieldfare_server.run.round import replies
 
 
 class FakeClock:
@@ -31,7 +31,7 @@ class FakeClock:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let every ledger that is opened from now on, and all that runs wait for, go by this clock."""
-        for module in (identity, patience, replies, roster, strategy):
+        for module in (counts, identity, patience, presence, replies, roster):
             patch.setattr(module, "time", self)
         patch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=self))
-        patch.setattr(strategy, "Pace", functools.partial(Pace, sleep=self.pass_seconds))
+        patch.setattr(presence, "Pace", functools.partial(Pace, sleep=self.pass_seconds))

@@ -118,8 +118,20 @@ def scores(
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
     """The allowed patterns that take part as often and as close together as possible, one for each first round."""
     separation, most = participation.separation_and_count(rounds)
-    patterns = (tuple(range(start, rounds, separation))[:most] for start in range(min(separation, rounds)))
-    return [pattern for pattern in patterns if participation.allows(pattern, rounds)]
+    starts = min(rounds, max(separation, -(-rounds // most)))
+    return [_densest_from(start, participation, rounds) for start in range(starts)]
+
+
+def _densest_from(start: int, participation: Participation, rounds: int) -> tuple[int, ...]:
+    """The allowed pattern that begins in round `start` and goes on each time as early as it may."""
+    separation, most = participation.separation_and_count(rounds)
+    pattern: tuple[int, ...] = (start,)
+    candidate = start + separation
+    while candidate < rounds and len(pattern) < most:
+        allowed = participation.allows((*pattern, candidate), rounds)
+        pattern = (*pattern, candidate) if allowed else pattern
+        candidate += separation if allowed else 1
+    return pattern
 
 
 def estimates(

@@ -79,7 +79,7 @@ def release_known_sums(
     numel = max(64, -(-numbers // (rounds * queries)))
     table = json.loads(plan.to_json())
     changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
-    plan = Plan.stored({**table, "run": {**table["run"], **changes}})
+    plan = Plan.stored({**table, "run": {**table["run"], **changes}, "task": {}})
     seen = _Seen()
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")

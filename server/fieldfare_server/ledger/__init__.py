@@ -7,7 +7,7 @@ from fieldfare_server.ledger.holders import this_process
 from fieldfare_server.ledger.ledger import Ledger
 from fieldfare_server.ledger.rules.runs import NewRun, new_run_id
 from fieldfare_server.ledger.run_handle import RunHandle
-from fieldfare_server.ledger.sql.rounds import OpenRound
+from fieldfare_server.ledger.sql.rounds import OpenRound, Outcome
 
 __all__ = [
     "Head",
@@ -15,6 +15,7 @@ __all__ = [
     "Ledger",
     "NewRun",
     "OpenRound",
+    "Outcome",
     "RunHandle",
     "new_run_id",
     "this_process",

@@ -44,9 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     with logs.about(resume or run_id):
         try:
             session = _open_session(grid, plan, resume, run_id)
-            schedule = session.account.schedule
-            stamp = None if schedule is None else schedule.latest
-            with logs.about(session.account.id, stamp=stamp), session:
+            with logs.about(session.account.id, stamp=session.stamp), session:
                 log.info("run %s is Flower's run %d", session.account.id, context.run_id)
                 FieldfareStrategy(session, _log_round).start(grid)
         except FieldfareError as error:

@@ -1,8 +1,8 @@
-"""What a run that stops before its end leaves, and says: one that has committed a round can be resumed."""
+"""Why a run stops before its end, what it leaves, and says: one that has committed a round can be resumed."""
 
 from __future__ import annotations
 
-from fieldfare.errors import FieldfareError, Interrupted, Refused
+from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused
 from fieldfare_server.run.presence.selection import NotEnoughUsers
 from fieldfare_server.run.session import Session
 
@@ -32,3 +32,19 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         )
     end = f", or end it with `fieldfare abandon {run} --reason ...`" if isinstance(cause, NotEnoughUsers) else ""
     return Interrupted(f"run {run}: {why} Continue it with --resume {run}{end}.")
+
+
+def require_finite_model(session: Session) -> None:
+    """End a run whose model diverged. The model is released and charged; further training would only spend more.
+
+    Raises `BadInput`.
+    """
+    if session.model.is_finite(session.rounds.newest.params):
+        return
+    last = session.coming_round - 1
+    session.finish("failed", f"the model was not finite any more after round {last}")
+    raise BadInput(
+        f"server_optimizer and client learning rates of run {session.account.id}",
+        f"the released model diverged: it is not finite after round {last}.",
+        "smaller learning rates",
+    )

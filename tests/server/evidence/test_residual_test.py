@@ -16,7 +16,16 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.mechanisms import Mechanism
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import MinSeparation
+from fieldfare.participation import (
+    BallsInBins,
+    BMinSep,
+    FixedOrder,
+    MinSeparation,
+    Participation,
+    Poisson,
+    RandomAllocation,
+    Single,
+)
 from fieldfare.streams.base import Stream, Take
 from fieldfare_server.evidence.canaries import (
     clopper_pearson,
@@ -225,6 +234,28 @@ def test_a_sensitivity_that_is_too_small_fails() -> None:
             return 0.99 * float(self.inner.sensitivity(participation, rounds))
 
     assert "exceeds the charged sensitivity" in residual_of(Faulty(made("nu"))).message
+
+
+@pytest.mark.parametrize(
+    "participation",
+    [
+        Single(),
+        MinSeparation(3, 2),
+        FixedOrder(4),
+        Poisson(0.5),
+        BallsInBins(3),
+        RandomAllocation(3),
+        BMinSep(3, 0.5),
+    ],
+    ids=lambda participation: type(participation).__name__,
+)
+def test_the_densest_patterns_are_allowed_and_as_long_as_any(participation: Participation) -> None:
+    """Of six rounds in blocks of three, random allocation allows rounds 2 and 3, and never 0 and 1."""
+    patterns = densest_patterns(participation, 6)
+    assert patterns
+    assert all(participation.allows(pattern, 6) for pattern in patterns)
+    assert max(map(len, patterns)) == max(map(len, participation.patterns(6)))
+    assert sorted(pattern[0] for pattern in patterns) == list(range(len(patterns)))
 
 
 def attack(mechanism: Mechanism, sigma: float, canaries: int, **options: Any) -> tuple[Any, Any]:

@@ -19,8 +19,9 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RoundView
 from fieldfare_server.run.presence import patience
 from fieldfare_server.run.presence.patience import LONGEST_ABSENCE, LONGEST_PAUSE, MOST_VOIDS, Patience
+from fieldfare_server.run.presence.presence import SETTLING
 from fieldfare_server.run.presence.roster import LONGEST_BACK_OFF
-from fieldfare_server.run.round.strategy import SETTLING, FieldfareStrategy, RoundReport
+from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.clock import FakeClock
 from support.federation import home, plan

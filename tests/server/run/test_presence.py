@@ -29,8 +29,8 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.views import PopulationView, RunView
+from fieldfare_server.run.presence import presence
 from fieldfare_server.run.presence.pace import Pace
-from fieldfare_server.run.round import strategy
 from fieldfare_server.run.round.aggregation import Aggregate
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -326,7 +326,7 @@ def test_a_crash_before_the_scheduled_time_voids_the_round_however_soon_its_repl
         if clock.now > START + 1.5 * PERIOD:
             raise RuntimeError("the power fails; 17 users are lost")
 
-    monkeypatch.setattr(strategy, "Pace", lambda schedule, now: Pace(schedule, now, crash_in_the_second_wait))
+    monkeypatch.setattr(presence, "Pace", lambda schedule, now: Pace(schedule, now, crash_in_the_second_wait))
     with (
         pytest.raises(RuntimeError, match="17 users"),
         Session.begin(home, a_plan, identity_is_stable=True, run_id="run") as session,
@@ -334,7 +334,7 @@ def test_a_crash_before_the_scheduled_time_voids_the_round_however_soon_its_repl
         FieldfareStrategy(session).start(Present(USERS, devices=False))
     with Ledger.open(home.ledger) as ledger:
         assert ledger.run("run").message == "RuntimeError"
-    monkeypatch.setattr(strategy, "Pace", lambda schedule, now: Pace(schedule, now, clock.pass_seconds))
+    monkeypatch.setattr(presence, "Pace", lambda schedule, now: Pace(schedule, now, clock.pass_seconds))
     with Session.resume(home, "run", identity_is_stable=True) as session:
         assert session.next_round == 0
         FieldfareStrategy(session).start(Present(USERS, devices=False))

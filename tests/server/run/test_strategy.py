@@ -10,7 +10,7 @@ import flwr.app
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from safetensors.torch import load_file
 
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted, Refused
@@ -86,23 +86,6 @@ def test_the_released_sum_is_what_the_mechanism_says(tmp_path: Path) -> None:
     assert release.grid is not None
     torch.testing.assert_close(scaled, total.double(), rtol=1e-4, atol=2 * release.grid.spacing)
     assert float(torch.linalg.vector_norm(total)) <= a_plan.run.cohort
-
-
-def test_flowers_two_calls_make_the_same_round(tmp_path: Path) -> None:
-    """`configure_train` and `aggregate_train` one after the other, as Flower's own loop calls them."""
-    state_dir, a_plan = home(tmp_path), plan(run__rounds=1, participation={})
-    reference, _ = run(state_dir, a_plan, LyingGrid(3))
-    session, grid = Session.begin(state_dir, a_plan, identity_is_stable=True), LyingGrid(3)
-    with session:
-        strategy = FieldfareStrategy(session)
-        messages = strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)
-        arrays, metrics = strategy.aggregate_train(1, grid.send_and_receive(messages))
-        with pytest.raises(RuntimeError, match="without configure_train"):
-            strategy.aggregate_train(2, [])
-    assert arrays is not None
-    assert metrics is None
-    for name, value in reference.model_arrays().items():
-        np.testing.assert_array_equal(arrays[name].numpy(), value)
 
 
 def with_update(reply: Message, value: float, users: int | None = None) -> Message:

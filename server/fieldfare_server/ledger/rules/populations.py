@@ -178,11 +178,8 @@ def raise_budget(
 
 
 def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Raised]:
-    """(the population's name, the raise that waited). Raises `BadInput` if none of that id waits, or `person` proposed
-    it, or the budget has changed so that it is no raise any more."""
+    """(the population's name, the raise that waited, as `person` approves it). Raises `BadInput` if none waits."""
     proposal = waiting(state, proposal_id)
-    if proposal.person == person:
-        raise _one_person(proposal_id)
     old = _old(state.populations[proposal.population].row)
     return proposal.population, events.Raised(
         proposal.epsilon, proposal.delta, proposal.reason, old=old, person=person, proposal=proposal_id
@@ -223,7 +220,11 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
         same = (proposal.epsilon, proposal.delta) == (event.epsilon, event.delta)
         require(same, "another raise was proposed")
         if proposal.person == event.person:
-            raise _one_person(proposal.id)
+            raise BadInput(
+                f"approving proposal {proposal.id}",
+                "who proposed it cannot approve it.",
+                "the token of another person",
+            )
         yield proposal._replace(state="approved", decided_at=record.at, decided_by=record.actor)
     bound = budget.larger((row.bound_epsilon, row.bound_delta), (event.epsilon, event.delta), row.leak)
     yield row._replace(epsilon=event.epsilon, delta=event.delta, bound_epsilon=bound[0], bound_delta=bound[1])
@@ -246,12 +247,6 @@ def waiting(state: State, proposal_id: str, population: str | None = None) -> Pr
         raise BadInput(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
     require(population in (None, proposal.population), "it was proposed for another population")
     return proposal
-
-
-def _one_person(proposal_id: str) -> BadInput:
-    return BadInput(
-        f"approving proposal {proposal_id}", "who proposed it cannot approve it.", "the token of another person"
-    )
 
 
 # -- tighten, close, reopen -----------------------------------------------------------------------------------------

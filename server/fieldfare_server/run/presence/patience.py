@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import time
 
+NODE_POLL = 1.0
+"""Seconds between looks for nodes that are not online yet."""
 MOST_VOIDS = 20
 """Consecutive void rounds before a run stops (resumable) whose nodes no time brings back."""
 FIRST_PAUSE = 1.0

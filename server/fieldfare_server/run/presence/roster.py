@@ -134,6 +134,8 @@ class Roster:
         """None where a node's identity does not outlast its process."""
         self.refused: Counter[str] = Counter()
         """Replies and claims that were not accepted, by reason."""
+        self._told: Counter[str] = Counter()
+        """What of `refused` rounds have recorded."""
         self.failures = Failures(dialect)
         """Why nodes do not answer as they should, here and in rounds."""
         self._receiver = Receiver()
@@ -291,6 +293,12 @@ class Roster:
             if node in self._online and node not in resting and lost.any():
                 moved = users[lost[users]]
                 self._owner[moved], lost[moved] = node, False
+
+    def newly_refused(self) -> Counter[str]:
+        """What was refused since the last call: it is shown with the next round."""
+        new = self.refused - self._told
+        self._told = self.refused.copy()
+        return new
 
     # -- users ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,252 @@
+"""Who is there: a policy for each way in which users come, stay and go.
+
+| policy | where | when a round opens |
+|---|---|---|
+| `InProcess` | all nodes are simulated here | as soon as they have said whom they host: waiting brings no other user |
+| `Federation` | real nodes join, leave and come back | when enough users are there, at the latest after the timeout |
+| `Scheduled` | users whose presence is secret | at the scheduled times of the run, whoever is there |
+
+What may be counted of those who are there, and decided from it, is the other policy: `counts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fieldfare.errors import Interrupted
+from fieldfare_server.run.presence.availability import is_simulated
+from fieldfare_server.run.presence.counts import Public, Secret
+from fieldfare_server.run.presence.failures import Failures
+from fieldfare_server.run.presence.pace import Pace
+from fieldfare_server.run.presence.patience import NODE_POLL, Patience
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
+from fieldfare_server.run.round.replies import Answer, Receiver, limit_for
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
+
+log = logging.getLogger("fieldfare.strategy")
+
+SETTLING = 10.0
+"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one waits.
+No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
+
+
+class Presence(ABC):
+    """The nodes of one session on one grid: who is there, how long they are waited for, and how they answer."""
+
+    waits: ClassVar[bool]
+    """Whether time may bring users."""
+
+    def __init__(self, session: Session, grid: Grid) -> None:
+        self.session, self.grid = session, grid
+        self.roster = session.cohorts.roster
+        self.patience = Patience(self.waits)
+        self.failures = Failures(session.dialect.name)
+        """Why rounds went wrong. The roster keeps those of the first look."""
+        self.counts = Secret(self) if session.plan.presence_is_secret else Public(self)
+        self._receiver = Receiver()
+        self._began: float | None = None
+        """When the nodes that were there at the start got their moment to answer, of `time.monotonic`."""
+
+    @staticmethod
+    def of(session: Session, grid: Grid) -> Presence:
+        """The policy of `session` on `grid`."""
+        if session.account.schedule is not None:
+            return Scheduled(session, grid)
+        return InProcess(session, grid) if is_simulated(grid) else Federation(session, grid)
+
+    # -- before a round -----------------------------------------------------------------------------------------------
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a round waits for users, and then for their replies."""
+        return self.session.plan.run.round_timeout
+
+    @property
+    @abstractmethod
+    def settling(self) -> float:
+        """Seconds that the start of a session waits for nodes to say whom they host."""
+
+    @property
+    def judged_from(self) -> float:
+        """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all nodes."""
+        return (self._began or 0.0) + min(SETTLING, self.timeout)
+
+    def settle(self) -> None:
+        """Once in a session: give the nodes that are there a moment to say whom they host."""
+        if self._began is None:
+            self._began = time.monotonic()
+            self.roster.settle(self.grid, self.settling, self.session.heartbeat)
+
+    def await_opening(self) -> None:
+        """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
+        deadline = time.monotonic() + self.timeout
+        self.settle()
+        self.roster.look(self.grid)
+        while not self.roster.nodes_answered and (left := deadline - time.monotonic()) > 0:
+            self.session.heartbeat()
+            time.sleep(min(NODE_POLL, left))
+            self.roster.look(self.grid)
+
+    def await_release(self) -> None:
+        """Wait until a sum may be released: here not at all."""
+        return
+
+    def select(self) -> Users | None:
+        """Wait for the moment at which the next round can open; return its cohort, None where users are waited for.
+
+        Raises:
+            NotEnoughUsers: too few users may take part, and no time brings more.
+            BadInput: most nodes answered the first look, and none as it should.
+        """
+        try:
+            return self.counts.select()
+        except NotEnoughUsers as shortage:
+            # Users who are missing after a round was committed are waited for.
+            if not (self.waits and self.session.coming_round):
+                raise
+            self.session.rounds.commits.commit_held()  # others may wait for users as long as it takes
+            self.patience.note_void()
+            if self.patience.is_over(committed=True):
+                raise
+            log.warning("round %d cannot be opened yet: %s", self.session.coming_round, shortage)
+            return None
+
+    def rest(self) -> None:
+        """Wait before an attempt that follows void ones; less where a request came, or users who were missing."""
+        session, roster, goal, seconds = self.session, self.roster, self.session.plan.report_goal, self.patience.pause
+        deadline, missing = time.monotonic() + seconds, roster.reserve().size < goal
+        while (left := deadline - time.monotonic()) > 0 and session.account.request() is None:
+            session.heartbeat()
+            time.sleep(min(max(NODE_POLL, seconds / 60), left))
+            roster.look(self.grid)
+            roster.register()
+            if missing and roster.reserve().size >= goal:
+                return
+
+    def pause(self, seconds: float) -> None:
+        """An officer has paused the run: keep it for `seconds`."""
+        self.session.heartbeat()
+        time.sleep(seconds)
+
+    # -- during a round -----------------------------------------------------------------------------------------------
+
+    def exchange(self, messages: Sequence[Message], copies: int) -> Iterable[Answer]:
+        """Send `messages`; yield the answers as they arrive, until all have or the round's time is over.
+
+        copies: how many times the arrays of an instruction come back.
+        """
+        limit = limit_for(messages[0], copies) if messages else None
+        return self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+
+    def _tick(self) -> None:
+        self.session.heartbeat()
+        self.roster.look_now_and_then(self.grid)
+
+    # -- after a round ------------------------------------------------------------------------------------------------
+
+    def note_attempt(self, asked: Collection[int], good: Collection[int], silent: set[int], full: bool) -> Counter[str]:
+        """Remember how the nodes `asked` answered; returns what the round's record says of it, by reason.
+
+        Args:
+            good: nodes whose reply is summed, with all users that they were asked for.
+            silent: nodes that did not answer.
+            full: enough had answered, so no one was late.
+        """
+        if not full:
+            self.failures.note_silence(silent, len(asked), self.timeout, self.roster.nodes_online)
+        failed = set(asked).difference(good, silent if full else ())
+        # Adding to an empty Counter drops reasons that count nothing.
+        return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
+
+    def note_void(self, round: int, reports: int) -> None:
+        """An attempt had too few reports. Raises `BadInput` where every further one would have as few."""
+        self.patience.note_void()
+        count = self.counts.shown(reports)
+        log.warning("round %d void: %s reports", round, "too few" if count is None else count)
+        self.require_right_app()
+
+    def note_commit(self) -> None:
+        """A round is committed."""
+        self.patience.note_commit()
+
+    def require_right_app(self) -> None:
+        """End a run none of whose nodes can answer as it should. Raises `BadInput`, or `JournalRefused`."""
+        wrong = self.counts.wrong_app
+        if wrong is not None:
+            self.session.finish("failed", str(wrong))
+            raise wrong
+
+    def require_answers(self) -> None:
+        """Raise `Interrupted` where nodes have been silent, or have failed, for too long."""
+        committed = self.session.coming_round > 0
+        if self.patience.is_over(committed) or (self.patience.voids and self.counts.all_silent):
+            few = f"{self.patience.voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
+            cause = f" First cause: {self.counts.first_cause}." if self.counts.first_cause else ""
+            raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")
+
+
+class InProcess(Presence):
+    """All nodes are this process's, or those of an engine that it started: waiting brings no further user."""
+
+    waits = False
+
+    @property
+    def settling(self) -> float:
+        """The cohorts are those of every other engine only if all nodes have answered."""
+        return self.timeout
+
+    @property
+    def judged_from(self) -> float:
+        """All have answered."""
+        return 0.0
+
+
+class Federation(Presence):
+    """Real nodes, which join, leave and come back."""
+
+    waits = True
+
+    @property
+    def settling(self) -> float:
+        return min(SETTLING, self.timeout)
+
+
+class Scheduled(Federation):
+    """Users whose presence is secret: rounds open and are released at the run's scheduled times (`pace`)."""
+
+    def __init__(self, session: Session, grid: Grid) -> None:
+        super().__init__(session, grid)
+        assert session.account.schedule is not None
+        self._pace = Pace(session.account.schedule, session.account.clock)
+        self._at_scheduled_time = False
+        """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
+
+    @property
+    def settling(self) -> float:
+        return self.timeout if is_simulated(self.grid) else super().settling
+
+    def await_opening(self) -> None:
+        if not self._at_scheduled_time:
+            self.settle()
+            self.await_release()
+        self._at_scheduled_time = False
+
+    def await_release(self) -> None:
+        """The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came."""
+        self.roster.look(self.grid)
+        self._pace.wait(lambda left: self._tick())
+        self._at_scheduled_time = True
+
+    def pause(self, seconds: float) -> None:
+        self._at_scheduled_time = False
+        super().pause(seconds)
