@@ -256,8 +256,9 @@ class Proof:
             raise Unfit("audit", str(row["id"]), "it was changed after it was written")
         record = apply(self._state, row)
         self._rows, self._hash = row["id"], row["hash"]
-        if record.run is not None:
-            self._touched.add(record.run)
+        # A charge is certified before its run is started.
+        if record.run in self._state.runs:
+            self._touched.add(str(record.run))
         if isinstance(record.event, Recomputed):
             self._touched.update(record.event.runs)
 
