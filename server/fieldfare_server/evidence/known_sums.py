@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare import clipping
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import Task, Users

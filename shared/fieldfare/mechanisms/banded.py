@@ -18,7 +18,6 @@ from collections.abc import MutableMapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
@@ -30,6 +29,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -206,7 +206,7 @@ class ColumnNormalisedBanded(Mechanism):
         return out
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
             numel,
@@ -258,7 +258,7 @@ class BandedSpec(MechanismSpec):
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
-        def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+        def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device) -> Stream:
             return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
 
         inverse = toeplitz.inverse(c, rounds)

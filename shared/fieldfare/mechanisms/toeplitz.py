@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats, fftconvolve
@@ -14,6 +13,7 @@ from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
@@ -26,7 +26,9 @@ from fieldfare.streams.rows import MemoryStream, ReplayStream
 class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise."""
 
-    def __call__(self, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def __call__(
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+    ) -> Stream:
         """A fresh stream of B z at row 0, for vectors of `numel` elements."""
         ...
 
@@ -34,7 +36,7 @@ class MakeStream(Protocol):
 def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     """Streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
 
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device) -> Stream:
         return WindowStream(numel, noise, horizon, noising_coefs[:horizon], dtype=dtype, device=device)
 
     return make
@@ -48,7 +50,7 @@ def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "r
     def row(t: int) -> Floats:
         return values[t::-1]
 
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device) -> Stream:
         return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
 
     return make
@@ -57,7 +59,7 @@ def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "r
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
     """The mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
 
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device) -> Stream:
         return BufferStream(numel, noise, rounds, exponentials.omega, exponentials.theta, dtype=dtype, device=device)
 
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
@@ -160,6 +162,6 @@ class ToeplitzMechanism(Mechanism):
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return self._make_stream(numel, noise, dtype=dtype, device=device)

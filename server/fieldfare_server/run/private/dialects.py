@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.clipping import ClippingSpec, Flat
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_flower.npy import BadReply, read_array

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare import clipping
@@ -30,6 +29,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare.plan import Plan
