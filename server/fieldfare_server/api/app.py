@@ -20,7 +20,11 @@ from fieldfare_server.api.metrics import Measure, Metrics
 from fieldfare_server.api.openapi import describe
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
+from fieldfare_server.evidence import deployments_registry, statement, verify  # noqa: F401
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning import what_if  # noqa: F401
+
+# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
 
 
 def version() -> str:
@@ -78,6 +82,6 @@ def create_app(ledger_url: str, settings: Settings | None = None, root: Path | N
         app.include_router(module.router)
     app.include_router(populations.proposals)
     app.add_middleware(Measure, metrics=app.state.metrics)
-    app.add_middleware(Guard, settings=settings, token_of=app.state.authenticator.token_of)
+    app.add_middleware(Guard, settings=settings, tokens=app.state.authenticator)
     describe(app)
     return app

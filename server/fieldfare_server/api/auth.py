@@ -18,7 +18,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.answers import utc
-from fieldfare_server.api.guard import Buckets
+from fieldfare_server.api.guard import Buckets, Known
 from fieldfare_server.api.problems import ProblemError
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
 from fieldfare_server.ledger import Ledger
@@ -27,7 +27,7 @@ from fieldfare_server.ledger.views import TokenView
 
 _LONGEST_SECRET = 200
 _KNOWN, _KNOWN_SECONDS = 1024, 5.0
-"""How many valid tokens `token_of` remembers, and for how long."""
+"""How many valid tokens are remembered, and for how long."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
@@ -64,7 +64,7 @@ class Authenticator:
         self._ledger, self._settings = ledger, settings
         self._failures = Buckets(settings.failed_logins_per_minute, settings.failed_logins_per_minute)
         self._recorded: dict[str, float] = {}
-        self._known: dict[bytes, tuple[str, float]] = {}
+        self._known: dict[bytes, tuple[Known, float]] = {}
         self._lock = threading.Lock()
 
     def caller(self, request: Request, authorization: str | None) -> Caller:
@@ -93,30 +93,32 @@ class Authenticator:
         expires_at = None if token.expires_at is None else utc(token.expires_at)
         return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations, authorization)
 
-    def token_of(self, header: str) -> str | None:
-        """The id of the valid token in an Authorization header, for the rate limit alone; None if there is none.
+    def remembered(self, header: str) -> Known | None:
+        """The valid token of an Authorization header that was looked up within the last seconds, else None.
 
-        An answer is kept for some seconds. It decides which limit a request counts against and never what it may do.
+        It decides which limits a request counts against, and never what it may do.
         """
+        with self._lock:
+            known = self._known.get(hashlib.sha256(header.encode()).digest())
+        return known[0] if known is not None and time.monotonic() < known[1] else None
+
+    def look_up(self, header: str) -> Known | None:
+        """The valid token of an Authorization header, which is then remembered for some seconds; None if none is."""
         scheme, _, secret = header.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _LONGEST_SECRET:
             return None
-        now, digest = time.monotonic(), hashlib.sha256(secret.encode()).digest()
-        with self._lock:
-            known = self._known.get(digest)
-        if known is not None and now < known[1]:
-            return known[0]
         try:
             token = self._ledger.check_token(secret)
         except LedgerError:  # the route will say so
             return None
         if token is None:
             return None
+        known = Known(token.id, "admin" in token.scopes)
         with self._lock:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            self._known[digest] = (token.id, now + _KNOWN_SECONDS)
-        return token.id
+            self._known[hashlib.sha256(header.encode()).digest()] = (known, time.monotonic() + _KNOWN_SECONDS)
+        return known
 
     def _is_local(self, request: Request, address: str) -> bool:
         # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from anyio import to_thread
@@ -27,7 +28,7 @@ _BATCH = 500
 
 
 class TooManyClients(Exception):
-    """All event streams that the settings allow, or allow one caller, are in use."""
+    """All event streams that the settings allow are in use, and no caller holds more of them than its share."""
 
 
 def encode(row: AuditRow) -> bytes:
@@ -43,8 +44,8 @@ def _control(kind: str, position: int) -> bytes:
 class Client:
     """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
 
-    def __init__(self, size: int, caller: str = "") -> None:
-        self.caller = caller
+    def __init__(self, size: int, caller: str = "", page: str | None = None) -> None:
+        self.caller, self.page = caller, page
         self.queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(size)
         self.overflowed = False
 
@@ -68,7 +69,8 @@ class Broker:
 
     def __init__(self, answers: Answers, settings: Settings) -> None:
         self._answers, self._settings = answers, settings
-        self._clients: set[Client] = set()
+        self._clients: dict[Client, None] = {}
+        """The open streams, the oldest first."""
         self._position: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -123,20 +125,34 @@ class Broker:
             if len(rows) < _BATCH:
                 return
 
-    async def stream(self, last_id: int | None, caller: str = "") -> AsyncIterator[bytes]:
+    async def stream(self, last_id: int | None, caller: str = "", page: str | None = None) -> AsyncIterator[bytes]:
         """One client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients` at once.
 
-        caller: a token's id or an address; one caller has at most `event_clients_each` streams.
+        Args:
+            last_id: the newest event that the client has.
+            caller: a token or an address. Where all streams are in use, who has more than `event_clients_each` of them
+                loses its oldest to one who has fewer.
+            page: what the client calls itself; a stream of the same caller and page ends, for this one takes its place.
         """
-        own = sum(client.caller == caller for client in self._clients)
-        if len(self._clients) >= self._settings.event_clients or own >= self._settings.event_clients_each:
-            raise TooManyClients
-        return self._run(last_id, caller)
+        for client in [client for client in self._clients if page is not None and client.page == page]:
+            if client.caller == caller:
+                self._drop(client)
+        if len(self._clients) >= self._settings.event_clients:
+            held = Counter(client.caller for client in self._clients)
+            most, number = held.most_common(1)[0]
+            if number <= self._settings.event_clients_each or held[caller] >= self._settings.event_clients_each:
+                raise TooManyClients
+            self._drop(next(client for client in self._clients if client.caller == most))
+        return self._run(last_id, caller, page)
 
-    async def _run(self, last_id: int | None, caller: str) -> AsyncIterator[bytes]:
-        client = Client(self._settings.event_queue, caller)
+    def _drop(self, client: Client) -> None:
+        del self._clients[client]
+        client.end()
+
+    async def _run(self, last_id: int | None, caller: str, page: str | None) -> AsyncIterator[bytes]:
+        client = Client(self._settings.event_queue, caller, page)
         # Subscribe inside the generator: one that is never started must not leave a client behind.
-        self._clients.add(client)
+        self._clients[client] = None
         try:
             yield b"retry: 2000\n\n"
             await self._ready.wait()
@@ -171,4 +187,4 @@ class Broker:
                     sent = item[0]
                     yield item[1]
         finally:
-            self._clients.discard(client)
+            self._clients.pop(client, None)

@@ -1,4 +1,4 @@
-"""The guard before every route: known host, bounded size, bounded rate, and the security headers.
+"""The guard before every route: known host, bounded size, time and rate, slots, and the security headers.
 
 It is plain ASGI, so that a streamed answer (events) is neither buffered nor slowed. Starlette checks hosts and nothing
 else of this; a rate limiter and a body limit from elsewhere would answer without problem details or security headers.
@@ -11,19 +11,26 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldfare_server.api import connections
 from fieldfare_server.api.problems import problem
 from fieldfare_server.api.settings import Settings
 
 log = logging.getLogger(__name__)
 
-BODY_SECONDS = 10.0
-"""Time in which a client must send its body. Bodies are small, so a slower client only holds the service up."""
+ORDINARY, ANONYMOUS = 24, 12
+"""Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most of those for
+requests without any token. So a stop waits for no reader, and no valid token for those who have none."""
+CHECKS = 4
+"""Tokens that are looked up at the same time, in threads of their own."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -82,6 +89,24 @@ class Buckets:
         return min(self._burst, tokens + (now - then) * self._rate), now
 
 
+@dataclass(frozen=True)
+class Known:
+    """A valid token: its id, and whether its scopes have admin."""
+
+    id: str
+    admin: bool
+
+
+class TokenChecks(Protocol):
+    """What the guard asks of tokens; `auth.Authenticator`."""
+
+    def remembered(self, header: str) -> Known | None:
+        """The valid token of an Authorization header, if it was looked up a moment ago."""
+
+    def look_up(self, header: str) -> Known | None:
+        """The valid token of an Authorization header, from the ledger."""
+
+
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives `body` once and then passes on the messages of the connection (its end)."""
     given = False
@@ -97,11 +122,12 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Guard:
-    """ASGI middleware. It checks host, target length, rate and declared size, then the size that arrives."""
+    """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that arrive."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, token_of: Callable[[str], str | None]) -> None:
-        """token_of: the id of the valid token in an Authorization header, else None."""
-        self._app, self._settings, self._token_of = app, settings, token_of
+    def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenChecks) -> None:
+        self._app, self._settings, self._tokens = app, settings, tokens
+        self._checks = CapacityLimiter(CHECKS)
+        self._ordinary, self._anonymous = asyncio.Semaphore(ORDINARY), asyncio.Semaphore(ANONYMOUS)
         self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._buckets = Buckets(settings.requests_per_minute, settings.burst)
         headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
@@ -116,7 +142,8 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        started = False
+        started = refused = False
+        slots = AsyncExitStack()
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
@@ -124,22 +151,39 @@ class Guard:
                 started = True
                 given = {name for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in given)]
+                if refused:
+                    # Neither the rest of this request is waited for nor what follows it.
+                    message["headers"].append((b"connection", b"close"))
+                # The answer is made. A stream of events, which lasts, holds no thread.
+                await slots.aclose()
             await send(message)
 
-        refusal = self._refuse(scope) or await self._slow_down(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send_with_headers)
-            return
-
         try:
-            body = await self._body(scope, receive)
-            if body is None:
-                await self._too_large(scope)(scope, receive, send_with_headers)
-                return
-            await self._app(scope, _replayed(body, receive) if body else receive, send_with_headers)
+            async with slots:
+                body: bytes | None = b""
+                known = None
+                refusal = self._refuse(scope)
+                if refusal is None:
+                    known = await self._caller(scope)
+                    refusal = self._slow_down(scope, known)
+                if refusal is None:
+                    # What has arrived is read without waiting, however long its token was looked up.
+                    async with asyncio.timeout_at(_began(scope) + connections.REQUEST_SECONDS):
+                        body = await self._body(scope, receive)
+                    refusal = self._too_large(scope) if body is None else None
+                if refusal is not None:
+                    refused = True
+                    await refusal(scope, receive, send_with_headers)
+                    return
+                if known is None:
+                    await slots.enter_async_context(self._anonymous)
+                if known is None or not known.admin:
+                    await slots.enter_async_context(self._ordinary)
+                await self._app(scope, _replayed(body, receive) if body else receive, send_with_headers)
         except TimeoutError:
             if started:
                 raise
+            refused = True
             await problem(408, "request-timeout", instance=scope["path"])(scope, receive, send_with_headers)
         except Exception:
             # Starlette's outermost handler would answer without the security headers.
@@ -151,20 +195,18 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body, read before the route runs because the limit is small; None if it is too large."""
-        headers = Headers(scope=scope)
-        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-            return b""
         body = b""
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return body
-                body += bytes(message.get("body", b""))
-                if len(body) > self._settings.max_body_bytes:
-                    return None
-                if not message.get("more_body", False):
-                    return body
+        if not _has_body(scope):
+            return body
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return body
+            body += bytes(message.get("body", b""))
+            if len(body) > self._settings.max_body_bytes:
+                return None
+            if not message.get("more_body", False):
+                return body
 
     def _refuse(self, scope: Scope) -> ASGIApp | None:
         path = scope["path"]
@@ -187,12 +229,23 @@ class Guard:
             return self._too_large(scope)
         return None
 
-    async def _slow_down(self, scope: Scope) -> ASGIApp | None:
-        """A valid token has a limit to itself, so that no other client behind the same address can use it up."""
+    async def _caller(self, scope: Scope) -> Known | None:
+        """The valid token of a request, which then holds its connection's slot in its own name."""
         header = Headers(scope=scope).get("authorization")
-        token = None if header is None else await to_thread.run_sync(self._token_of, header)
+        if header is None:
+            return None
+        known = self._tokens.remembered(header)
+        if known is None:
+            known = await to_thread.run_sync(self._tokens.look_up, header, limiter=self._checks)
+        connection = scope.get("state", {}).get(connections.CONNECTION)
+        if known is not None and connection is not None:
+            connection.prove(known.id)
+        return known
+
+    def _slow_down(self, scope: Scope, known: Known | None) -> ASGIApp | None:
+        """A valid token has a limit to itself, so that no other client behind the same address can use it up."""
         client = scope.get("client")
-        wait = self._buckets.take(f"token {token}" if token else client[0] if client else "unknown")
+        wait = self._buckets.take(f"token {known.id}" if known else client[0] if client else "unknown")
         if wait <= 0:
             return None
         return problem(
@@ -217,6 +270,17 @@ class Guard:
             f"a request body may have at most {self._settings.max_body_bytes} bytes.",
             instance=scope["path"],
         )
+
+
+def _has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _began(scope: Scope) -> float:
+    """When the request's first byte came, by the loop's clock."""
+    connection = scope.get("state", {}).get(connections.CONNECTION)
+    return asyncio.get_running_loop().time() if connection is None else float(connection.began)
 
 
 def _has_port(host: str) -> bool:

@@ -27,7 +27,7 @@ class Settings(BaseModel):
     failed_logins_per_minute: int = Field(default=12, ge=1, description="wrong tokens per client address")
     event_poll_seconds: float = Field(default=0.5, gt=0, le=10, description="time between two reads of new events")
     event_clients: int = Field(default=1_024, ge=1, description="most open event streams")
-    event_clients_each: int = Field(default=64, ge=1, description="most of them for one token, or for one address")
+    event_clients_each: int = Field(default=64, ge=1, description="streams of one caller that give way to no other")
     event_queue: int = Field(default=256, ge=1, description="events a slow client may fall behind before it is cut")
     event_replay: int = Field(default=1_000, ge=0, description="most events replayed to a client that reconnects")
     event_ping_seconds: float = Field(default=15.0, gt=0, description="silence after which a comment line is sent")

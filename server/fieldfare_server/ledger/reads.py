@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.signed_head import SignedHead
@@ -255,19 +257,48 @@ class Reader:
         Raises:
             BadInput: there is no such population.
         """
-        with self.snapshot() as snapshot, snapshot.read() as connection:
-            head, row = snapshot.head(population), snapshot._population(connection, population)
-            taken = self._memory.taken(connection, row, head)
-            terms, common = rows.terms_of(row), taken.sums.committed
-            price = budget.quote(planned, common, terms, leak)
-            if common.leak + price.leak > terms.leak:
-                return budget.refusal(population, planned, price, common, terms)
-            standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
+        standing, terms, common = self._standing(population)
+        price = budget.quote(planned, common, terms, leak)
+        if common.leak + price.leak > terms.leak:
+            return budget.refusal(population, planned, price, common, terms)
         try:
             odometers.admit(standing, terms, common, odometers.Asked(population, demand, planned, price))
         except BudgetRefused as refused:
             return refused
         return None
+
+    def room_for(self, population: str, demand: Demand, price: Price, most: int) -> tuple[int, int]:
+        """(how many runs a population with odometers admits one after the other, users who can pay for all of one).
+
+        As if each run cost every user the most that it can, so it admits these, and perhaps more. It must be open.
+
+        Args:
+            demand: what each run asks of single users.
+            price: what each run reserves; of it the leak is everyone's.
+            most: more runs than these are not counted.
+
+        Raises:
+            BadInput: there is no such population.
+        """
+        standing, terms, common = self._standing(population)
+        limit, base = odometers.limit_units(terms), odometers.units_of(common)
+
+        def found(before: int) -> odometers.Admission:
+            taken = min(limit, base + before * demand.most)
+            return odometers.admission(standing.room(limit, taken), demand, standing.newcomer_room(limit, taken))
+
+        def too_many(runs: int) -> bool:
+            return common.leak + runs * price.leak > terms.leak or not found(runs - 1).fits
+
+        return bisect_left(range(1, most + 1), True, key=too_many), found(0).whole
+
+    def _standing(self, population: str) -> tuple[odometers.Standing, budget.Terms, Price]:
+        """(its users' odometers, its budget, what all users are charged alike)."""
+        with self.snapshot() as snapshot, snapshot.read() as connection:
+            head, row = snapshot.head(population), snapshot._population(connection, population)
+            taken = self._memory.taken(connection, row, head)
+            standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
+        return standing, rows.terms_of(row), taken.sums.committed
 
     def charge(self, population: str, key: str) -> views.ChargeView:
         """A charge of another trainer. Raises `BadInput` if there is none."""

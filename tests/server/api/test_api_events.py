@@ -181,7 +181,7 @@ def test_without_clients_no_row_is_read_and_one_that_comes_meanwhile_misses_none
         client = events_module.Client(10)
 
         def comes_meanwhile() -> int:
-            broker._clients.add(client)
+            broker._clients[client] = None
             return head()
 
         answers.head = comes_meanwhile  # type: ignore[method-assign]

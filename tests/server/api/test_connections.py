@@ -1,11 +1,13 @@
-"""Clients that hold connections: heads without end, heads that never end, and many at once. Findings R8 to R10."""
+"""Clients that hold connections: heads without end, heads that never end, and many at once."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,6 +16,8 @@ from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings, connections, create_app
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.output import visible
 from fieldfare_server.ledger import Ledger
@@ -21,8 +25,8 @@ from fieldfare_server.ledger import Ledger
 
 @pytest.fixture
 def url(live: LiveLedger, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "CONNECTIONS_OF_ADDRESS", 20)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "CONNECTIONS_EACH", 20)
     with serve_in_thread(config(create_app(live.url, Settings()), port=0)) as address:
         yield address
 
@@ -93,49 +97,151 @@ def test_an_idle_connection_is_kept_for_the_next_request(url: str) -> None:
             time.sleep(1.2)
 
 
-def test_an_address_has_a_number_of_connections_and_gets_them_back(url: str) -> None:
+def test_the_oldest_connection_of_an_address_gives_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 100.0)
     held = [opened(url) for _ in range(20)]
-    try:
-        with opened(url) as more:
-            assert ended(more, 15)
-    finally:
+    with contextlib.ExitStack() as close:
         for connection in held:
-            connection.close()
-    end = time.monotonic() + 15
-    while time.monotonic() < end:
-        try:
-            assert httpx.get(f"{url}/healthz", timeout=15).status_code == 200
-            return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise AssertionError("closed connections still count")
+            close.enter_context(connection)
+        assert httpx.get(f"{url}/healthz", timeout=15).status_code == 200
+        assert ended(held[0], 15)
 
 
-def test_one_caller_cannot_take_all_event_streams(live: LiveLedger) -> None:
-    settings = Settings(event_clients=8, event_clients_each=2, event_ping_seconds=0.05)
-    first, second = live.token("read"), live.token("read")
-    with serve_in_thread(config(create_app(live.url, settings), port=0)) as url:
-        done = threading.Event()
-        taken = threading.Semaphore(0)
+def test_a_connection_that_showed_a_valid_token_gives_way_to_none_without(url: str, live: LiveLedger) -> None:
+    header = {"Authorization": f"Bearer {live.token('read')}"}
+    with httpx.Client(base_url=url, timeout=15, headers=header) as client, contextlib.ExitStack() as close:
+        assert client.get("/v1/me").status_code == 200
+        transport = client._transport
+        assert isinstance(transport, httpx.HTTPTransport)
+        kept = transport._pool.connections[0]
+        for _ in range(40):
+            close.enter_context(opened(url))
+        assert client.get("/v1/me").status_code == 200
+        assert transport._pool.connections == [kept]
 
-        def hold(secret: str) -> None:
-            with httpx.stream("GET", f"{url}/v1/events", headers={"Authorization": f"Bearer {secret}"}) as answer:
-                chunks = answer.iter_raw()  # kept: a generator that is dropped closes its stream
-                next(chunks)
-                taken.release()
-                done.wait(20)
 
-        threads = [threading.Thread(target=hold, args=(first,), daemon=True) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        assert all(taken.acquire(timeout=20) for _ in threads)
-        with httpx.stream("GET", f"{url}/v1/events", headers={"Authorization": f"Bearer {first}"}) as third:
-            assert (third.status_code, third.headers.get("retry-after")) == (503, "10")
-        with httpx.stream("GET", f"{url}/v1/events", headers={"Authorization": f"Bearer {second}"}) as answer:
+def test_where_all_slots_are_taken_those_without_a_token_give_way_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 4)
+    cut: list[str] = []
+
+    class Connection:
+        slot: tuple[bool, str] | None = None
+        answering = False
+
+        def __init__(self, name: str) -> None:
+            self.transport = SimpleNamespace(abort=lambda: cut.append(name))
+
+    slots = connections.Slots()
+    take: Callable[..., None] = slots.take
+    busy = Connection("busy")
+    busy.answering = True
+    take(busy, "127.0.0.1", proven=False)
+    for name in ("a", "b"):
+        officer = Connection(name)
+        take(officer, "127.0.0.1", proven=False)
+        take(officer, "officer", proven=True)
+    take(Connection("idle"), "127.0.0.1", proven=False)
+    assert cut == []
+    take(Connection("new"), "127.0.0.2", proven=False)
+    assert cut == ["idle"], "of who holds most without a token, the oldest that no answer is under way on"
+    take(Connection("newer"), "127.0.0.3", proven=False)
+    take(Connection("newest"), "127.0.0.4", proven=False)
+    assert cut == ["idle", "busy", "new"]
+
+
+LARGE = b"POST /v1/populations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n"
+CHUNKED = b"POST /v1/populations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (LARGE, b"413"),
+        (CHUNKED + b"4e20\r\n" + b"y" * 20_000 + b"\r\n", b"413"),
+        (CHUNKED + b"5\r\nhello\r\n", b"408"),
+        (b"GET /healthz HTTP/1.1\r\nHost: elsewhere\r\n\r\n", b"421"),
+    ],
+)
+def test_the_connection_ends_with_a_refusal_of_the_guard(url: str, sent: bytes, status: bytes) -> None:
+    with opened(url) as connection:
+        connection.sendall(sent)
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert b"\r\nconnection: close\r\n" in answer
+        assert ended(connection, 15)
+
+
+def test_head_and_body_have_one_time_together(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 2.0)
+    with opened(url) as connection:
+        begun = time.monotonic()
+        connection.sendall(CHUNKED[:-2])
+        time.sleep(1.5)
+        connection.sendall(b"\r\n5\r\nhello\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408")
+        assert time.monotonic() - begun < 3.2, "2 s, and not 2 more for the body"
+
+
+def test_framing_of_chunks_counts_against_a_requests_length(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 100.0)
+    with opened(url) as connection:
+        connection.sendall(CHUNKED)
+        # Each piece carries one byte, and ten times the number that is cut would carry less than a body may have.
+        assert refused(connection, b"1;" + b"y" * 8_000 + b"\r\nx\r\n", most=1_300)
+
+
+def test_pages_of_one_token_share_all_streams_and_give_way_to_another_caller(live: LiveLedger) -> None:
+    async def run() -> None:
+        broker = Broker(Answers(live.ledger), Settings(event_clients=4, event_clients_each=2, event_poll_seconds=0.02))
+        await broker.start()
+        pages = [await broker.stream(None, "page") for _ in range(4)]
+        for each in pages:
+            await anext(each)
+        assert broker.clients == 4, "no other caller wants one"
+        with pytest.raises(TooManyClients):
+            await broker.stream(None, "page")
+        others = []
+        for _ in range(2):
+            others.append(await broker.stream(None, "other"))
+            await anext(others[-1])
+        with pytest.raises(TooManyClients):
+            await broker.stream(None, "third")
+        ends = [len([part async for part in each]) for each in pages[:2]]
+        assert (ends, broker.clients) == ([1, 1], 4), "its two oldest have said hello and ended"
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_a_page_that_reconnects_takes_the_place_of_its_old_stream(live: LiveLedger) -> None:
+    header = {"Authorization": f"Bearer {live.token('read')}"}
+    app = create_app(live.url, Settings(event_ping_seconds=0.05))
+    with serve_in_thread(config(app, port=0)) as url, contextlib.ExitStack() as held:
+
+        def listen(page: str) -> httpx.Response:
+            stream = httpx.stream("GET", f"{url}/v1/events", headers={**header, "Fieldfare-Page": page}, timeout=15)
+            answer = held.enter_context(stream)
             assert answer.status_code == 200
-        done.set()
-        for thread in threads:
-            thread.join(20)
+            return answer
+
+        def streams(number: int) -> bool:
+            end = time.monotonic() + 15
+            while time.monotonic() < end and app.state.broker.clients != number:
+                time.sleep(0.02)
+            return bool(app.state.broker.clients == number)
+
+        first = listen("a").iter_raw()
+        next(first)
+        other = listen("b").iter_raw()
+        next(other)
+        assert streams(2)
+        again = listen("a").iter_raw()
+        next(again)
+        assert streams(2)
+        for _ in first:  # what it was sent before; then it ends
+            pass
+        assert next(other)
+        assert next(again)
 
 
 def test_a_flood_from_one_address_does_not_stop_a_token_behind_it(live: LiveLedger) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy
-from fieldfare_server.ledger import Head, Ledger, RunHandle, new_run_id
+from fieldfare_server.ledger import Head, Ledger, OpenRound, Outcome, RunHandle, new_run_id
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.state.replay import Replay, Unfit
@@ -154,9 +154,9 @@ def test_a_checkpoint_whose_nonces_are_not_the_ledgers_is_found(
     state_dir = home(tmp_path)
     commit_round = RunHandle.commit_round
 
-    def other_nonce(self: RunHandle, *parts: Any, nonce: bytes | None, **rest: Any) -> None:
-        assert nonce is not None
-        commit_round(self, *parts, nonce=bytes(16), **rest)
+    def other_nonce(self: RunHandle, round: OpenRound, outcome: Outcome, digest: str) -> None:
+        assert outcome.nonce is not None
+        commit_round(self, round, dataclasses.replace(outcome, nonce=bytes(16)), digest)
 
     with Session.begin(state_dir, plan(run__noise_seed=None), identity_is_stable=True) as session:
         assert session.cost.resolution > 0
@@ -370,7 +370,7 @@ def test_changed_and_missing_checkpoints_are_named(tmp_path: Path) -> None:
         for t in range(2):
             opened = run.open_round([])
             names.append(store.write(t, {"x": torch.full((4,), float(t))}, {}))
-            run.commit_round(opened, [], gaussian(0.1), names[-1])
+            run.commit_round(opened, Outcome([], gaussian(0.1)), names[-1])
             assert verify(ledger, tmp_path / "runs").ok  # committed and not promoted yet: it is there
             store.promote(names[-1])
         assert verify(ledger, tmp_path / "runs").checked["checkpoints"] == 2

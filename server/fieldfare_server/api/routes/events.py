@@ -25,12 +25,16 @@ async def events(
     last_event_id: Annotated[
         int | None, Header(ge=0, le=2**63 - 1, description="resume after this id; without it, from now")
     ] = None,
+    fieldfare_page: Annotated[
+        str | None, Header(max_length=64, description="any name of the page that listens; it has one stream at a time")
+    ] = None,
 ) -> StreamingResponse:
     """Ledger rows as they are committed. `reset` means that the client missed too much: load everything again."""
     broker: Broker = request.app.state.broker
     try:
         address = request.client.host if request.client else "unknown"
-        stream = await broker.stream(last_event_id, caller.token_id or address)
+        # Pages that share a token, as behind a proxy, are told apart by their addresses where these differ.
+        stream = await broker.stream(last_event_id, f"{caller.token_id} {address}", fieldfare_page)
     except TooManyClients:
         raise ProblemError(
             503, "too-many-event-streams", "every event stream is in use.", headers={"Retry-After": "10"}

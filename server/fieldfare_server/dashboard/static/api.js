@@ -63,6 +63,9 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
+// One stream for each page: one that reconnects takes the place of its old one.
+const page = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
 // Reads events with fetch, because EventSource cannot send a token. Reconnects and resumes until the caller stops it.
 export function listen({ onEvent, onState }) {
   let stopped = false;
@@ -81,7 +84,7 @@ export function listen({ onEvent, onState }) {
       restartTimer();
       try {
         const response = await fetch("/v1/events", {
-          headers: headers(last ? { "Last-Event-ID": last } : {}), signal: abort.signal, cache: "no-store",
+          headers: headers({ "Fieldfare-Page": page, ...(last ? { "Last-Event-ID": last } : {}) }), signal: abort.signal, cache: "no-store",
         });
         if (!response.ok) await fail(response);
         onState("live");
