@@ -6,7 +6,6 @@ import getpass
 import math
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fieldfare.accounting.filter import Price, gauge
@@ -20,7 +19,7 @@ from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import settle
+from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.state.budget import Terms, price_of, quote, refusal
@@ -137,7 +136,7 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         known = {view.name: view for view in ledger.populations()}
         for name, its in wanted.items():
-            costs = [settle(plan, home.root, partial(price_with_model, plan))[0] for plan in its]
+            costs = [price_with_model(plan, Decisions(plan, home.root)) for plan in its]
             if name not in known:
                 epsilon, delta = _budget(name, its, budget, [price_of(cost.loss, cost.leak) for cost in costs])
                 ledger.create_population(

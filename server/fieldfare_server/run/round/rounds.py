@@ -322,7 +322,7 @@ class Rounds:
     def _charge_round(self, index: int, participants: Users) -> PrivacyLoss:
         if self._charge is None or self.cost is None:
             return PrivacyLoss()
-        return self.cost.charged(self._charge.add(index, participants))
+        return self.cost.charged(self._charge.add(index, participants), self.newest.spent)
 
     def _statistics(
         self, total: Aggregate, update: torch.Tensor, score: Mapping[str, float], noise_std: float
