@@ -15,6 +15,7 @@ factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -258,8 +259,11 @@ class BandedSpec(MechanismSpec):
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
-        def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-            return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
+        make = partial(_make_inverse, rounds, c)
+        return ToeplitzMechanism(self.kind, rounds, c, toeplitz.inverse(c, rounds), make, buffers=len(c) - 1)
 
-        inverse = toeplitz.inverse(c, rounds)
-        return ToeplitzMechanism(self.kind, rounds, c, inverse, stream, buffers=len(c) - 1)
+
+def _make_inverse(
+    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device
+) -> Stream:
+    return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)

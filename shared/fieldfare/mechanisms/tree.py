@@ -29,6 +29,7 @@ draws a round: for research only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -314,5 +315,5 @@ def full_tree(rounds: int) -> TriangularMechanism:
     return TriangularMechanism(
         "tree",
         factor(matrix.T @ matrix),
-        horizon_sensitivity=lambda participation: tree_sensitivity(participation, rounds, read_only=False),
+        horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False),
     )
