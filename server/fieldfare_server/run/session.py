@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
