@@ -41,7 +41,7 @@ from fieldfare_server.ledger import merkle
 from fieldfare_server.ledger.chain import HASHED, HeadFile
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
