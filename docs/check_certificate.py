@@ -208,7 +208,7 @@ def check(c: dict[str, Any], key: str | None = None) -> str:
         square = worst(c, g) if secret else max((float(g[np.ix_(p, p)].sum()) for p in known), default=0.0)
         own, own_leak = factor**2 * square / sigma**2 + plan.get("charged_resolution", 0.0), 0.0
         used.append("gram")
-        if terms["rounding"] == "discrete":
+        if terms.get("rounding") == "discrete":
             own, own_leak = discrete(price["discrete"], own)
             used.append("discrete")
         need(price["mu_squared"] >= own * (1 - 1e-9) and price["leak"] >= own_leak, "mu^2 and leak of the run")
