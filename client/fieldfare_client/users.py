@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 
 

@@ -8,9 +8,8 @@ the held head with it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
-from fieldfare.accounting.sampled import Event
-from fieldfare.errors import FieldfareError
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.nonces import digest_of
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
@@ -268,7 +267,7 @@ class _Verification:
 
     def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
         seq, run_id = row["seq"], row["id"]
-        charge = self._charge_of(run_id, row["plan"], row["format"], run.values["strategy"])
+        charge = self._charge_of(run_id, row["plan"], run)
         if charge is not None:
             _require_reserved(run_id, run, charge)
         committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
@@ -283,21 +282,24 @@ class _Verification:
                 _require_same_units(f"{run_id} {index}", units, charge.units(index, users))
             right = charge.spent(index, users)
             recorded = PrivacyLoss.from_json(committed[index].values["spent"])
-            if not _same(recorded, right):
+            if not recorded.agrees_with(right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
                 raise Unfit("rounds", f"{run_id} {index}", why)
             self.checked["charges"] = self.checked.get("charges", 0) + 1
         if run.recomputed is not None and odometers.digest_of_rounds(singly) != run.recomputed:
             raise Unfit("participations", run_id, "these are not the charges that were recomputed")
 
-    def _charge_of(self, run_id: str, plan: str, format: int, strategy: str | None) -> Charge | None:
+    def _charge_of(self, run_id: str, plan: str, run: Run) -> Charge | None:
         if self._recompute is None:
             return None
+        strategy, format = run.values["strategy"], run.values["format"]
         try:
-            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, format))
+            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, run.planned, format))
         except StrategyError as error:
             (self.unpinned if strategy is None else self.missing)[run_id] = str(error)
             return None
+        except BadInput as error:
+            raise Unfit("runs", run_id, f"what it reserved is not what its plan costs: {error}") from None
 
     def _participations(
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt], recomputed: str | None
@@ -353,7 +355,8 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", f"its bytes have the digest {digest}")
             if name not in committed:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
-            if files.nonces(name) != nonces[: committed[name] + 1]:
+            so_far = [bytes.fromhex(nonce) for nonce in nonces[: committed[name] + 1]]
+            if files.nonces(name) != (digest_of(so_far) if so_far else None):
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
             base = files.noise_base(name)
             if base is not None and not files.holds_noise(base):
@@ -483,23 +486,9 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
     """Raise `Unfit` unless what the run reserved is what its plan costs."""
     planned, price = run.planned, run.values["price"]
-    if charge.planned is not None and not _same(planned, charge.planned):
+    if charge.planned is not None and not planned.agrees_with(charge.planned):
         raise Unfit("runs", run_id, f"its planned loss is {planned}, and its plan gives {charge.planned}")
     if charge.leak is not None and price is not None:
         leak = Price.from_json(price).leak
         if leak < charge.leak * (1 - 1e-9):
             raise Unfit("runs", run_id, f"its price has the leak {leak}, and its noise leaks {charge.leak}")
-
-
-def _same(recorded: PrivacyLoss, right: PrivacyLoss) -> bool:
-    # Another machine may add in another order, so the last bits may differ.
-    pairs = ((recorded.mu_squared, right.mu_squared), (recorded.concentrated, right.concentrated))
-    close = all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15) for a, b in pairs)
-    close = close and len(recorded.certified) == len(right.certified)
-    close = close and all(a.agrees_with(b) for a, b in zip(recorded.certified, right.certified, strict=True))
-    return close and len(recorded.sampled) == len(right.sampled) and all(map(_alike, recorded.sampled, right.sampled))
-
-
-def _alike(one: Event, other: Event) -> bool:
-    same = one == replace(other, noise_multiplier=one.noise_multiplier)
-    return same and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=1e-9)

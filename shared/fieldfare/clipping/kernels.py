@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from fieldfare.clipping.base import ClippingSpec, Layout
+from fieldfare.lazily import torch
 
 _BLOCK = 128
 """Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""

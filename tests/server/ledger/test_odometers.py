@@ -17,7 +17,7 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import odometer_tables, rows
@@ -52,7 +52,9 @@ def one_round(mu: float = 0.3, cohort: int = 10) -> dict[str, Any]:
 
 def spend(run: RunHandle, users: list[int], units: int, mu: float = 0.3) -> None:
     charges = np.full(len(users), units, dtype=np.int64)
-    run.commit_round(run.open_round(users), users, gaussian(mu), digest(f"{run.id} {run.next_round}"), charges=charges)
+    run.commit_round(
+        run.open_round(users), Outcome(users, gaussian(mu), charges=charges), digest(f"{run.id} {run.next_round}")
+    )
 
 
 def test_ten_runs_on_ten_disjoint_tenths_cost_1_13_and_not_4_12(ledger: Ledger) -> None:
@@ -140,10 +142,10 @@ def test_a_user_is_never_charged_more_than_is_left(ledger: Ledger) -> None:
         (np.array([-1, 1]), "never negative"),
     ):
         with pytest.raises(BadInput, match=why):
-            run.commit_round(opened, [1, 2], gaussian(0.3), digest("x"), charges=charges)
+            run.commit_round(opened, Outcome([1, 2], gaussian(0.3), charges=charges), digest("x"))
     plain = start(ledger, 0.1)
     with pytest.raises(BadInput, match="no charges of single users"):
-        plain.commit_round(plain.open_round([0]), [0], gaussian(0.1), digest("y"), charges=np.array([1]))
+        plain.commit_round(plain.open_round([0]), Outcome([0], gaussian(0.1), charges=np.array([1])), digest("y"))
 
 
 def test_a_refusal_names_the_run_that_would_be_admitted(ledger: Ledger) -> None:
@@ -177,7 +179,7 @@ def test_a_run_is_pledged_no_more_than_each_user_has_left(ledger: Ledger) -> Non
     assert TENTH // 2 < int(left[0]) < TENTH == int(left[1])
     opened = second.open_round([0, 1])
     with pytest.raises(BudgetRefused, match="1 of its 2 users"):
-        second.commit_round(opened, [0, 1], gaussian(0.3), digest("x"), charges=np.full(2, TENTH))
+        second.commit_round(opened, Outcome([0, 1], gaussian(0.3), charges=np.full(2, TENTH)), digest("x"))
 
 
 def test_a_resumed_run_knows_what_its_users_have_left(ledger: Ledger) -> None:

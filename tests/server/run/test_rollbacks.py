@@ -30,7 +30,7 @@ from fieldfare_server import faults
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger import HeadFile, Ledger, Outcome
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -333,7 +333,9 @@ def test_commits_need_exactly_the_nonce_that_their_run_has(tmp_path: Path) -> No
             opened, nothing = account.open_round([]), np.zeros(0, dtype=np.int64)
             for nonce in wrong:
                 with pytest.raises(BadInput, match="nonce"):
-                    account.commit_round(opened, [], session.released.spent, "0" * 64, nonce=nonce, charges=nothing)
+                    account.commit_round(
+                        opened, Outcome([], session.released.spent, nonce=nonce, charges=nothing), "0" * 64
+                    )
             account.void_round(opened, "test")
 
 

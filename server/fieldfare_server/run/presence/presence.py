@@ -114,7 +114,7 @@ class Presence(ABC):
             # Users who are missing after a round was committed are waited for.
             if not (self.waits and self.session.coming_round):
                 raise
-            self.session.rounds.commit_held()  # others may wait for users as long as it takes
+            self.session.rounds.commits.commit_held()  # others may wait for users as long as it takes
             self.patience.note_void()
             if self.patience.is_over(committed=True):
                 raise

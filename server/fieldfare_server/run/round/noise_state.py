@@ -9,11 +9,11 @@ draws the rows since. A small state simply is in the checkpoint, as every state 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-import torch
+from typing import Final, TypeAlias
 
 from fieldfare.errors import CheckpointError
+from fieldfare.lazily import torch
+from fieldfare.nonces import Nonces
 from fieldfare_server.files.checkpoint import NOISE_BASE, RunFiles
 from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
 
@@ -23,13 +23,13 @@ SMALL: Final = 1 << 22
 """Bytes of a state that every checkpoint may hold."""
 _BASE_ROUND: Final = "base_round"
 
-Tensors = dict[str, torch.Tensor]
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
 
 
 class NoiseState:
     """The noise of one run, as its checkpoints keep it."""
 
-    def __init__(self, noise: RunningNoise, files: RunFiles | None, nonces: list[bytes] | None) -> None:
+    def __init__(self, noise: RunningNoise, files: RunFiles | None, nonces: Nonces | None) -> None:
         """
         Args:
             files: where whole states go; None: nowhere (a rehearsal).
@@ -85,9 +85,7 @@ class NoiseState:
             raise CheckpointError(f"noise state {digest}", "a rehearsal has no files.")
         tensors, facts = self._files.read_noise(digest)
         # A state is tied to the nonces of the rounds before it, and to no later ones.
-        later = [] if self._nonces is None else self._nonces[since:]
-        if self._nonces is not None:
-            del self._nonces[since:]
+        later = [] if self._nonces is None else self._nonces.cut(since)
         try:
             self._noise.restore(tensors, facts)
         finally:
