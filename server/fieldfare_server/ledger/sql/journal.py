@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
@@ -41,14 +41,23 @@ class Entry:
     """The journal rows of one transaction, to be appended once: nearly always a single one."""
 
     def __init__(
-        self, connection: Connection, event: str, now: float, end: chain.Head, head_file: chain.HeadFile | None = None
+        self,
+        connection: Connection,
+        event: str,
+        now: float,
+        end: chain.Head,
+        head_file: chain.HeadFile | None = None,
+        *,
+        narrow: bool = False,
     ) -> None:
         """Begin with no row.
 
         Args:
             end: where the journal ends. The transaction has locked it, so that only this entry moves it.
             head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
+            narrow: the database's own function appends the rows (`roles`).
         """
+        self._narrow = narrow
         self._connection, self._event, self.now, self._file = connection, event, now, head_file
         self._end = end
         self.head: chain.Head | None = None
@@ -87,20 +96,34 @@ class Entry:
             }
             linked["hash"] = chain.row_hash(linked)
             end = chain.Head(end.ledger, linked["id"], linked["hash"])
-            self._connection.execute(_INSERT, linked)
-            moved = {"at": end.count, "to": end.hash}
-            if self._file is not None and row is rows[-1]:
-                self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
-            else:
-                self._connection.execute(_MOVE, moved)
+            signed = str(self._file.sign(end)) if self._file is not None and row is rows[-1] else None
+            self._put(linked, signed)
             event = secrets.token_hex(16)
         self.head = self._end = end
+
+    def _put(self, linked: Mapping[str, Any], signed: str | None) -> None:
+        if self._narrow:
+            # The database computes number and hash itself. That they are these is all that this side may say.
+            made = self._connection.execute(_APPEND, {**linked, "signed": signed}).one()
+            if (made.number, made.hash) != (linked["id"], linked["hash"]):
+                raise LedgerError("the ledger's journal", f"the database hashes row {made.number} otherwise.", "UTF8")
+            return
+        self._connection.execute(_INSERT, linked)
+        moved = {"at": linked["id"], "to": linked["hash"]}
+        if signed is None:
+            self._connection.execute(_MOVE, moved)
+        else:
+            self._connection.execute(_MOVE_SIGNED, {**moved, "signature": signed})
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
 _HEAD = select(models.head)
 _HASH = select(models.journal.c.hash).where(models.journal.c.id == bindparam("number"))
 _INSERT = insert(models.journal)
+_APPEND = text(
+    "SELECT number, hash FROM ledger_append(CAST(:at AS float8), :actor, :action, :population, :run, "
+    "CAST(:round AS int), :event, :body, :signed)"
+)
 _MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
 _MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
 
@@ -183,7 +206,8 @@ class Journal:
         def attempt(connection: Connection, event: str, head: Any) -> T:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
-            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None)
+            file, narrow = self._file if self._coordinator else None, self.database.narrow(connection)
+            entry = Entry(connection, event, self.clock(), end, file, narrow=narrow)
             return work(connection, entry)
 
         result = self.database.write(attempt)
