@@ -18,7 +18,6 @@ from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, chain
 from fieldfare_server.ledger.sql import database, roles
-from fieldfare_server.ledger.state.replay import Replay
 from support.ledgers import commit, start
 from support.postgres import Cluster
 
@@ -78,12 +77,6 @@ def test_the_database_hashes_what_python_hashes(apart: str) -> None:
                 "previous": f"{draw.getrandbits(256):064x}",
             }
             assert connection.execute(statement, row).scalar() == chain.row_hash(row), row
-
-
-def test_every_action_that_can_be_replayed_is_one_that_an_administrator_may_append() -> None:
-    subjects = ("_charge_", "_node_", "_population_", "_round_", "_run_", "_token_", "_users_")
-    handlers = {name[1:] for name in vars(Replay) if name.startswith(subjects)}
-    assert {action.replace(".", "_") for action in roles.OFFICE_ACTIONS} == handlers
 
 
 def test_limits_belong_to_the_roles_and_come_back(apart: str) -> None:

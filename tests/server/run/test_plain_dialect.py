@@ -56,7 +56,7 @@ def rehearse(app: ClientApp, arrays: ArrayRecord | None = None, **changes: Any) 
     commit = session.account.commit_round
 
     def note(*places: Any, **names: Any) -> None:
-        seen.append((places[5], places[6]))
+        seen.append((dict(places[1].rejects), places[1].reports))
         commit(*places, **names)
 
     session.account.commit_round = note  # type: ignore[method-assign]

@@ -27,6 +27,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server.ledger.events.log import EVENTS
 from fieldfare_server.ledger.sql.database import CALLER, Database
 
 Part: TypeAlias = Literal["coordinator", "api", "admin"]
@@ -47,14 +48,8 @@ ADMIN_ACTIONS = (
 )
 """What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
 
-OFFICE_ACTIONS = (
-    *COORDINATOR_ACTIONS,
-    *CHARGE_ACTIONS,
-    *ADMIN_ACTIONS,
-    *("population.create", "population.odometers", "node.admit", "node.release"),
-    *("token.create", "token.revoke", "token.use"),
-)
-"""What an administrator appends: every action that there is."""
+OFFICE_ACTIONS = tuple(EVENTS)
+"""What an administrator appends: every event that there is."""
 
 LIMITS = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s", "statement_timeout": "10min"}
 """Settings that a session of each role begins with."""
@@ -139,8 +134,8 @@ BEGIN
             WHEN 'token.use' THEN
                 body = jsonb_build_object('id', t.id, 'what', body ->> 'what') AND t.revoked_at IS NULL
             WHEN 'token.create' THEN
-                body = jsonb_build_object('id', t.id, 'name', t.name, 'scopes', jsonb_build_array(t.scopes),
-                    'digest', t.digest, 'expires_at', t.expires_at, 'populations', NULL)
+                jsonb_strip_nulls(body) = jsonb_strip_nulls(jsonb_build_object('id', t.id, 'name', t.name,
+                    'scopes', jsonb_build_array(t.scopes), 'digest', t.digest, 'expires_at', t.expires_at))
                 AND t.scopes = 'read' AND t.populations IS NULL AND t.revoked_at IS NULL
                 AND t.created_at = at AND t.created_by = actor
                 AND NOT EXISTS (SELECT FROM audit a WHERE a.action IN ('token.create', 'token.revoke')
