@@ -86,6 +86,8 @@ class LocalGrid(Grid):
         }
         self._waiting: dict[str, Message] = {}
         self._tally = Tally()
+        self._shown: set[tuple[str, str]] = set()
+        """Exceptions whose traceback is in the log."""
         self._run: Run = local_grid.make_run()
 
     def _context(self, node: int, node_config: UserConfig) -> Context:
@@ -177,10 +179,11 @@ class LocalGrid(Grid):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
             return local_grid.as_reply(reply, message)
         except Exception as error:
-            # Log the place, not the text: an error of a task may quote a user's data.
+            # The app and the data are this process's own: its traceback is what a person needs, once a place.
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
-            log.warning("node %d: %s at %s", context.node_id, type(error).__name__, place)
+            place = type(error).__name__, f"{Path(frame.filename).name}:{frame.lineno}"
+            log.warning("node %d: %s at %s", context.node_id, *place, exc_info=place not in self._shown)
+            self._shown.add(place)
             return local_grid.raised(error, message)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:

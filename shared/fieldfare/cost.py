@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -48,17 +48,40 @@ class Certificate:
     target: float
     noise_multiplier: float
 
-    def to_bytes(self) -> bytes:
-        """Canonical JSON, as a run's strategy file holds it."""
-        table = {"curve": self.curve.to_json(), "noise_multiplier": self.noise_multiplier, "target": self.target}
-        return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    def to_json(self) -> dict[str, Any]:
+        """Finite JSON; floats in full precision."""
+        return {"curve": self.curve.to_json(), "noise_multiplier": self.noise_multiplier, "target": self.target}
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> Certificate:
-        """The inverse of `to_bytes`. Raises ValueError, TypeError or KeyError for anything else."""
-        table = json.loads(stored)
+    def from_json(cls, table: Mapping[str, Any]) -> Certificate:
+        """The inverse of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
         curve = CertifiedCurve.from_json(table["curve"])
         return cls(curve, float(table["target"]), float(table["noise_multiplier"]))
+
+
+@dataclass(frozen=True)
+class StoredPrice:
+    """What a run was priced at when it began. Whoever charges it later reads this: nothing is searched for again.
+
+    A search or a Monte Carlo ends elsewhere on another processor, so a price that is computed twice is two prices.
+    """
+
+    loss: PrivacyLoss
+    """The whole run's planned charge."""
+    noise_multiplier: float | None
+    """None for runs from before it was stored: it follows from `loss` (`implied_noise`)."""
+    certificate: Certificate | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Finite JSON; floats in full precision."""
+        certificate = None if self.certificate is None else self.certificate.to_json()
+        return {"certificate": certificate, "loss": self.loss.to_json(), "noise_multiplier": self.noise_multiplier}
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> StoredPrice:
+        """The inverse of `to_json`. Raises as `Certificate.from_json`, and `BadInput` for another loss."""
+        certificate = None if table["certificate"] is None else Certificate.from_json(table["certificate"])
+        return cls(PrivacyLoss.from_json(table["loss"]), float(table["noise_multiplier"]), certificate)
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +154,12 @@ class Cost:
         """epsilon of the planned charge at the plan's delta."""
         return self.loss.epsilon(self.plan.privacy.delta)
 
-    def charged(self, loss: PrivacyLoss) -> PrivacyLoss:
+    @property
+    def stored_price(self) -> StoredPrice:
+        """What is stored with a run of this cost."""
+        return StoredPrice(self.loss, self.noise_multiplier, self.certificate)
+
+    def in_full(self, loss: PrivacyLoss) -> PrivacyLoss:
         """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
         (`discretised`), and floats add their resolution.
         """
@@ -144,6 +172,14 @@ class Cost:
         if self.plan.privacy.rounding != "discrete":
             return loss + PrivacyLoss(self.resolution)
         return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
+
+    def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
+        """`in_full`, to the last bit a part of what was planned, and no less than what was spent `before`.
+
+        Another processor adds up to other last digits. The run's rounds are then still events of the planned noise,
+        its charge does not shrink, and its last round costs no more than what it reserved.
+        """
+        return self.in_full(loss).within(PrivacyLoss() if before is None else before, self.loss)
 
     @property
     def leak(self) -> float | None:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,10 +23,10 @@ from fieldfare.accounting import (
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.sampled import excess, least_cap
-from fieldfare.cost import Certificate, Cost, unit_margin
+from fieldfare.cost import Certificate, Cost, StoredPrice, unit_margin
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Participation, Single, TruncatedPoisson
+from fieldfare.participation import Participation, Single, TruncatedPoisson, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.text import decimal
@@ -34,9 +34,6 @@ from fieldfare.text import decimal
 CHARGE_FORMAT = 2
 """The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not; 1: an
 `epsilon` left no room for odometers, which are rounded up."""
-
-CERTIFIED: Final = "certified charge"
-"""The name under which `cost_of` recalls what was certified. It belongs to one run and is shared with no other."""
 
 Draw: TypeAlias = Callable[[], tuple[bytes, int]]
 """A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another certification; the
@@ -49,6 +46,8 @@ more."""
 _CAP_SHARE = 1e-3
 """The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
+_SEARCH_ERROR = 1e-3
+"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for resolution."""
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
 
@@ -57,40 +56,117 @@ def cost_of(
     plan: Plan,
     cache: MutableMapping[str, bytes] | None = None,
     *,
-    charge_format: int = CHARGE_FORMAT,
     resolution: float = 0.0,
     draw: Draw | None = None,
     samples: tuple[int, int] | None = None,
 ) -> Cost:
-    """Build the plan's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
+    """Build a new run's mechanism and calibrate its noise. Raises `BadInput` where the plan cannot be met.
 
     Args:
         cache: as for `mechanisms.build`.
-        charge_format: the rule by which the run was begun. It decides the noise of a plan with an `epsilon`, so a run
-            is resumed and verified by its own.
         resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
             a plan does not know: see `with_resolution`.
-        draw: where the seed of a certificate comes from (None: `preview`). What `cache` recalls needs none.
+        draw: where the seed of a certificate comes from (None: `preview`).
         samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
     """
     participation = plan.participation.build()
     if isinstance(participation, TruncatedPoisson):
         _require_cap(plan, participation)
     if plan.certified:
-        stored = None if cache is None else cache.get(CERTIFIED)
-        if stored is not None:
-            bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
-            return bare.with_certificate(Certificate.from_bytes(stored), math.sqrt(resolution))
         bare = _tuned(plan, participation, cache)
-        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), cache, samples)
+        return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), samples)
+    mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
+    if plan.privacy.rounding == "discrete":
+        _require_discrete(plan, mechanism, participation)
+    return _calibrated(plan, mechanism, participation, resolution)
+
+
+def cost_as_priced(
+    plan: Plan,
+    cache: MutableMapping[str, bytes],
+    price: StoredPrice,
+    *,
+    resolution: float = 0.0,
+    charge_format: int = CHARGE_FORMAT,
+) -> Cost:
+    """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched for.
+
+    The charge is that of `price` to the last bit, whatever machine computes it again.
+
+    Args:
+        plan: the run's.
+        cache: what optimisers decided when it began.
+        price: what the run was priced at.
+        resolution: mu^2 that its price has beyond the noise.
+        charge_format: the rule by which it began.
+
+    Raises:
+        BadInput: the plan, with that noise, costs something else, or more than its epsilon.
+    """
+    participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
-    if plan.privacy.rounding == "discrete":
-        _require_discrete(plan, mechanism, participation)
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
     concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
-    return _calibrated(plan, mechanism, participation, resolution, concentrated, charge_format)
+    bare = replace(_bare(plan, mechanism, participation), resolution=resolution, concentrated=concentrated)
+    if price.certificate is not None:
+        cost = bare.with_certificate(price.certificate, math.sqrt(resolution))
+    else:
+        sigma = price.noise_multiplier or plan.privacy.noise_multiplier
+        sigma = sigma or implied_noise(price.loss, bare.mechanism, bare.participation, plan, resolution)
+        cost = _at_noise(bare, sigma)
+    if not cost.loss.agrees_with(price.loss):
+        raise BadInput(f"the planned loss {price.loss}", f"the plan and its noise give {cost.loss}.")
+    _require_target(plan, cost, price)
+    return replace(cost, loss=price.loss)
+
+
+def cost_at_noise(plan: Plan, cache: MutableMapping[str, bytes]) -> Cost:
+    """The cost of a run of a plan that names its noise multiplier, without a certificate: nothing is searched for.
+
+    cache: what optimisers decided for the mechanism.
+    """
+    assert plan.privacy.noise_multiplier is not None
+    participation = plan.participation.build()
+    bare = _bare(plan, build(plan.mechanism, plan.run.rounds, participation, cache), participation)
+    return _at_noise(bare, plan.privacy.noise_multiplier)
+
+
+def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
+    """Refuse a price that is not that of the plan's noise or epsilon. A search may end a little below, never above."""
+    if plan.privacy.epsilon is None:
+        if cost.noise_multiplier != plan.privacy.noise_multiplier:
+            raise BadInput(
+                f"the noise multiplier {cost.noise_multiplier}", f"that of the plan is {plan.privacy.noise_multiplier}."
+            )
+        return
+    ratio = price.loss.epsilon(plan.privacy.delta) / plan.privacy.epsilon
+    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much noise.
+    least = 1 - _SEARCH_ERROR if price.noise_multiplier is None and price.certificate is None else 0.0
+    if not least <= ratio <= 1 + 1e-9:
+        raise BadInput(
+            f"the planned loss {price.loss}",
+            f"its epsilon is {ratio:.9g} times that of the plan, {plan.privacy.epsilon:g}.",
+        )
+
+
+def implied_noise(
+    planned: PrivacyLoss, mechanism: Mechanism, participation: Participation, plan: Plan, resolution: float
+) -> float:
+    """The noise multiplier for which a run of `plan` is charged `planned`: the inverse of `Cost.in_full`.
+
+    Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no run's.
+    """
+    if planned.sampled:
+        multipliers = {event.noise_multiplier for event in planned.sampled}
+        charged = multipliers.pop()
+        column = float(mechanism.sensitivity(Single()))
+        return math.nan if multipliers else column / (1 / charged - math.sqrt(resolution))
+    share = discretised.SHARE if plan.privacy.rounding == "discrete" and not planned.concentrated else 1.0
+    of_noise = (2 * planned.rho - resolution) / share
+    sensitivity = adjacency_factor(plan.privacy.adjacency) * float(mechanism.sensitivity(participation))
+    return sensitivity / math.sqrt(of_noise) if of_noise > 0 else math.nan
 
 
 def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
@@ -100,7 +176,7 @@ def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
     """
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation)
-    return _calibrated(plan, mechanism, participation, resolution, False, CHARGE_FORMAT)
+    return _calibrated(plan, mechanism, participation, resolution)
 
 
 def cost_with_resolution(
@@ -118,7 +194,7 @@ def cost_with_resolution(
         setting = (plan.privacy.rounding, sigma, clip, numel, users, float(norms.max()))
         return Privatiser.of(*setting).resolution(numel, norms) * (1 + 1e-12)
 
-    return _certified(bare, resolution_of, draw or preview(), cache)
+    return _certified(bare, resolution_of, draw or preview())
 
 
 def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
@@ -162,10 +238,9 @@ def _certified(
     cost: Cost,
     resolution_of: Callable[[float], float],
     draw: Draw,
-    cache: MutableMapping[str, bytes] | None,
     samples: tuple[int, int] | None = None,
 ) -> Cost:
-    """`cost` with the noise that its plan needs and a certificate of it, which `cache` gets.
+    """`cost` with the noise that its plan needs and a certificate of it.
 
     resolution_of: noise multiplier -> r.
 
@@ -193,8 +268,6 @@ def _certified(
         curve = certification.certify(law, sigma, epsilons, target=target, seed=seed, attempt=attempt, samples=samples)
         made = cost.with_certificate(Certificate(curve, target, sigma), resolution_of(sigma))
         if privacy.epsilon is None or made.epsilon <= privacy.epsilon:
-            if cache is not None and made.certificate is not None:
-                cache[CERTIFIED] = made.certificate.to_bytes()
             return made
     raise BudgetRefused(
         f"epsilon = {privacy.epsilon}", f"{_MOST_ATTEMPTS} certificates came out above it.", "a noise_multiplier"
@@ -227,9 +300,7 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         room, best = start * whole, None
         for _ in range(_TRIES):
             try:
-                tried = _calibrated(
-                    cost.plan, cost.mechanism, cost.participation, room, cost.concentrated, CHARGE_FORMAT
-                )
+                tried = _calibrated(cost.plan, cost.mechanism, cost.participation, room)
             except BudgetRefused:
                 break
             needed = needed_by(tried)
@@ -249,19 +320,11 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
     )
 
 
-def _calibrated(
-    plan: Plan,
-    mechanism: Mechanism,
-    participation: Participation,
-    resolution: float,
-    concentrated: bool,
-    charge_format: int,
-) -> Cost:
+def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, resolution: float) -> Cost:
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     amplified = amplification(mechanism, participation, privacy.adjacency).holds
-    units = _room_for_units(plan, mechanism, participation) if charge_format >= 2 else 0.0
-    extra = PrivacyLoss(resolution + units)
+    extra = PrivacyLoss(resolution + _room_for_units(plan, mechanism, participation))
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given
@@ -272,15 +335,18 @@ def _calibrated(
             delta=privacy.delta,
             adjacency=privacy.adjacency,
             already=None if amplified else extra,
-            concentrated=concentrated,
         )
         if amplified:
             sigma = _less_resolution(mechanism, sigma, resolution, plan)
-        if discrete and not concentrated:
+        if discrete:
             sigma = _least_discrete(mechanism, participation, plan, sigma, extra)
-    loss = charge_for(mechanism, participation, sigma, plan.run.rounds, privacy.adjacency)
-    cost = Cost(plan, mechanism, participation, sigma, loss, resolution, concentrated=concentrated)
-    return replace(cost, loss=cost.charged(loss))
+    return _at_noise(replace(_bare(plan, mechanism, participation), resolution=resolution), sigma)
+
+
+def _at_noise(bare: Cost, sigma: float) -> Cost:
+    """`bare` charged for the noise multiplier `sigma` and for its resolution."""
+    setting = (bare.mechanism, bare.participation, sigma, bare.plan.run.rounds, bare.plan.privacy.adjacency)
+    return replace(bare, noise_multiplier=sigma, loss=bare.in_full(charge_for(*setting)))
 
 
 def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, plan: Plan) -> float:

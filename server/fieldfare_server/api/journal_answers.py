@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fieldfare.errors import LedgerError
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import ProblemError
 from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
@@ -50,17 +51,26 @@ class JournalAnswers:
     def prove(self) -> Verification:
         """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
         checked = self._ledger.proof.advance(_ROWS_A_CHECK)
+        behind = self._behind() if checked.whole else None
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
         return Verification(
-            ok=checked.whole,
+            ok=checked.whole and behind is None,
             complete=checked.whole or not checked.ok,
             rows=checked.rows,
             head=checked.hash if checked.rows else None,
-            message=checked.fault or progress,
+            message=checked.fault or progress or behind,
             table=checked.table or None,
             row=checked.row or None,
             at=datetime.now(UTC),
         )
+
+    def _behind(self) -> str | None:
+        """Why the journal does not go on from the head that this service holds; None if it does, which is then held."""
+        try:
+            self._ledger.hold_head()
+        except LedgerError as error:
+            return error.why
+        return None
 
     def verify(self) -> Verification:
         """What `fieldfare verify` says: everything checked again, from the first row."""
@@ -70,12 +80,13 @@ class JournalAnswers:
         root = self._root if self._root is not None and self._root.is_dir() else None
         report = verify(self._ledger, root, recompute=None if root is None else recharge)
         fault = report.fault
+        behind = self._behind()
         return Verification(
-            ok=report.ok,
+            ok=report.ok and behind is None,
             complete=True,
             rows=report.checked.get("audit", 0),
             head=report.head.hash if report.head and report.head.count else None,
-            message=None if fault is None else str(fault),
+            message=behind if fault is None else str(fault),
             table=None if fault is None else fault.table,
             row=None if fault is None else fault.row,
             at=datetime.now(UTC),

@@ -35,7 +35,7 @@ from fieldfare.participation import adjacency_factor
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
@@ -153,15 +153,16 @@ _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 
 def _price(row: Any, root: Path, leak: float) -> _Priced:
     """What a run takes: what it spent, or all that it plans while it is under way."""
-    cost = StoredStrategy(root, row.id, row.strategy, row.format).cost(json.loads(row.plan))
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
+    cost = StoredStrategy(root, row.id, row.strategy, planned, row.format).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
     if row.price is not None:
         leak = Price.from_json(row.price).leak
     if planned.amplified:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
-        return _Priced(row, cost, price(planned, leak) if opened else Price(), 0, 0)
+        whole = price(planned, leak) if row.price is None else Price.from_json(row.price)
+        return _Priced(row, cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
     # Discrete noise: the run's own privatiser says how many cells its noise is wide.

@@ -19,21 +19,21 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare import clipping
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_at_noise
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import Task, Users
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import KEPT, StoredStrategy, StrategyFiles
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.run.pricing import most_users
@@ -63,30 +63,33 @@ class Releases:
 
 
 def release_known_sums(
-    plan: Plan, noise_multiplier: float, rounds: int, numbers: int, stored: StoredStrategy | None
+    cost: Cost, decided: dict[str, bytes], noise_multiplier: float, rounds: int, numbers: int
 ) -> Releases:
-    """Run the first `rounds` rounds of `plan` on known replies, under a fresh key.
+    """Run the first `rounds` rounds of a run that costs `cost` on known replies, under a fresh key.
 
     Args:
+        cost: the run's, with its mechanism and noise.
+        decided: what optimisers decided for it.
         noise_multiplier: std of z in clip norms, as charged: what `Releases.std` is computed from.
         numbers: roughly how many noise values to draw.
-        stored: the strategy that the run applies (None: what optimisers decide is searched for again).
 
     Raises:
         BadInput, LedgerError, CheckpointError: as the session does.
     """
+    plan = cost.plan
     queries = optimizers.build(plan.server_optimizer).queries
     numel = max(64, -(-numbers // (rounds * queries)))
     table = json.loads(plan.to_json())
     changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
-    plan = Plan.stored({**table, "run": {**table["run"], **changes}, "task": {}})
+    target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
+    tables = {"run": {**table["run"], **changes}, "privacy": {**table["privacy"], **target}, "task": {}}
+    plan = Plan.stored({**table, **tables})
     seen = _Seen()
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
         _create_population(state, plan)
-        if stored is not None:
-            StrategyFiles(Path(folder) / KEPT).update(stored.entries())
-        session = Session.begin(state, plan, identity_is_stable=True, actor="audit")
+        priced = cost_at_noise(plan, decided), decided
+        session = Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced)
         halfway = rounds // 2
         with session:
             for _ in range(halfway):

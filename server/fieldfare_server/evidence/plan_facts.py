@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import FieldfareError
+from fieldfare.costing import implied_noise
+from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.mechanisms import Mechanism, build, describe
-from fieldfare.participation import Participation, Single, adjacency_factor
+from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError, without_search
 from fieldfare_server.ledger.views import RunView
@@ -47,7 +49,7 @@ def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
         plan = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
-        stored = StoredStrategy(root, run.id, run.strategy, run.format) if root else None
+        stored = StoredStrategy(root, run.id, run.strategy, run.planned, run.format) if root else None
         # A file may be missing today and be copied back tomorrow, so its absence is not cached.
         strategy = stored if stored is not None and stored.readable else None
         return _facts(plan, run.planned, run.format, strategy, run.strategy is not None)
@@ -62,48 +64,37 @@ def _facts(
     table = json.loads(plan_json)
     plan = Plan.stored(table)
     participation = plan.participation.build()
-    mechanism, certified_noise = _applied(plan, table, format, strategy, pinned)
+    mechanism, sigma = _applied(plan, table, planned, format, strategy, pinned)
     separation, most = participation.separation_and_count(plan.run.rounds)
     facts = PlanFacts(plan, participation, None, "", "", None, separation, most)
     if mechanism is None:
         return facts
     unadjusted = mechanism.sensitivity(participation)
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(unadjusted)
-    sigma = certified_noise
-    if not planned.certified:
-        sigma = _noise_multiplier(planned, mechanism, sensitivity, float(table.get(RESOLUTION, 0.0)))
     return replace(facts, sensitivity=sensitivity, bound=unadjusted.bound, how=unadjusted.how, noise_multiplier=sigma)
 
 
 def _applied(
-    plan: Plan, table: dict[str, Any], format: int, strategy: StoredStrategy | None, pinned: bool
+    plan: Plan,
+    table: dict[str, Any],
+    planned: PrivacyLoss,
+    format: int,
+    strategy: StoredStrategy | None,
+    pinned: bool,
 ) -> tuple[Mechanism | None, float | None]:
-    """The mechanism that the run applies, None where an optimiser decided it and its result is not at hand; and the
-    noise multiplier that its strategy's file names, for a certified charge."""
+    """The mechanism that the run applies, None where an optimiser decided it and its result is not at hand; and its
+    noise multiplier, as stored or else as the ledger's charge implies it."""
     try:
         if strategy is not None:
-            cost = strategy.cost(table)
-            return cost.mechanism, None if cost.certificate is None else cost.noise_multiplier
+            with contextlib.suppress(BadInput):  # the ledger's charge is not its plan's: `verify` says so
+                cost = strategy.cost(table)
+                return cost.mechanism, cost.noise_multiplier
         as_then = not pinned and not describe(plan.mechanism.kind).slow
         cache = None if as_then else without_search()
         mechanism = build(plan.mechanism, plan.run.rounds, plan.participation.build(), cache)
     except StrategyError:
         return None, None
-    return mechanism.first_charge() if format == 0 else mechanism, None
-
-
-def _noise_multiplier(
-    planned: PrivacyLoss, mechanism: Mechanism, sensitivity: float, resolution: float
-) -> float | None:
-    """The noise multiplier that the ledger's charge implies.
-
-    The plan may leave it to calibration, so it is solved from 2 rho = (sensitivity / sigma)^2 + resolution.
-    """
-    if planned.sampled:
-        # A sampled event records 1 / (1 / sigma + r), sigma divided by the norm of C's longest column (`Cost.charged`).
-        multipliers = {event.noise_multiplier for event in planned.sampled}
-        if len(multipliers) != 1:
-            return None
-        return float(mechanism.sensitivity(Single())) / (1 / multipliers.pop() - math.sqrt(resolution))
-    of_noise = 2 * planned.rho - resolution
-    return sensitivity / math.sqrt(of_noise) if of_noise > 0 else None
+    mechanism = mechanism.first_charge() if format == 0 else mechanism
+    resolution = float(table.get(RESOLUTION, 0.0))
+    sigma = implied_noise(planned, mechanism, plan.participation.build(), plan, resolution)
+    return mechanism, None if math.isnan(sigma) else sigma

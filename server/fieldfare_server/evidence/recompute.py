@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.strategies import StoredStrategy
@@ -40,7 +41,8 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
                 left[run.id] = "its users may be nodes of Flower's simulation, whose names another has in the next run"
                 continue
             try:
-                cost = StoredStrategy(root, run.id, run.strategy, run.format).cost(plan)
+                planned = PrivacyLoss.from_json(run.planned)
+                cost = StoredStrategy(root, run.id, run.strategy, planned, run.format).cost(plan)
             except FieldfareError as error:
                 left[run.id] = str(error)
                 continue

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
-from fieldfare.costing import cost_of
+from fieldfare.costing import cost_of, implied_noise
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
 from fieldfare.noise import SecureNoise
@@ -107,12 +107,16 @@ def run_residual_test(
     facts = plan_facts(view, root)
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
-    stored = None if root is None else StoredStrategy(root, run_id, view.strategy, view.format)
-    cost = cost_of(facts.plan) if stored is None else stored.cost(view.plan)  # raises where the facts have a gap
-    # What was charged decides, not what this version would calibrate.
-    sigma = facts.noise_multiplier or cost.noise_multiplier
+    decided: dict[str, bytes] = {}
+    if root is None:
+        cost = cost_of(facts.plan, decided)
+    else:  # raises where the facts have a gap
+        cost, decided = StoredStrategy(root, run_id, view.strategy, view.planned, view.format).applied(view.plan)
+    # What was charged decides, not what the run's strategy says.
+    implied = implied_noise(view.planned, cost.mechanism, cost.participation, cost.plan, cost.resolution)
+    sigma = cost.noise_multiplier if math.isnan(implied) else implied
     rounds = min(cost.mechanism.rounds, MOST_ROUNDS)
-    releases = release_known_sums(facts.plan, sigma, rounds, numbers, stored)
+    releases = release_known_sums(cost, decided, sigma, rounds, numbers)
     residual = whitened_residual(cost.mechanism, cost.participation, releases)
     canaries = attack_run(ledger, view, cost.mechanism, cost.participation, sigma, SecureNoise(secrets.token_bytes(32)))
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})

@@ -19,6 +19,13 @@ BEFORE = Path("runs")
 LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
 
 
+SHAREABLE = (
+    "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
+    "noise key and the checkpoints of a run under way would give users' sums back."
+)
+"""The one sentence on what may be shared."""
+
+
 @dataclass(frozen=True)
 class StateDirectory:
     """`root` holds one directory for each run; `ledger` is a SQLAlchemy URL."""
@@ -55,6 +62,11 @@ class StateDirectory:
     def head_file(self) -> Path:
         """Where the coordinator keeps the journal's head, so that it notices a ledger that was rolled back."""
         return self.root / HEAD_FILE
+
+    @property
+    def service_head_file(self) -> Path:
+        """Where the API keeps a head of its own: a coordinator may have the same home. No run has this name."""
+        return self.root / ".api" / HEAD_FILE
 
     def require_named(self, what: str) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.

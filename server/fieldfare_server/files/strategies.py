@@ -1,10 +1,10 @@
 """The strategies that runs apply, on disk, by content.
 
-    ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided
+    ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided, the price
 
-A charge belongs to one strategy matrix, and an optimiser finds another one on another machine. So a run's strategy is
-stored before the ledger can name it; the ledger, its journal and every checkpoint hold its SHA-256. A resume, a
-verification and a residual test read that file. Nothing is optimised a second time.
+A charge belongs to one strategy matrix and one noise multiplier, and a search ends at others on another machine. So a
+run's strategy is stored with its price before the ledger can name it; the ledger, its journal and every checkpoint hold
+its SHA-256. A resume, a verification and a residual test read that file. Nothing is searched for a second time.
 
 Besides, results that take minutes to optimise are kept for later runs of the same plan, one file for each, named by the
 hash of their key (`StrategyFiles`).
@@ -15,17 +15,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.arrays import Floats
-from fieldfare.cost import Cost
-from fieldfare.costing import CERTIFIED, CHARGE_FORMAT, cost_of
-from fieldfare.errors import CheckpointError
+from fieldfare.cost import Certificate, Cost, StoredPrice
+from fieldfare.costing import CHARGE_FORMAT, cost_as_priced
+from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.mechanisms.tree import OnlineTree
@@ -37,6 +38,8 @@ KEPT = "strategies"
 _SUFFIX = ".strategy"
 _FORMAT = "fieldfare-strategy/1"
 _OTHER_VERSION = "the version that began the run"
+_CERTIFIED = "certified charge"
+"""Among the entries of runs from before their price was stored: their certificate."""
 _LARGEST_MATRIX = 2048
 """Rounds up to which a whole noising matrix is stored."""
 _SAME = 1e-9
@@ -76,22 +79,25 @@ class StrategyFiles(MutableMapping[str, bytes]):
         return sum(1 for _ in self._directory.glob("*.strategy"))
 
 
-class _Recording(dict[str, bytes]):
-    """Remembers what an optimiser decided. behind: where results are looked up and kept for later runs."""
+class Decisions(dict[str, bytes]):
+    """What optimisers decide for one run: the cache that its price is computed with, and that is stored with it.
 
-    def __init__(self, behind: StrategyFiles | None) -> None:
+    Results that take minutes are looked up in `root`, and kept there for later runs.
+    """
+
+    def __init__(self, plan: Plan, root: Path) -> None:
         super().__init__()
-        self._behind = behind
+        # Only slow kinds name their results by all that they were made for.
+        self._behind = StrategyFiles(root / KEPT) if describe(plan.mechanism.kind).slow else None
 
     def get(self, key: str, default: Any = None) -> Any:
-        shared = key != CERTIFIED  # a certificate is of one run's seed
-        if shared and key not in self and self._behind is not None and (stored := self._behind.get(key)) is not None:
+        if key not in self and self._behind is not None and (stored := self._behind.get(key)) is not None:
             super().__setitem__(key, stored)
         return super().get(key, default)
 
     def __setitem__(self, key: str, value: bytes) -> None:
         super().__setitem__(key, value)
-        if self._behind is not None and key != CERTIFIED:
+        if self._behind is not None:
             self._behind[key] = value
 
 
@@ -113,22 +119,14 @@ def without_search() -> MutableMapping[str, bytes]:
     return _Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
 
 
-def settle(plan: Plan, root: Path, price: Callable[[MutableMapping[str, bytes]], Cost]) -> tuple[Cost, bytes]:
-    """(The plan's cost, the strategy to store); a strategy that takes minutes is found in `root` or kept there.
-
-    price: computes the plan's cost, given the results of optimisers by key.
-
-    Raises `BadInput` where the plan cannot be met.
-    """
-    # Only slow kinds name their results by all that they were made for.
-    kept = describe(plan.mechanism.kind).slow
-    entries = _Recording(StrategyFiles(root / KEPT) if kept else None)
-    cost = price(entries)
+def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
+    """(`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for it."""
     content = {
-        **_terms(plan),
-        "entries": {name: base64.b64encode(value).decode() for name, value in entries.items()},
+        **_terms(cost.plan),
+        "entries": {name: base64.b64encode(value).decode() for name, value in decided.items()},
         # Where an optimiser decided, its result says it all.
-        "noising": None if set(entries) - {CERTIFIED} else describe_noising(cost.mechanism),
+        "noising": None if decided else describe_noising(cost.mechanism),
+        "price": cost.stored_price.to_json(),
     }
     stored = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return replace(cost, strategy=hashlib.sha256(stored).hexdigest()), stored
@@ -143,6 +141,8 @@ class StoredStrategy:
     run: str
     digest: str | None
     """None for runs of the ledger's first version, which named no strategy."""
+    planned: PrivacyLoss
+    """What the ledger says that the run reserved: the price of a run whose file has none."""
     format: int = CHARGE_FORMAT
     """The run's format: by which rule it is charged."""
 
@@ -161,13 +161,20 @@ class StoredStrategy:
         replace_file(self.path, content, mode=0o644)
 
     def cost(self, table: Mapping[str, Any]) -> Cost:
-        """The cost of the run's stored plan with the strategy that it applies. Nothing is optimised.
+        """The cost of the run's stored plan with the strategy that it applies. As `applied`."""
+        return self.applied(table)[0]
+
+    def applied(self, table: Mapping[str, Any]) -> tuple[Cost, dict[str, bytes]]:
+        """(The cost of the run's stored plan with the strategy that it applies, at its price; what optimisers decided).
+
+        Nothing is searched for.
 
         Without a digest, kinds that take minutes are read from the files that they kept by key; the others are built
         from the plan, as their coordinators did.
 
         Raises:
-            StrategyError: the file is missing or altered, or this version computes another strategy from it.
+            StrategyError: the file is missing or altered, or this version computes another strategy or price from it.
+            BadInput: the file has no price, and the ledger's is not that of the plan.
         """
         plan = Plan.stored(table)
         terms: dict[str, Any] = {
@@ -175,20 +182,25 @@ class StoredStrategy:
             "resolution": float(table.get(RESOLUTION, 0.0)),
         }
         if self.digest is None:
-            return self._cost_by_key(plan, terms)
+            kept = self._kept(plan)
+            return cost_as_priced(plan, kept, StoredPrice(self.planned, None), **terms), kept
         what, stored = f"strategy file {self.path}", self._read()
         if {name: stored.get(name) for name in _terms(plan)} != _terms(plan):
             raise StrategyError(what, "it was made for another plan.")
-        entries = _entries(stored)
+        decided, price = _entries(stored), stored.get("price")
+        certificate = decided.pop(_CERTIFIED, None)
         missing = StrategyError(what, "this version needs the result of an optimiser that it lacks.", _OTHER_VERSION)
-        cost = cost_of(plan, _Sealed(entries, missing), **terms)
+        try:
+            made = None if certificate is None else Certificate.from_json(json.loads(certificate))
+            read = StoredPrice(self.planned, None, made) if price is None else StoredPrice.from_json(price)
+            cost = cost_as_priced(plan, _Sealed(decided, missing), read, **terms)
+        except BadInput as error:
+            if price is None:
+                raise
+            raise StrategyError(what, f"this version does not compute its price: {error}", _OTHER_VERSION) from None
         if stored["noising"] is not None and not _agree(stored["noising"], describe_noising(cost.mechanism)):
             raise StrategyError(what, "this version computes another strategy for this plan.", _OTHER_VERSION)
-        return replace(cost, strategy=self.digest)
-
-    def entries(self) -> dict[str, bytes]:
-        """What optimisers decided, by key; {} for runs without a digest. Raises `StrategyError` as `cost`."""
-        return {} if self.digest is None else _entries(self._read())
+        return replace(cost, strategy=self.digest), decided
 
     def _read(self) -> dict[str, Any]:
         what = f"strategy file {self.path}"
@@ -201,12 +213,13 @@ class StoredStrategy:
         stored: dict[str, Any] = json.loads(content)
         return stored
 
-    def _cost_by_key(self, plan: Plan, terms: dict[str, Any]) -> Cost:
+    def _kept(self, plan: Plan) -> dict[str, bytes]:
+        """What optimisers decided for a run of the ledger's first version."""
         if not describe(plan.mechanism.kind).slow:
-            return cost_of(plan, **terms)
+            return {}
         what = f"optimised strategy of run {self.run}"
         why = f"it is not in {self.root / KEPT}, and another search may end at another one"
-        return cost_of(plan, _KeptByKey(StrategyFiles(self.root / KEPT), _unavailable(what, why, self)), **terms)
+        return _KeptByKey(StrategyFiles(self.root / KEPT), _unavailable(what, why, self))
 
 
 class _KeptByKey(_Sealed):
@@ -215,10 +228,12 @@ class _KeptByKey(_Sealed):
         self._files = files
 
     def get(self, key: str, default: Any = None) -> Any:
-        stored = self._files.get(key)
-        if stored is None:
-            raise self._missing
-        return stored
+        if key not in self:
+            stored = self._files.get(key)
+            if stored is None:
+                raise self._missing
+            self[key] = stored
+        return self[key]
 
 
 def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, Any] | None:

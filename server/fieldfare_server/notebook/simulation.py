@@ -6,7 +6,6 @@ import getpass
 import math
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fieldfare.accounting.filter import Price, gauge
@@ -20,12 +19,12 @@ from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import settle
+from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.state.budget import Terms, price_of, quote, refusal
 from fieldfare_server.notebook.runs import Run, Runs
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import price_with_model, require_plans
 from fieldfare_server.run.session import Session
 
 Budget = float | tuple[float, float]
@@ -72,10 +71,16 @@ def simulate(
         BudgetRefused: the budget does not hold all runs.
         Interrupted: Ctrl-C. In a named ledger the run can be resumed.
     """
+    require_plans("ff.simulate", plans)
     if bool(plans) == bool(resume):
         raise BadInput("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
     if resume and ledger is None:
         raise BadInput(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
+    numbers = budget if isinstance(budget, tuple) else () if budget is None else (budget,)
+    if len(numbers) > 2 or any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+        raise BadInput(f"budget = {budget!r}", "is epsilon, or (epsilon, delta).", "budget=10")
+    if not isinstance(nodes, int) or nodes < 1:
+        raise BadInput(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = _home(ledger)
     if any(map(_starts_workers, plans or [_resumed(home, resume)])):
@@ -137,7 +142,7 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         known = {view.name: view for view in ledger.populations()}
         for name, its in wanted.items():
-            costs = [settle(plan, home.root, partial(price_with_model, plan))[0] for plan in its]
+            costs = [price_with_model(plan, Decisions(plan, home.root)) for plan in its]
             if name not in known:
                 epsilon, delta = _budget(name, its, budget, [price_of(cost.loss, cost.leak) for cost in costs])
                 ledger.create_population(

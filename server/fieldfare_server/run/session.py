@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
@@ -30,10 +30,10 @@ from fieldfare_flower import logs
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
-from fieldfare_server.files.strategies import StoredStrategy, settle
+from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.sql.models import STAIRCASE, noise_map
-from fieldfare_server.ledger.states import EndState
+from fieldfare_server.ledger.state.formats import STAIRCASE, noise_map
+from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.presence.bindings import Bindings
@@ -103,6 +103,7 @@ class Session:
         model: Model | None = None,
         dialect: Dialect | None = None,
         users_last: bool = True,
+        priced: tuple[Cost, dict[str, bytes]] | None = None,
     ) -> Self:
         """Reserve the plan's cost and start.
 
@@ -113,6 +114,7 @@ class Session:
             model, dialect: as `Session`'s.
             users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
                 another user's past: the run is charged to all users alike, whatever its plan says.
+            priced: the run's cost, and what optimisers decided for it; None: the plan is priced now.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
@@ -121,25 +123,29 @@ class Session:
         home.prepare()
         run_id = run_id or new_run_id()
         price = partial(price_with_model, plan, schema=None if model is None else model.schema)
-        if not plan.certified:
-            cost, strategy = settle(plan, home.root, price)
+        decided: dict[str, bytes] = Decisions(plan, home.root)
+        if priced is not None:
+            cost, decided = priced
+        elif not plan.certified:
+            cost = price(decided)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         _tidy(home, ledger, actor)
-        if plan.certified:
+        if plan.certified and priced is None:
             # The seed of a certificate is in the ledger before anything is drawn from it.
             draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
             try:
-                cost, strategy = settle(plan, home.root, partial(price, draw=draw))
+                cost = price(decided, draw=draw)
             except BaseException:
                 ledger.close()
                 raise
+        cost, strategy = settle(cost, decided)
         # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
-            StoredStrategy(home.root, run_id, cost.strategy).write(strategy)
+            StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
             if model is not None:
                 model.save(files.directory)
             new = NewRun(
@@ -206,9 +212,12 @@ class Session:
         if model is None:
             require_task(run_id, plan)
         require_identity(plan, identity_is_stable)
+        if run.state not in ACTIVE:
+            ledger.close()
+            raise BadInput(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
-        cost = StoredStrategy(home.root, run_id, run.strategy, run.format).cost(run.plan)
+        cost = StoredStrategy(home.root, run_id, run.strategy, run.planned, run.format).cost(run.plan)
         handle = ledger.resume_run(
             run_id,
             key_commitment=key_commitment(key),
@@ -362,7 +371,8 @@ def require_identity(plan: Plan, stable: bool) -> None:
             "run.trust_node_ids = false",
             "nodes are not authenticated, so it is unknown how often a user takes part; the plan's participation "
             "limits would mean nothing.",
-            "authenticate nodes (deploy/README.md), or trust_node_ids = true, which the ledger and the page will show",
+            "FIELDFARE_NODE_AUTH=required where ServerApps run, if the SuperLink has --enable-supernode-auth, which no "
+            "ServerApp can see (docs/deployment.md); or trust_node_ids = true, which the ledger and the page will show",
         )
 
 

@@ -7,7 +7,7 @@ import math
 from scipy.optimize import brentq
 
 from fieldfare.accounting.charge import amplification, charge_for, require_charged, require_valid
-from fieldfare.accounting.gaussian import gaussian_mu, zcdp_rho
+from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused
@@ -29,7 +29,6 @@ def calibrate(
     delta: float,
     adjacency: Adjacency = "zero_out",
     already: PrivacyLoss | None = None,
-    concentrated: bool = False,
 ) -> float:
     """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
 
@@ -37,7 +36,6 @@ def calibrate(
 
     Args:
         already: what was spent before.
-        concentrated: charge by zCDP alone (discrete noise; no `already`, no amplification).
 
     Returns:
         A multiplier for which (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated.
@@ -51,7 +49,7 @@ def calibrate(
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
     require_charged(mechanism, participation)
-    most = 2 * zcdp_rho(epsilon, delta) if concentrated else gaussian_mu(epsilon, delta) ** 2
+    most = gaussian_mu(epsilon, delta) ** 2
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:
         raise BudgetRefused(
@@ -63,7 +61,6 @@ def calibrate(
     def cost(sigma: float) -> float:
         try:
             loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
-            loss = loss.as_concentrated() if concentrated else loss
         except BadInput:  # too little noise to compose numerically: the cost is far above any target
             return far
         return min(far, (before + loss).epsilon(delta))

@@ -13,6 +13,9 @@ from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp
 from fieldfare.accounting.sampled import Event, event_from_json
 from fieldfare.errors import BadInput
 
+_LAST_DIGITS = 1e-9
+"""By how much two machines' sums of the same numbers may differ, relatively."""
+
 
 @dataclass(frozen=True)
 class PrivacyLoss:
@@ -122,6 +125,34 @@ class PrivacyLoss:
         if not self.sampled:
             return plain
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
+
+    def within(self, least: PrivacyLoss, most: PrivacyLoss) -> PrivacyLoss:
+        """This loss moved up to `least` and down to `most`, by parts; its events become those that `most` has.
+
+        For losses that are parts of `most` but for the last digits of another machine.
+        """
+        events = self.sampled
+        if len(events) == len(most.sampled):
+            events = tuple(replace(kind, count=own.count) for own, kind in zip(events, most.sampled, strict=True))
+        return replace(
+            self,
+            mu_squared=min(max(self.mu_squared, least.mu_squared), most.mu_squared),
+            concentrated=min(max(self.concentrated, least.concentrated), most.concentrated),
+            sampled=events,
+        )
+
+    def agrees_with(self, other: PrivacyLoss) -> bool:
+        """Whether both are one loss, computed on two machines: the last digits may differ."""
+        pairs = [(self.mu_squared, other.mu_squared), (self.concentrated, other.concentrated)]
+        if (len(self.sampled), len(self.certified)) != (len(other.sampled), len(other.certified)):
+            return False
+        for one, two in zip(self.sampled, other.sampled, strict=True):
+            if one != replace(two, noise_multiplier=one.noise_multiplier):
+                return False
+            pairs.append((one.noise_multiplier, two.noise_multiplier))
+        curves = zip(self.certified, other.certified, strict=True)
+        close = all(math.isclose(a, b, rel_tol=_LAST_DIGITS, abs_tol=1e-15) for a, b in pairs)
+        return close and all(one.agrees_with(two) for one, two in curves)
 
     def to_json(self) -> str:
         """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""

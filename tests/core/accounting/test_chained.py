@@ -16,7 +16,7 @@ from fieldfare.accounting.certification import certify, law_of
 from fieldfare.accounting.chained import Chain, of_matrix
 from fieldfare.accounting.importance import Pair, Tilt
 from fieldfare.cost import Cost
-from fieldfare.costing import cost_of
+from fieldfare.costing import cost_as_priced, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.factorization.toeplitz import matrix
 from fieldfare.mechanisms.base import Mechanism
@@ -285,7 +285,7 @@ def test_a_plan_is_certified_and_recalled(
     monkeypatch.setattr(sampled_optimum, "_COUNT", 1 << 10)
     cache: dict[str, bytes] = {}
     first = cost_of(plan(participation, TWO, **privacy), cache)
-    assert {"c", "certified charge"} <= set(cache)
+    assert set(cache) == {"c"}
     if "epsilon" in privacy:
         assert 0.95 < first.epsilon <= 1.0
         # Chosen for this charge: the strategy that is best without sampling needs more noise.
@@ -295,7 +295,7 @@ def test_a_plan_is_certified_and_recalled(
     assert first.priced().keys() == {0.01, 0.1, 0.3}
     assert first.certified_again().loss == first.loss
     monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified again"))
-    second: Cost = cost_of(plan(participation, TWO, **privacy), cache)
+    second: Cost = cost_as_priced(plan(participation, TWO, **privacy), cache, first.stored_price)
     assert (second.loss, second.noise_multiplier) == (first.loss, first.noise_multiplier)
 
 

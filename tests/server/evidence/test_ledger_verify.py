@@ -24,11 +24,13 @@ from fieldfare.plan import Plan
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import StoredStrategy
+from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Head, Ledger, OpenRound, Outcome, RunHandle, new_run_id
+from fieldfare_server.ledger.events.base import Unfit
+from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models
-from fieldfare_server.ledger.state.replay import Replay, Unfit
+from fieldfare_server.ledger.state.state import State
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -105,6 +107,25 @@ def test_what_a_run_reserves_is_recomputed_from_its_plan(part: float, fits: bool
         assert "planned" in report.fault.why
 
 
+@pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
+def test_what_a_run_reserves_is_the_price_that_is_stored_with_it(
+    part: float, fits: bool, ledger_url: str, tmp_path: Path
+) -> None:
+    cost, content = settle(cost_of(described()), {})
+    (tmp_path / "run").mkdir()
+    StoredStrategy(tmp_path, "run", cost.strategy, cost.loss).write(content)
+    planned = PrivacyLoss(mu_squared=part * cost.loss.mu_squared)
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, plan_json=cost.plan.to_json(), planned=planned, id="run", strategy=cost.strategy)
+        report = verify(ledger, recompute=recharge, strategies=tmp_path)
+    assert report.ok == fits
+    assert not report.missing
+    if report.fault is not None:
+        assert (report.fault.table, report.fault.row) == ("runs", run.id)
+        assert "planned" in report.fault.why
+
+
 @pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.5, False), (0.0, False)])
 def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledger_url: str) -> None:
     a_plan = described(rounding="discrete")
@@ -115,7 +136,7 @@ def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledge
         ledger.create_population("people", 4.0, 1e-6, leak=1e-12, actor="officer")
         terms = {"plan_json": a_plan.to_json(), "planned": cost.loss, "leak": part * cost.leak, "format": 1}
         run = start(ledger, **terms)
-        fault = verify(ledger, recompute=lambda plan, _: recharge(plan, StoredStrategy(Path(), "run", None, 1))).fault
+        fault = verify(ledger, recompute=recharge).fault
     assert (fault is None) == fits
     if fault is not None:
         assert (fault.table, fault.row) == ("runs", run.id)
@@ -138,10 +159,10 @@ def test_a_nonce_that_two_rounds_name_is_found(tmp_path: Path) -> None:
     body = json.loads(commits[1]["body"])
     body["nonce"] = json.loads(commits[0]["body"])["nonce"]
     for forged in (False, True):
-        replay, found = Replay(), ""
+        state, found = State(), ""
         try:
             for row in rows:
-                replay.apply({**row, "body": json.dumps(body)} if forged and row is commits[1] else row)
+                apply(state, {**row, "body": json.dumps(body)} if forged and row is commits[1] else row)
         except Unfit as unfit:
             found = unfit.why
         assert found == (f"its nonce is that of round 0 of run {session.account.id}" if forged else "")

@@ -104,8 +104,9 @@ def plan(mechanism: str, rounding: str, clipping: str, queries: int, adjacency: 
 
 
 def residual_of(*case: Any) -> Residual:
-    cost = cost_of(plan(*case))
-    releases = release_known_sums(cost.plan, cost.noise_multiplier, ROUNDS, NUMBERS, None)
+    decided: dict[str, bytes] = {}
+    cost = cost_of(plan(*case), decided)
+    releases = release_known_sums(cost, decided, cost.noise_multiplier, ROUNDS, NUMBERS)
     return whitened_residual(cost.mechanism, cost.participation, releases)
 
 

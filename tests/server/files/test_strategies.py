@@ -9,15 +9,19 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from fieldfare import costing
+from fieldfare.accounting import PrivacyLoss, charge_for, realised
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput
 from fieldfare.mechanisms import dense
 from fieldfare.mechanisms.registry import kinds
 from fieldfare.plan import Plan
@@ -29,7 +33,7 @@ from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.strategies import StoredStrategy, StrategyError, settle
+from fieldfare_server.files.strategies import Decisions, StoredStrategy, StrategyError, settle
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
@@ -58,7 +62,8 @@ def test_a_search_ends_at_the_same_bits_on_one_and_two_threads() -> None:
 
 
 def settled(a_plan: Plan, root: Path) -> tuple[Cost, bytes]:
-    return settle(a_plan, root, partial(cost_of, a_plan))
+    decided = Decisions(a_plan, root)
+    return settle(cost_of(a_plan, decided), decided)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -68,11 +73,11 @@ def test_every_kind_is_built_from_its_stored_strategy_without_a_search(spec: dic
     assert cost.strategy == hashlib.sha256(content).hexdigest()
     assert settled(a_plan, tmp_path)[1] == content
     (tmp_path / "run").mkdir()
-    stored = StoredStrategy(tmp_path, "run", cost.strategy)
+    stored = StoredStrategy(tmp_path, "run", cost.strategy, cost.loss)
     stored.write(content)
     shutil.rmtree(tmp_path / "strategies", ignore_errors=True)
     again = stored.cost(json.loads(a_plan.to_json()))
-    assert again.loss == cost.loss
+    assert again.stored_price == cost.stored_price
     assert (again.mechanism.noising_matrix(12) == cost.mechanism.noising_matrix(12)).all()
     assert {spec["kind"] for spec in SPECS} == set(kinds())
 
@@ -106,7 +111,7 @@ def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         FieldfareStrategy(session).start(LyingGrid(3))
     with Ledger.open(state_dir.ledger, head_file=state_dir.head_file) as ledger:
         report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
-        digest = ledger.run(run_id).strategy
+        digest, planned = ledger.run(run_id).strategy, ledger.run(run_id).planned
         assert run_residual_test(ledger, run_id, actor="test", numbers=2**16, root=state_dir.root).residual.passed
     assert report.ok
     assert report.checked["charges"] == 6
@@ -114,7 +119,7 @@ def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The ledger, its journal and the checkpoint name one content.
     with sqlite3.connect(state_dir.root / "ledger.sqlite3") as link:
         ((body,),) = link.execute("SELECT body FROM audit WHERE action = 'run.start'").fetchall()
-    path = StoredStrategy(state_dir.root, run_id, digest).path
+    path = StoredStrategy(state_dir.root, run_id, digest, planned).path
     assert json.loads(body)["strategy"] == meta["strategy"] == digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -123,8 +128,8 @@ def test_reports_and_page_show_the_strategy_that_is_applied(tmp_path: Path, monk
     another_optimum(monkeypatch)
     with Ledger.open(state_dir.ledger) as ledger:
         run = ledger.run(run_id)
-        path = StoredStrategy(state_dir.root, run_id, run.strategy).path
-        applied = StoredStrategy(state_dir.root, run_id, run.strategy).cost(run.plan)
+        stored = StoredStrategy(state_dir.root, run_id, run.strategy, run.planned)
+        path, applied = stored.path, stored.cost(run.plan)
         shown = f"{applied.sensitivity:.4g} ("
         content = path.read_bytes()
         for present in (True, False):
@@ -157,7 +162,7 @@ def test_a_lost_strategy_is_named_and_no_backup_is_advised(
     state_dir, run_id = broken_off(tmp_path)
     with Ledger.open(state_dir.ledger) as ledger:
         before = ledger.run(run_id)
-    path = StoredStrategy(state_dir.root, run_id, before.strategy).path
+    path = StoredStrategy(state_dir.root, run_id, before.strategy, before.planned).path
     content = path.read_bytes()
     if harm == "missing":
         path.unlink()
@@ -187,7 +192,7 @@ def test_a_lost_strategy_is_named_and_no_backup_is_advised(
 def test_a_strategy_of_another_plan_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     cost, content = settled(plan(), tmp_path)
-    stored = StoredStrategy(tmp_path, "run", cost.strategy)
+    stored = StoredStrategy(tmp_path, "run", cost.strategy, cost.loss)
     stored.write(content)
     other: Plan = plan(mechanism={"kind": "nu", "nu": 0.2})
     with pytest.raises(StrategyError, match="another plan"):
@@ -198,10 +203,10 @@ def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> No
     """The stored coefficients of a kind without an optimiser pin its formula."""
     (tmp_path / "run").mkdir()
     a_plan = plan(mechanism={"kind": "anti-pgd", "nu": 0.05})
-    _, content = settled(a_plan, tmp_path)
+    cost, content = settled(a_plan, tmp_path)
     _, other = settled(plan(mechanism={"kind": "anti-pgd", "nu": 0.06}), tmp_path)
     changed = json.dumps({**json.loads(content), "noising": json.loads(other)["noising"]}).encode()
-    stored = StoredStrategy(tmp_path, "run", hashlib.sha256(changed).hexdigest())
+    stored = StoredStrategy(tmp_path, "run", hashlib.sha256(changed).hexdigest(), cost.loss)
     stored.write(changed)
     with pytest.raises(StrategyError, match="computes another strategy"):
         stored.cost(json.loads(a_plan.to_json()))
@@ -209,7 +214,79 @@ def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> No
 
 def test_an_old_dense_run_without_its_file_cannot_be_recomputed_and_is_not_corrupt(tmp_path: Path) -> None:
     a_plan = plan(**DENSE)
+    planned = cost_of(a_plan).loss
     with pytest.raises(StrategyError, match="another search may end at another one"):
-        StoredStrategy(tmp_path, "run", None).cost(json.loads(a_plan.to_json()))
+        StoredStrategy(tmp_path, "run", None, planned).cost(json.loads(a_plan.to_json()))
     cost, _ = settled(a_plan, tmp_path)
-    assert StoredStrategy(tmp_path, "run", None).cost(json.loads(a_plan.to_json())).loss == cost.loss
+    assert StoredStrategy(tmp_path, "run", None, planned).cost(json.loads(a_plan.to_json())).loss == cost.loss
+
+
+TARGETED = {"privacy": {"population": "people", "epsilon": 2.0, "delta": 1e-5}}
+SAMPLED = {
+    "privacy": {**TARGETED["privacy"], "adjacency": "add_remove"},
+    "participation": {"scheme": "poisson", "rate": 0.1},
+    "mechanism": {"kind": "independent"},
+    "run__min_reports": None,
+}
+
+
+def another_machine(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """From now on, charges come out `factor` times as large, and a search for the noise fails the test."""
+
+    def charged(*arguments: Any) -> PrivacyLoss:
+        loss = charge_for(*arguments)
+        events = (replace(event, noise_multiplier=event.noise_multiplier / factor) for event in loss.sampled)
+        return PrivacyLoss(loss.mu_squared * factor, tuple(events))
+
+    def search(*_: object, **__: object) -> None:
+        raise AssertionError("calibrated again")
+
+    monkeypatch.setattr(costing, "charge_for", charged)
+    monkeypatch.setattr(realised, "charge_for", charged)
+    monkeypatch.setattr(costing, "calibrate", search)
+
+
+@pytest.mark.parametrize("changes", [TARGETED, SAMPLED], ids=["gaussian", "sampled"])
+@pytest.mark.parametrize("factor", [1 - 1e-12, 1 + 1e-12])
+def test_a_charge_is_the_stored_one_to_the_last_bit(
+    changes: dict[str, Any], factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state_dir = home(tmp_path, adjacency=plan(**changes).privacy.adjacency)
+    with Session.begin(state_dir, plan(**changes), identity_is_stable=True) as session:
+        FieldfareStrategy(session).run_round(LyingGrid(3))
+        run_id, before = session.account.id, session.cost
+    another_machine(monkeypatch, factor)
+    with Session.resume(state_dir, run_id, identity_is_stable=True) as session:
+        assert session.cost is not None
+        assert before is not None
+        assert session.cost.stored_price == before.stored_price
+        FieldfareStrategy(session).take_to_end(LyingGrid(3))
+    with Ledger.open(state_dir.ledger) as ledger:
+        run = ledger.run(run_id)
+        assert verify(ledger, state_dir.root, recompute=recharge).ok
+    assert run.state == "done"
+    if changes is SAMPLED:
+        assert run.spent == run.planned
+
+
+def test_a_charge_that_the_noise_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    a_plan = plan(**TARGETED)
+    cost, content = settled(a_plan, tmp_path)
+    stored = StoredStrategy(tmp_path, "run", cost.strategy, cost.loss)
+    stored.write(content)
+    another_machine(monkeypatch, 1 + 1e-6)
+    with pytest.raises(StrategyError, match="does not compute its price"):
+        stored.cost(json.loads(a_plan.to_json()))
+
+
+@pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
+def test_without_a_stored_price_the_ledgers_must_be_that_of_the_plan(part: float, fits: bool, tmp_path: Path) -> None:
+    a_plan = plan(**TARGETED)
+    planned = PrivacyLoss(part * cost_of(a_plan).loss.mu_squared)
+    stored = StoredStrategy(tmp_path, "run", None, planned)
+    if fits:
+        assert stored.cost(json.loads(a_plan.to_json())).loss == planned
+    else:
+        with pytest.raises(BadInput, match="its epsilon is"):
+            stored.cost(json.loads(a_plan.to_json()))

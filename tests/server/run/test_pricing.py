@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting import PrivacyLoss, gaussian_mu
 from fieldfare.costing import cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -105,14 +105,17 @@ def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
 def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
     cost = with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1)
     table = json.loads(cost.plan.run_json(cost.resolution))
-    again = StoredStrategy(Path(), "run", None).cost(table)
+    again = StoredStrategy(Path(), "run", None, cost.loss).cost(table)
     assert again.loss == cost.loss
-    assert again.noise_multiplier == cost.noise_multiplier
+    assert again.noise_multiplier == pytest.approx(cost.noise_multiplier, rel=1e-12)
     assert Plan.stored(table).digest() == cost.plan.digest()
 
 
 def test_a_run_of_format_0_keeps_its_charge_and_its_noise() -> None:
-    old = StoredStrategy(Path(), "run", None, 0).cost(json.loads(targeted(4.0).to_json()))
+    # What a coordinator of then wrote into its ledger: all of epsilon 4, for all rows of C.
+    then = PrivacyLoss(gaussian_mu(4.0, 1e-5) ** 2 * (1 - 1e-15))
+    old = StoredStrategy(Path(), "run", None, then, 0).cost(json.loads(targeted(4.0).to_json()))
+    assert old.loss == then
     new = cost_of(targeted(4.0))
     assert old.resolution == 0.0
     assert float(old.mechanism.sensitivity(old.participation)) ** 2 == pytest.approx(79, rel=1e-12)

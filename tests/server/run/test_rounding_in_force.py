@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldfare.accounting import zcdp_epsilon
-from fieldfare.costing import cost_of
+from fieldfare.accounting import PrivacyLoss, zcdp_epsilon, zcdp_rho
+from fieldfare.cost import Cost, StoredPrice
+from fieldfare.costing import cost_as_priced, cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee
@@ -98,17 +99,22 @@ def test_discrete_noise_is_charged_as_a_gaussian_of_a_slightly_smaller_scale() -
 
 
 def test_an_old_run_with_discrete_noise_stays_charged_by_zcdp() -> None:
-    cost = cost_of(rounded("discrete"), charge_format=0)
-    rho = cost.sensitivity**2 / (2 * 2.0**2)
+    rho = cost_of(rounded("discrete")).sensitivity ** 2 / (2 * 2.0**2)
+    cost = old_cost(rounded("discrete"), rho)
     assert cost.loss.concentrated == pytest.approx(rho, rel=1e-15)
     assert cost.loss.mu_squared == 0
     assert cost.epsilon == zcdp_epsilon(cost.loss.concentrated, 1e-5)
     assert cost.to_json()["mu_gdp"] is None
     for epsilon in (0.1, 1.0, 8.0):
         plan_ = rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"})
-        made = cost_of(plan_, charge_format=0)
+        made = old_cost(plan_, zcdp_rho(epsilon, 1e-5) * (1 - 1e-15))
         assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
         assert made.noise_multiplier > cost_of(plan_).noise_multiplier
+
+
+def old_cost(a_plan: Plan, rho: float) -> Cost:
+    """Of a run whose ledger, of the first version, says that it reserved `rho`."""
+    return cost_as_priced(a_plan, {}, StoredPrice(PrivacyLoss(concentrated=rho), None), charge_format=0)
 
 
 def _target(epsilon: float) -> dict[str, object]:
@@ -151,7 +157,7 @@ def test_a_plan_from_before_there_was_a_grid_is_what_it_was() -> None:
 
 def test_with_discrete_noise_everything_is_counted_as_zcdp() -> None:
     gaussian = cost_of(plan()).loss
-    discrete = cost_of(rounded("discrete"), charge_format=0).loss
+    discrete = PrivacyLoss(concentrated=cost_of(rounded("discrete")).sensitivity ** 2 / 8)
     both = gaussian + discrete
     assert both.rho == gaussian.rho + discrete.rho
     assert both.epsilon(1e-5) == zcdp_epsilon(both.rho, 1e-5) > gaussian.epsilon(1e-5)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -13,87 +13,111 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.events.base import Event, Record
+from fieldfare_server.ledger.rules.fold import decide
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.projection import Changes, Contents
 from fieldfare_server.ledger.sql.proof import Proof
-from fieldfare_server.ledger.state.replay import Replay
+from fieldfare_server.ledger.sql.tables import Tables
+from fieldfare_server.ledger.state.state import State
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One journal row to be appended, before it has a number, an event and a hash."""
-
-    action: str
-    actor: str
-    body: Mapping[str, Any]
-    population: str | None = None
-    run: str | None = None
-    round: int | None = None
-    at: float | None = None
-    """When it happened; None: at the time of its transaction."""
-
-
 class Entry:
-    """The journal rows of one transaction, to be appended once: nearly always a single one."""
+    """What one transaction appends to the log, and what that makes of the tables."""
 
     def __init__(
-        self, connection: Connection, event: str, now: float, end: chain.Head, head_file: chain.HeadFile | None = None
+        self,
+        connection: Connection,
+        event: str,
+        now: float,
+        end: chain.Head,
+        head_file: chain.HeadFile | None = None,
+        proven: State | None = None,
     ) -> None:
         """Begin with no row.
 
         Args:
+            event: what the first row is known by, should the answer to its commit get lost.
             end: where the journal ends. The transaction has locked it, so that only this entry moves it.
             head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
+            proven: the state that the log proves, which is shared and does not change here; None: what the tables show
+                is enough, because nothing is charged.
         """
         self._connection, self._event, self.now, self._file = connection, event, now, head_file
-        self._end = end
+        self._end, self._rows = end, list[dict[str, Any]]()
+        self._tables = Tables(connection) if proven is None else None
+        self.state: State = self._tables or proven or State()
+        self.contents = Contents()
+        """What the events of this transaction name by hash."""
+        self._changes = Changes()
         self.head: chain.Head | None = None
 
     def append(
         self,
-        action: str,
+        event: Event,
         actor: str,
-        body: Mapping[str, Any],
         *,
         population: str | None = None,
         run: str | None = None,
         round: int | None = None,
+        at: float | None = None,
+        blind: bool = False,
     ) -> None:
-        """Append the row and move the head. Raises ValueError if `body` is not JSON (NaN, infinity)."""
-        self.append_all([Row(action, actor, body, population, run, round)])
+        """Append an event, if the rules allow it.
 
-    def append_all(self, rows: Sequence[Row]) -> None:
-        """As `append`, for several rows of one transaction, which is known by the event number of the first.
+        Args:
+            at: when it happened; None: at the time of the transaction.
+            blind: add random bits. Readers see the row's hash but not the counts of users in its body, and could
+                otherwise try counts on it.
 
-        Row and head move together: the database lets neither grow alone.
+        Raises:
+            Refused: the rules do not allow it.
+            ValueError: a member of the event is not JSON (NaN, infinity).
         """
-        end, event = self._end, self._event
-        for row in rows:
-            linked: dict[str, Any] = {
-                "id": end.count + 1,
-                "at": self.now if row.at is None else row.at,
-                "actor": clean(row.actor, 200),
-                "action": row.action,
-                "population": row.population,
-                "run": row.run,
-                "round": row.round,
-                "event": event,
-                "body": chain.canonical(row.body),
-                "previous": end.hash,
-            }
-            linked["hash"] = chain.row_hash(linked)
-            end = chain.Head(end.ledger, linked["id"], linked["hash"])
-            self._connection.execute(_INSERT, linked)
+        actor, at = clean(actor, 200), self.now if at is None else at
+        record = Record(self._end.count + 1, at, actor, event, population, run, round)
+        if self._tables is None and self._rows:
+            raise RuntimeError("a state that is shared was decided by, and cannot follow")
+        facts = decide(self.state, record)
+        self._changes.add(self.state, facts)
+        if self._tables is not None:
+            self._tables.take(facts)
+        body = event.body()
+        if blind:
+            body["blind"] = secrets.token_hex(16)
+        linked: dict[str, Any] = {
+            "id": record.number,
+            "at": at,
+            "actor": actor,
+            "action": event.action,
+            "population": population,
+            "run": run,
+            "round": round,
+            "event": secrets.token_hex(16) if self.head is not None or self._rows else self._event,
+            "body": chain.canonical(body),
+            "previous": self._end.hash,
+        }
+        linked["hash"] = chain.row_hash(linked)
+        self._rows.append(linked)
+        self._end = chain.Head(self._end.ledger, linked["id"], linked["hash"])
+
+    def flush(self) -> None:
+        """Write the rows of the log and of the tables. Row and head move together: the database lets neither alone."""
+        self._changes.write(self._connection, self.contents, {} if self._tables is None else self._tables.numbers)
+        for row in self._rows:
+            self._connection.execute(_INSERT, row)
+            end = chain.Head(self._end.ledger, row["id"], row["hash"])
             moved = {"at": end.count, "to": end.hash}
-            if self._file is not None and row is rows[-1]:
+            if self._file is not None and row is self._rows[-1]:
                 self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
             else:
                 self._connection.execute(_MOVE, moved)
-            event = secrets.token_hex(16)
-        self.head = self._end = end
+            self.head = end
+        self._rows.clear()
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
@@ -120,7 +144,10 @@ class Journal:
         self.database, self.clock = database, clock
         self.proof = Proof(database)
         self._file = head_file
-        self._seen = head_file.read() if head_file is not None else None
+        self._seen: chain.Head | None = None
+        self._seeing = threading.Lock()
+        self._checked = False
+        """Whether the ledger was found to go on from the held head since this was made."""
 
     def check(self) -> None:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
@@ -129,6 +156,8 @@ class Journal:
         or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
         ledger back. Another machine, such as one that submits plans, holds the head from now on.
         """
+        if self._seen is None and self._file is not None:
+            self._seen = self._file.read()
         with self.database.read() as connection:
             end = self._not_behind(connection, read_head(connection))
             row = _read_row(connection, end.count)
@@ -141,6 +170,16 @@ class Journal:
             )
         if self._file is not None and self._seen is None:
             self._require_first_time()
+        self._see(end)
+        self._checked = True
+
+    def hold(self) -> None:
+        """Hold where the journal ends now, whoever wrote it. Raises `LedgerError` if that is behind the held head."""
+        if not self._checked:
+            self.check()
+            return
+        with self.database.read() as connection:
+            end = self._not_behind(connection, read_head(connection))
         self._see(end)
 
     def _require_first_time(self) -> None:
@@ -158,38 +197,50 @@ class Journal:
                 "`fieldfare verify --hold` accepts the ledger as it is",
             )
 
-    def write(self, work: Callable[[Connection, Entry], T]) -> T:
-        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
+    def write(self, work: Callable[[Connection, Entry], T], *, admits: bool = False) -> T:
+        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result.
+
+        admits: `Entry.state` is the state that the log proves, as `admit` needs it.
+        """
+        if not self._checked:
+            self.check()
         entry: Entry | None = None
 
         def attempt(connection: Connection, event: str, head: Any) -> T:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
-            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None)
-            return work(connection, entry)
+            proven = self.proof.require(connection) if admits else None
+            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None, proven)
+            result = work(connection, entry)
+            entry.flush()
+            return result
 
         result = self.database.write(attempt)
         if entry is not None and entry.head is not None:
             self._see(entry.head)
         return result
 
-    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+    def admit(self, work: Callable[[Connection, Entry], T]) -> T:
         """`write` what charges a budget or changes one: the one door for both.
 
-        `work` is given the state that the journal proves, and decides by it. Raises `Disproved`, with nothing changed,
+        `Entry.state` is what the log proves, and the rules decide by it. Raises `Disproved`, with nothing changed,
         unless every table says the same.
         """
         # What is new in a long journal is read before the transaction, for which other writers wait.
         self.proof.advance()
-        return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
+        return self.write(work, admits=True)
 
     def _see(self, end: chain.Head) -> None:
-        if self._seen is not None and self._seen.count > end.count:
-            return
-        self._seen = end
-        if self._file is not None:
-            self._file.write(end)
-            faults.point("ledger.head.written")
+        # One after another: of two threads the slower would put the older head into the file.
+        with self._seeing:
+            seen = -1 if self._seen is None else self._seen.count
+            # The first time the file is written also where nothing is new: its form may be an older one.
+            if seen > end.count or (seen == end.count and self._checked):
+                return
+            self._seen = end
+            if self._file is not None:
+                self._file.write(end)
+                faults.point("ledger.head.written")
 
     def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
         """`end`, where the journal of `connection` ends, unless an old copy was put back."""

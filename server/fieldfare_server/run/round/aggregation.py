@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.lazily import torch
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import Occasion, TrainReply
