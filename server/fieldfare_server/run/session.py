@@ -32,7 +32,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.sql.models import STAIRCASE, noise_map
+from fieldfare_server.ledger.state.formats import STAIRCASE, noise_map
 from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
