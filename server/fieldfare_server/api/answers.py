@@ -7,6 +7,7 @@ four committed rounds and the score of the fifth. Nothing about privacy is compu
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.accounting.individual import Demand
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare_server.api.population_schemas import (
@@ -63,7 +64,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import runs
 from fieldfare_server.ledger.rules.tokens import LATEST
 from fieldfare_server.ledger.sql.memory import AtHead
-from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state import admission, budget
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.pricing import roughly_asked
 
@@ -146,12 +147,16 @@ class Answers:
             return None
         if view.state != "open":
             return False
-        terms = budget.Terms(view.epsilon, view.delta, view.leak)
+        position, _ = snapshot.position(view.name)
         # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
         leak = None if run.planned.amplified else run.leak
-        if run.accounting == "individual":
-            return snapshot.refusal(view.name, self._demand(snapshot, run), run.planned, leak) is None
-        return terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
+        price = budget.quote(run.planned, position.alike, position.terms, leak)
+        demand = self._demand(snapshot, run) if run.accounting == "individual" else None
+        try:
+            admission.admit(position, run.planned, price, demand)
+        except BudgetRefused:
+            return False
+        return True
 
     def _demand(self, snapshot: Reader, run: views.RunInBrief) -> Demand:
         """What the plan of `run` asks of single users, worked out once."""
@@ -202,7 +207,7 @@ class Answers:
             run = _run_view(snapshot, asked.run) if asked.run else snapshot.newest_run(population)
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
-        result = what_if(run.plan, asked.model_dump(exclude={"run"}), population, self._ledger)
+        result = what_if(run.plan, asked.model_dump(exclude={"run"}), self._ledger)
         plan = result.cost.plan
         return WhatIfAnswer(
             run=run.id,
@@ -216,6 +221,9 @@ class Answers:
             noise_std=result.noise_std,
             prefix_noise=result.prefix_noise,
             fits=result.fits,
+            margin=result.admission.margin if result.admission and math.isfinite(result.admission.margin) else None,
+            users=result.admission.users if result.admission else None,
+            users_who_can_pay=result.admission.whole if result.admission else None,
             bound=result.bound,
             why=result.refusal or None,
             nearest=result.nearest or None,
@@ -504,6 +512,8 @@ def _population(view: views.PopulationView, fits_again: bool | None) -> Populati
         reserved_epsilon=view.reserved_epsilon,
         committed=_gauge(view.committed, view.committed_epsilon, view.delta),
         remaining_epsilon=view.remaining_epsilon,
+        remaining_users=view.remaining_users,
+        remaining_epsilon_of_all=view.remaining_epsilon_of_all,
         users=view.users,
         accounting=view.accounting,
         left=view.left,

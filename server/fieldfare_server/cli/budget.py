@@ -30,6 +30,8 @@ _COLUMNS = {
     "spent": "spent_epsilon",
     "reserved": "reserved_epsilon",
     "largest next run": "remaining_epsilon",
+    "for users": "remaining_users",
+    "for all": "remaining_epsilon_of_all",
     "delta": "delta",
     "adjacency": "adjacency",
     "state": "state",
@@ -41,8 +43,8 @@ _CAPTION = (
     "chosen; what is spent is a gauge of it. The guarantee is the largest limit so far."
 )
 _INDIVIDUAL = (
-    " With individual accounting, spent is of the user who has spent most, and the largest next run is one of those "
-    "users alone who have most left."
+    " With individual accounting, spent is of the user who has spent most; the largest next run is one of those users "
+    "alone who have most left, and beside it is how many they are, and the largest run of all users."
 )
 
 
@@ -83,6 +85,8 @@ def budget(
 
 
 def _cell(name: str, value: Any) -> Any:
+    if value is None:
+        return "all"
     return f"{value:g}" if name == "delta" else value
 
 

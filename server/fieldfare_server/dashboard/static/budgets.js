@@ -41,7 +41,7 @@ export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 // With odometers the largest run is one of those users alone who have most left.
-export const largestOf = (population) => (population.left ? "Largest run of those with most left" : "Largest run that fits");
+export const largestOf = (population) => (population.remaining_users === null ? "Largest run that fits" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
 
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },

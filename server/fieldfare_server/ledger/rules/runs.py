@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand, Units
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED
 from fieldfare_server.ledger.chain import sha256
@@ -22,7 +23,8 @@ from fieldfare_server.ledger.sql import leases, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
 from fieldfare_server.ledger.sql.rows import population_name, population_row, run_row
 from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.replay import Population, Replay
+from fieldfare_server.ledger.state.admission import Position, admit
+from fieldfare_server.ledger.state.replay import Replay
 from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
 
 CERTIFY = "run.certify"
@@ -103,26 +105,26 @@ def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> i
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         with journal.database.read() as connection:
             population_row(connection, run.population)
-        seen, terms = journal.proof.ask(lambda replay: _position(replay.populations[run.population], run))
-        cost = budget.quote(run.planned, seen, terms, run.leak)
-        try:
-            return _insert(journal, run, adjacency, cost, holder, lease_seconds)
-        except _Overdrawn as overdrawn:
-            # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
-            if overdrawn.committed == seen:
-                raise budget.refusal(run.population, run.planned, cost, seen, overdrawn.terms) from None
+        seen = journal.proof.ask(lambda replay: replay.populations[run.population].position(run.population))
+        cost = budget.quote(run.planned, seen.alike, seen.terms, run.leak)
+        with contextlib.suppress(_Moved):
+            return _insert(journal, run, adjacency, seen, cost, holder, lease_seconds)
 
 
-class _Overdrawn(Exception):
-    """What is committed leaves too little; the transaction is undone."""
-
-    def __init__(self, committed: Price, terms: budget.Terms) -> None:
-        super().__init__()
-        self.committed, self.terms = committed, terms
+class _Moved(Exception):
+    """Another run started or ended since the price was quoted, so its leak was chosen by old numbers."""
 
 
-def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holder: str, lease_seconds: float) -> int:
-    """`start` in one transaction, at the price `cost`. Raises `_Overdrawn` if it does not fit."""
+def _insert(
+    journal: Journal,
+    run: NewRun,
+    adjacency: object,
+    seen: Position,
+    cost: Price,
+    holder: str,
+    lease_seconds: float,
+) -> int:
+    """`start` in one transaction, at the price `cost` that was quoted at `seen`. Raises `_Moved`, and as `start`."""
     described = {
         "plan_digest": run.plan_digest,
         "rounds": run.rounds,
@@ -142,19 +144,18 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
         _require_callable(population, run)
         _require_unused(connection, run)
         proven = replay.populations[run.population]
-        committed, terms = _position(proven, run)
+        position = proven.position(run.population)
+        try:
+            admit(position, run.planned, cost, run.demand)
+        except BudgetRefused:
+            if (position.alike, position.committed) != (seen.alike, seen.committed):
+                raise _Moved from None
+            raise
         caps: Units | None = None
         charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
-        if _has_odometers(proven, run):
-            if committed.leak + cost.leak > terms.leak:
-                raise _Overdrawn(committed, terms)
-            assert run.demand is not None
-            assert proven.standing is not None
-            asked = odometers.Asked(run.population, run.demand, run.planned, cost)
-            caps = odometers.admit(proven.standing, terms, committed, asked)
+        if run.demand is not None and position.room is not None:
+            caps = odometers.pledge(position.room, run.demand.most)
             charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
-        elif not terms.hold(committed + cost):
-            raise _Overdrawn(committed, terms)
         values = {
             **described,
             **charged,
@@ -175,7 +176,7 @@ def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holde
             body["pledged"] = odometers.digest(caps)
         elif proven.individual:
             # What is committed of the user who has least left: the journal's reader has no odometers at hand.
-            body["largest"] = proven.largest(terms)
+            body["largest"] = proven.largest(position.terms)
         entry.append("run.start", holder, body, population=run.population, run=run.id)
         return token
 
@@ -322,16 +323,6 @@ def _require_unused(connection: Connection, run: NewRun) -> None:
         raise BadInput(
             "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
         )
-
-
-def _has_odometers(population: Population, run: NewRun) -> bool:
-    return run.demand is not None and population.individual
-
-
-def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]:
-    """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
-    alike = _has_odometers(population, run)
-    return population.base() if alike else population.committed(), population.terms
 
 
 def _adjacency(plan_json: str) -> object:

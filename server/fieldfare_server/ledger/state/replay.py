@@ -18,6 +18,7 @@ from fieldfare.accounting.individual import from_units
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server.ledger.sql.models import SEEDED, has_nonces
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.states import STATE_AFTER
 
 _NO_RULES = {"ceiling_epsilon": None, "ceiling_delta": None, "two_persons": False, "reservation_seconds": None}
@@ -139,6 +140,11 @@ class Population:
         terms: None for the budget of now.
         """
         return _with(self.base(), self.largest(terms or self.terms))
+
+    def position(self, name: str) -> Position:
+        """What it, whose name is `name`, has for one more run. Raises LookupError as `largest`."""
+        standing = self.standing if self.individual else None
+        return Position.of(name, self.terms, self.base(), self.committed(), standing)
 
     def start(self, run: Run) -> None:
         """Note that `run` is under way."""
