@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Table, select, text, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle, chain
+from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle, chain
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.journal import read_head
 
@@ -71,7 +71,7 @@ def commit(handle: RunHandle) -> None:
     digest = hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest()
     score = 0.7 - 0.2 * math.exp(-t / 40)
     statistics = {"score": score, "score_name": "accuracy", "noise_std": SIGMA / COHORT, "noise_norm": 0.8}
-    handle.commit_round(handle.open_round(cohort), cohort, LOSS, digest, statistics, reports=COHORT)
+    handle.commit_round(handle.open_round(cohort), Outcome(cohort, LOSS, statistics, reports=COHORT), digest)
 
 
 def fill(url: str, runs: int, rounds: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare_server.ledger import Ledger, NewRun, this_process
+from fieldfare_server.ledger import Ledger, NewRun, Outcome, this_process
 
 
 def main() -> None:
@@ -69,7 +69,9 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
             middle = time.perf_counter()
             opened = run.open_round(chosen)
             run.patterns(chosen)
-            run.commit_round(opened, chosen, PrivacyLoss(mu_squared=(t + 1) / rounds), f"{t:064x}", {"noise": 1.0})
+            run.commit_round(
+                opened, Outcome(chosen, PrivacyLoss(mu_squared=(t + 1) / rounds), {"noise": 1.0}), f"{t:064x}"
+            )
             commits.append(time.perf_counter() - middle)
             selects.append(middle - begin)
         cpu = time.process_time() - cpu

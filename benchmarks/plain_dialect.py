@@ -33,7 +33,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from threadpoolctl import threadpool_limits
 
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.run.private.dialects import PlainDialect
+from fieldfare_server.run.private.dialects import PlainDialect, same_config
 from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.plan import plan_from
 from fieldfare_server.run.private.roles import assign_roles
@@ -138,7 +138,9 @@ def time_dialect(arrays: ArrayRecord, nodes: int, rounds: int) -> list[float]:
     model = OwnModel(values, assign_roles(values))
     keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": nodes, "clip": CLIP, "population": "p"}
     plan = plan_from(None, {**keywords, "mechanism": "independent"}, {}, rounds=rounds, nodes=nodes)
-    session = Session.rehearse(plan, noise=False, model=model, dialect=PlainDialect(model, ConfigRecord({"lr": 0.1})))
+    session = Session.rehearse(
+        plan, noise=False, model=model, dialect=PlainDialect(model, same_config(ConfigRecord({"lr": 0.1})))
+    )
 
     def run(mark: Callable[[], None]) -> None:
         mark()

@@ -52,8 +52,8 @@ PHASES = {
         "fieldfare_server.files.checkpoint:RunFiles.promote",
     ],
     "commit in the ledger": [
-        "fieldfare_server.run.round.rounds:Rounds._commit",
-        "fieldfare_server.run.round.rounds:Rounds.commit_held",
+        "fieldfare_server.run.round.commits:Commits.commit_written",
+        "fieldfare_server.run.round.commits:Commits.commit_held",
         "fieldfare_server.ledger.run_handle:RunHandle.hold_round",
         "fieldfare_server.ledger.run_handle:RunHandle.request",
     ],

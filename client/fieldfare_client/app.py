@@ -32,6 +32,7 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Arrays, Schema
+from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import witness
 from fieldfare_client.check import check_task
@@ -298,14 +299,14 @@ def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[M
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            return _refusal(type(error).__name__, message)
+            return _refusal(type(error).__name__, message, error.told if isinstance(error, HeadRefused) else "")
 
     return answer
 
 
-def _refusal(kind: str, message: Message) -> Message:
-    # In the form that Flower gives to an exception's class.
-    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'>"), reply_to=message)
+def _refusal(kind: str, message: Message, told: str = "") -> Message:
+    # In the form that Flower gives to an exception's class; only of the journal is there more to tell.
+    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
 
 
 @app.query("users")

@@ -97,6 +97,11 @@ class LocalGrid(Grid):
         server_app(self, context)
         return context
 
+    @property
+    def run_config(self) -> UserConfig:
+        """The run's configuration, which a strategy cannot ask of Flower's grids."""
+        return dict(self._run_config)
+
     def set_run(self, run: Run) -> None:
         self._run = run
 

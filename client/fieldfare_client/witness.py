@@ -11,7 +11,6 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fieldfare.errors import BadInput
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
 from fieldfare_flower.messages import HEAD, read_head, records_of
 
@@ -19,7 +18,7 @@ VARIABLE = "FIELDFARE_WITNESS"
 
 
 def remembered(context: Context) -> SignedHead | None:
-    """The newest head that this node was shown. Raises `BadInput` on a file that cannot be read."""
+    """The newest head that this node was shown. Raises `HeadRefused` on a file that cannot be read."""
     record = records_of(context.state, ConfigRecord).get(HEAD)
     held = [SignedHead.parse(str(record["head"]))] if record is not None else []
     path = _path()
@@ -27,10 +26,13 @@ def remembered(context: Context) -> SignedHead | None:
         try:
             held.append(SignedHead.parse(path.read_text(encoding="ascii")))
         except (OSError, UnicodeDecodeError, HeadRefused) as error:
-            raise BadInput(
+            # What was seen last is unknown: to begin anew would let a server go back unnoticed.
+            raise HeadRefused(
                 f"{VARIABLE} = {str(path)!r}",
                 f"cannot be read ({error}), so that a server that went back would go unnoticed.",
-                "its backup; if there is none, remove it and compare `fieldfare verify --head` with other nodes",
+                "write into it the newest head of this ledger that its backup or another node has, one line; or remove "
+                "it once `fieldfare verify --head` has compared the ledger with heads that others hold",
+                reason="no-memory",
             ) from None
     return max(held, key=lambda head: head.count, default=None)
 
@@ -48,10 +50,23 @@ def watch(context: Context, content: RecordDict) -> None:
     context.state[HEAD] = ConfigRecord({"head": str(newest)})
     path = _path()
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(f"{newest}\n", encoding="ascii")
-        temporary.replace(path)
+        _keep(path, newest)
+
+
+def _keep(path: Path, head: SignedHead) -> None:
+    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="ascii") as file:
+        file.write(f"{head}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _path() -> Path | None:

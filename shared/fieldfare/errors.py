@@ -59,6 +59,10 @@ class LedgerError(Refused):
     """The ledger is missing, corrupt, from another version, or held by another coordinator."""
 
 
+class JournalRefused(LedgerError):
+    """Nodes refuse the ledger's journal: it does not go on from the head that they were shown before."""
+
+
 class CheckpointError(Refused):
     """A checkpoint is missing, torn, or does not belong to the run that the ledger describes."""
 

@@ -28,8 +28,35 @@ _LINE = re.compile(
 )
 
 
+REASONS = {
+    "went-back": "it ends before a row that was seen",
+    "forked": "a row of it is not the row that was seen",
+    "another-key": "another key signs its head than before",
+    "another-ledger": "another ledger is shown in its place",
+    "not-shown": "its head is not shown any more",
+    "not-contained": "it is not shown to contain a row that was seen",
+    "malformed": "its head is no line of the format, or not signed by its key",
+    "no-memory": "the file in which the newest head was kept cannot be read",
+}
+"""Why a head is refused: in a fixed word, which a node may send, and in words for people."""
+
+_TOLD = re.compile(r"([a-z-]{1,20}) (\d{1,19}) (\d{1,19})")
+
+
 class HeadRefused(BadInput):
     """A head that contradicts one that was seen before, or that its key did not sign."""
+
+    def __init__(self, what: str, why: str, nearest: str = "", *, reason: str, seen: int = 0, shown: int = 0) -> None:
+        """reason: a word of `REASONS`; seen, shown: the numbers of rows, 0 for none."""
+        super().__init__(what, why, nearest)
+        self.told = f"{reason} {seen} {shown}"
+        """What a node may tell the server of it: nothing but the word and both numbers."""
+
+
+def read_told(text: str) -> tuple[str, int, int] | None:
+    """(reason, seen, shown) of `HeadRefused.told`, which came from elsewhere; None for anything else."""
+    found = _TOLD.fullmatch(text)
+    return (found[1], int(found[2]), int(found[3])) if found and found[1] in REASONS else None
 
 
 @dataclass(frozen=True)
@@ -69,12 +96,19 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
 
     match = _LINE.fullmatch(line)
     if match is None:
-        raise HeadRefused("the journal's head", "it is not a line of the format.", f"{FORMAT} LEDGER COUNT HASH ...")
+        raise HeadRefused(
+            "the journal's head",
+            "it is not a line of the format.",
+            f"{FORMAT} LEDGER COUNT HASH ...",
+            reason="malformed",
+        )
     signed, ledger, count, hash, key, signature = match.groups()
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), signed.encode("ascii"))
     except (InvalidSignature, ValueError):
-        raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.") from None
+        raise HeadRefused(
+            f"the head of ledger {ledger}", "its signature is not that of its key.", reason="malformed"
+        ) from None
     return ledger, int(count), hash, key, signature
 
 
@@ -99,19 +133,24 @@ def follow(held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int,
     """
     if held is None:
         return shown
-    what = f"the journal of ledger {held.ledger}"
-    remedy = "ask its operator; `fieldfare verify --head` compares it with the head that you hold"
+    seen = held.count
+
+    def refusal(reason: str, why: str) -> HeadRefused:
+        remedy = "ask its operator; `fieldfare verify --head` compares it with the head that you hold"
+        end = 0 if shown is None else shown.count
+        return HeadRefused(f"the journal of ledger {held.ledger}", why, remedy, reason=reason, seen=seen, shown=end)
+
     if shown is None:
-        raise HeadRefused(what, f"its head is not shown any more, and row {held.count} of it was seen.", remedy)
+        raise refusal("not-shown", f"its head is not shown any more, and row {seen} of it was seen.")
     if shown.ledger != held.ledger:
-        raise HeadRefused(what, f"the head of another ledger, {shown.ledger}, is shown instead.", remedy)
+        raise refusal("another-ledger", f"the head of another ledger, {shown.ledger}, is shown instead.")
     if shown.key != held.key:
-        raise HeadRefused(what, "its head is signed with another key than before.", remedy)
-    if shown.count < held.count:
-        raise HeadRefused(what, f"it went back: it ends in row {shown.count}, and row {held.count} was seen.", remedy)
-    there = shown.hash if shown.count == held.count else rows.get(held.count)
+        raise refusal("another-key", "its head is signed with another key than before.")
+    if shown.count < seen:
+        raise refusal("went-back", f"it went back: it ends in row {shown.count}, and row {seen} was seen.")
+    there = shown.hash if shown.count == seen else rows.get(seen)
     if there is None:
-        raise HeadRefused(what, f"it is not shown to contain row {held.count}, which was seen.", remedy)
+        raise refusal("not-contained", f"it is not shown to contain row {seen}, which was seen.")
     if there != held.hash:
-        raise HeadRefused(what, f"it forked: its row {held.count} is not the row that was seen.", remedy)
+        raise refusal("forked", f"it forked: its row {seen} is not the row that was seen.")
     return shown

@@ -17,7 +17,7 @@ from fieldfare.task import Task, seeded
 from fieldfare_client.training import KeyedDropout, Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.dropout import set_keys
-from fieldfare_client.training.stacked import StackedEngine
+from fieldfare_client.training.layers import layers_of
 from fieldfare_client.training.wide_input import pays
 from fieldfare_client.users import UserTable
 
@@ -269,7 +269,7 @@ def test_linear_layers_over_sequences_are_not_one_vector_a_row(engine: str) -> N
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (Recurrent, "not an nn.Sequential"),
+        (Recurrent, "frozen"),
         (lambda: nn.Sequential(nn.Conv2d(1, 2, 3)), "has a layer Conv2d"),
         (lambda: nn.Sequential(nn.Linear(6, 6), nn.Flatten()), "has a layer Flatten"),
         (lambda: nn.Sequential(nn.Flatten(2), nn.Linear(6, 6)), "has a layer Flatten"),
@@ -277,13 +277,14 @@ def test_linear_layers_over_sequences_are_not_one_vector_a_row(engine: str) -> N
     ],
 )
 def test_layers_that_are_not_written_out_are_left_to_autograd(model: Any, says: str) -> None:
-    assert says in StackedEngine.refuses(model())
+    made = model()
+    assert says in layers_of(made, Schema.of(made).names)  # type: ignore[operator]
 
 
 @pytest.fixture(autouse=True)
 def _wide_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of wide first layers, for the layers that are called wide here: the real ones are too slow for tests."""
-    monkeypatch.setattr("fieldfare_client.training.stacked.pays", lambda rows, inputs, outputs: outputs == 40)
+    monkeypatch.setattr("fieldfare_client.training.batched.pays", lambda rows, inputs, outputs: outputs == 40)
 
 
 @pytest.mark.parametrize("model", ["mlp", "dropout", "wide"])

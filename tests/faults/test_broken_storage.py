@@ -17,7 +17,7 @@ import pytest
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger import HeadFile, Ledger, Outcome
 from support.driver import Place, fork_and_live, live, prepare
 from support.ledgers import commit, digest, gaussian, start
 from support.postgres import Cluster, find_programs, missing
@@ -219,11 +219,11 @@ def test_a_database_that_stays_away_ends_in_words_and_the_run_can_go_on(own_clus
         opened = run.open_round([])
         own_cluster.stop("immediate")
         with pytest.raises(LedgerError, match="resume the run"):
-            run.commit_round(opened, [], gaussian(0.1), digest("x"))
+            run.commit_round(opened, Outcome([], gaussian(0.1)), digest("x"))
         with pytest.raises(LedgerError, match="resume the run"):
             run.request()
         own_cluster.start()
-        run.commit_round(opened, [], gaussian(0.1), digest("x"))
-        run.commit_round(opened, [], gaussian(0.1), digest("x"))  # said twice, done once
+        run.commit_round(opened, Outcome([], gaussian(0.1)), digest("x"))
+        run.commit_round(opened, Outcome([], gaussian(0.1)), digest("x"))  # said twice, done once
         assert ledger.run(run.id).next_round == 1
         assert verify(ledger).ok

@@ -23,7 +23,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
 from fieldfare_server.evidence.verify import Charge
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
-from fieldfare_server.ledger import Ledger, NewRun, OpenRound, RunHandle, this_process
+from fieldfare_server.ledger import Ledger, NewRun, OpenRound, Outcome, RunHandle, this_process
 from support.ledgers import PLAN, digest
 
 ROUNDS = 4
@@ -152,7 +152,7 @@ def _round(place: Place, handle: RunHandle, store: RunFiles, params: torch.Tenso
 
 def _commit(handle: RunHandle, store: RunFiles, opened: OpenRound, name: str, meta: dict[str, Any]) -> None:
     spent = PrivacyLoss.from_json(meta["spent"])
-    handle.commit_round(opened, meta["participants"], spent, name, {}, {}, len(meta["participants"]))
+    handle.commit_round(opened, Outcome(meta["participants"], spent, {}, {}, len(meta["participants"])), name)
     store.promote(name)
 
 

@@ -10,7 +10,7 @@ import torch
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Loss
 from fieldfare_server.files.checkpoint import RunFiles
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.sql.models import NONCES
 from support.ledgers import demand, digest, gaussian, start
 
@@ -42,7 +42,9 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
         )
         loss = PrivacyLoss(mu_squared=0.04 * min(t + 1, 2), sampled=())
         run.commit_round(
-            opened, cohort, loss, name, {"accuracy": 0.5}, {"nan": 1}, reports=9, nonce=bytes.fromhex(nonces[t])
+            opened,
+            Outcome(cohort, loss, {"accuracy": 0.5}, {"nan": 1}, reports=9, nonce=bytes.fromhex(nonces[t])),
+            name,
         )
         if store is not None:
             store.promote(name)
@@ -50,16 +52,15 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
     single.commit_round(
         single.open_round([3, 4]),
-        [3, 4],
-        gaussian(0.2),
+        Outcome([3, 4], gaussian(0.2), nonce=bytes([7] * 16), charges=np.array([ONE, ONE])),
         digest("1"),
-        nonce=bytes([7] * 16),
-        charges=np.array([ONE, ONE]),
     )
     single.finish("stopped")
     single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
     single.commit_round(
-        single.open_round([4, 6]), [6], gaussian(0.2), digest("2"), nonce=bytes([8] * 16), charges=np.array([ONE])
+        single.open_round([4, 6]),
+        Outcome([6], gaussian(0.2), nonce=bytes([8] * 16), charges=np.array([ONE])),
+        digest("2"),
     )
     single.finish("stopped")
     ledger.reserve_charge("people", "dp-sgd-1", Loss(mu=0.1), what="ranker", why="weekly", actor="trainer")
@@ -67,12 +68,14 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     ledger.reserve_charge("people", "dp-sgd-2", Loss(rho=0.001), what="ranker", why="weekly", actor="trainer")
     single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
     single.commit_round(
-        single.open_round([4, 6]), [4], gaussian(0.2), digest("3"), nonce=bytes([6] * 16), charges=np.array([ONE])
+        single.open_round([4, 6]),
+        Outcome([4], gaussian(0.2), nonce=bytes([6] * 16), charges=np.array([ONE])),
+        digest("3"),
     )
     single.hand_back()
     other = start(ledger, 0.2, rounds=3, format=NONCES)
     other.void_round(other.open_round([5, 6]), "too few", reports=1, rejects={"shape": 2})
     opened = other.open_round([5, 7])
-    other.commit_round(opened, [5], gaussian(0.2), digest("other"), nonce=bytes([9] * 16))
+    other.commit_round(opened, Outcome([5], gaussian(0.2), nonce=bytes([9] * 16)), digest("other"))
     other.register_users(np.arange(139, 150, dtype=np.uint64))
     other.open_round([8, 9])

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle
 from fieldfare_server.ledger.state import budget
 
 PLAN = '{"privacy": {"adjacency": "zero_out"}, "run": {"rounds": 4}}'
@@ -51,7 +51,7 @@ def demand(most: int, rounds: int = 4, cohort: int = 1) -> Demand:
 def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
     """Open a round with `cohort` and commit it, with the run's cumulative mu."""
     opened = run.open_round(cohort)
-    run.commit_round(opened, cohort, gaussian(mu), digest(f"{run.id} {opened.index}"), reports=len(cohort))
+    run.commit_round(opened, Outcome(cohort, gaussian(mu), reports=len(cohort)), digest(f"{run.id} {opened.index}"))
 
 
 def plain_sums(charges: list[budget.Charge], leak: float, foreign: Sequence[tuple[str, str]] = ()) -> budget.Sums:

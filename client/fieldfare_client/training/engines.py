@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,6 +30,19 @@ from fieldfare.task import Task
 from fieldfare_client.training.schedule import Schedule
 
 
+class Sizes(Protocol):
+    """Numbers of users who may train at once: `isolation.Isolation` finds them out."""
+
+    def fits(self, slots: int, width: int, count: int) -> bool:
+        """Whether `slots` users may train at once, on batches of `count` rows in place of `width`."""
+
+    def room(self, users: int, width: int, count: int) -> int:
+        """Return a number of slots that fits, and holds `users` users."""
+
+    def parts(self, users: int, width: int, count: int) -> list[int]:
+        """Return numbers of slots that fit, and hold `users` users together."""
+
+
 @dataclass(frozen=True)
 class Chunk:
     """The data of some users on the training device, users with more rows first."""
@@ -37,6 +51,8 @@ class Chunk:
     """Rows of the users, one user after another: (rows, ...)."""
     targets: torch.Tensor
     schedule: Schedule
+    sizes: Sizes | None = None
+    """How many users may train at once without moving a bit of any of them; None: any number."""
 
     def __len__(self) -> int:
         return len(self.schedule.counts)
@@ -64,38 +80,90 @@ class Engine(ABC):
         """
 
 
-Group = tuple[slice | torch.Tensor, int]
-"""Users of a chunk, and how many rows each of them has in a batch."""
+@dataclass(frozen=True)
+class Group:
+    """Slots of a chunk with equally long batches, which are mapped together."""
+
+    slots: slice | torch.Tensor
+    """Those that are mapped: a slice where they are adjacent, because a slice copies nothing."""
+    count: int
+    """Rows of each batch."""
+    owners: slice | torch.Tensor
+    """Whose result counts: the first of `slots`, as many as there are."""
+    real: int | None = None
+    """How many owners there are; None: all slots."""
+
+    def covers(self, slots: int, width: int) -> bool:
+        """Whether these are the first `slots` slots, with batches of `width` rows."""
+        return self.slots == slice(0, slots) and self.count == width if isinstance(self.slots, slice) else False
 
 
 class Batches:
-    """A chunk's batches, step by step, on its device. Users with fewer batches are later in the chunk."""
+    """A chunk's batches, step by step, on its device. Users with fewer batches are later in the chunk.
+
+    Where the chunk says how many users may train at once (`Chunk.sizes`), there are as many slots: after the users who
+    have a batch come others, who have taken their last step, and dummies with some row of the chunk.
+    """
 
     active: list[int]
     """How many users have a batch at each step: the first ones of the chunk."""
+    slots: list[int]
+    """How many slots are computed at each step: at least the active ones."""
+    room: int
+    """The most slots of a step."""
     rows: torch.Tensor
-    """Rows of the chunk, int64 (steps, users, width)."""
+    """Rows of the chunk, int64 (steps, slots, width)."""
+    keys: NDArray[np.uint64]
+    """The key of every slot, (slots,); 0 of dummies."""
     groups: list[list[Group]]
     """At each step, the active users by the number of rows in their batch."""
 
     def __init__(self, chunk: Chunk) -> None:
-        schedule, device = chunk.schedule, chunk.inputs.device
+        schedule, device, sizes = chunk.schedule, chunk.inputs.device, chunk.sizes
+        self.fixed = sizes is not None
         self.active = (schedule.counts > 0).sum(0).tolist()
         self.training = self.active[0] if self.active else 0
         self.width = schedule.rows.shape[2]
-        self.rows = torch.from_numpy(schedule.rows.transpose(1, 0, 2).copy()).to(device)
-        self.groups = [_group(schedule.counts[:active, step], device) for step, active in enumerate(self.active)]
+        self.slots = self.active if sizes is None else self._slots(sizes)
+        rows, self.keys = schedule.rows.transpose(1, 0, 2), schedule.keys
+        self.room = max(self.slots, default=0)
+        if (dummies := self.room - len(chunk)) > 0:
+            rows = np.pad(rows, ((0, 0), (0, dummies), (0, 0)))
+            self.keys = np.pad(self.keys, (0, dummies))
+        self.rows = torch.from_numpy(np.ascontiguousarray(rows)).to(device)
+        self.groups = [
+            self._group(schedule.counts[:active, step], slots, sizes, device)
+            for step, (active, slots) in enumerate(zip(self.active, self.slots, strict=True))
+        ]
 
+    def _slots(self, sizes: Sizes) -> list[int]:
+        """Slots that fit, of each step. They do not shrink for a few users less, because each size is tried first."""
+        slots: list[int] = []
+        for users in self.active:
+            few = not slots or 4 * users <= 3 * slots[-1]
+            slots.append(sizes.room(users, self.width, self.width) if few else slots[-1])
+        return slots
 
-def _group(counts: NDArray[np.int64], device: torch.device) -> list[Group]:
-    """Users by their entry of `counts` (users,): a slice where they are adjacent, because a slice copies nothing."""
-    groups: list[Group] = []
-    for count in np.unique(counts).tolist():
-        users = np.flatnonzero(counts == count)
-        first, end = int(users[0]), int(users[-1]) + 1
-        adjacent = end - first == len(users)
-        groups.append((slice(first, end) if adjacent else torch.from_numpy(users).to(device), count))
-    return groups
+    def _group(self, counts: NDArray[np.int64], slots: int, sizes: Sizes | None, device: torch.device) -> list[Group]:
+        """Users by their entry of `counts` (users,)."""
+        groups: list[Group] = []
+        lengths = np.unique(counts).tolist()
+        for count in lengths:
+            users = np.flatnonzero(counts == count)
+            if sizes is not None:
+                if len(lengths) == 1 and sizes.fits(slots, self.width, count):
+                    groups.append(Group(whole := slice(0, slots), count, whole))
+                    continue
+                for part in sizes.parts(len(users), self.width, count):
+                    real, users = users[:part], users[part:]
+                    owners = torch.from_numpy(real).to(device)
+                    filled = torch.from_numpy(np.pad(real, (0, part - len(real)), mode="edge")).to(device)
+                    groups.append(Group(filled, count, owners, len(real)))
+                continue
+            first, end = int(users[0]), int(users[-1]) + 1
+            found = slice(first, end) if end - first == len(users) else torch.from_numpy(users).to(device)
+            groups.append(Group(found, count, found))
+        return groups
 
 
 def spread(value: torch.Tensor, users: int) -> torch.Tensor:

@@ -7,10 +7,13 @@ that no gradient is ever stored. Every tensor has a leading axis of users: input
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.fx
 from torch import nn
 
 Weights = list[torch.Tensor]
@@ -78,39 +81,98 @@ class Activation:
 Layer = Linear | Activation
 
 
-def layers_of(model: nn.Module, names: tuple[str, ...]) -> list[Layer] | str:
-    """Read the layers of `model` behind a leading Flatten.
+@dataclass(frozen=True)
+class Stack:
+    """What `layers_of` finds."""
+
+    layers: list[Layer]
+    flatten: bool
+    """Whether the model first makes one vector of each row."""
+
+
+_FUNCTIONS: dict[Any, type[nn.Module]] = {
+    **dict.fromkeys((torch.relu, nn.functional.relu, "relu"), nn.ReLU),
+    **dict.fromkeys((torch.tanh, nn.functional.tanh, "tanh"), nn.Tanh),
+    **dict.fromkeys((torch.sigmoid, nn.functional.sigmoid, "sigmoid"), nn.Sigmoid),
+}
+"""Activations as functions and methods, which are the same as modules."""
+
+
+def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:
+    """Read the layers of `model` from its `forward`: linear layers and activations, one after another.
 
     Args:
-        model: any model.
+        model: any model, an `nn.Sequential` or a class. A `Flatten` may come first.
         names: its parameters in the order of the schema.
 
     Returns:
-        The layers, or the reason why not all of them are known here.
+        The layers, or the reason why the model is not a stack of them.
     """
-    if type(model) is not nn.Sequential:
-        return "not an nn.Sequential"
-    if any(not p.requires_grad for p in model.parameters()) or len(names) != sum(
-        len(list(layer.parameters())) for layer in model
-    ):
-        return "has frozen or shared weights"
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if any(not p.requires_grad for p in model.parameters()) or len(names) != len(list(model.parameters())):
+        return "has frozen weights"
+    # Sought first: tracing a large model takes its time, and most of them end here.
+    for name, module in modules.items():
+        leaf = not list(module.children())
+        if leaf and type(module) not in (*ACTIVATIONS, nn.Linear, nn.Flatten):
+            return f"has a layer {module}"
+        if "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS):
+            return f"has hooks at {name or 'the model'}"
+        if not leaf and (module._parameters or module._buffers):
+            return f"has weights of its own in {type(module).__name__}"
+    try:
+        nodes = list(torch.fx.Tracer().trace(model).nodes)
+    except Exception:  # a branch on values, or any other Python that is no list of operations
+        return "cannot be traced"
     places = {name: place for place, name in enumerate(names)}
-    layers: list[Layer] = []
-    for index, (name, layer) in enumerate(model.named_children()):
-        if index == 0 and flattens(layer):
-            continue
-        if type(layer) in ACTIVATIONS:
-            layers.append(Activation(type(layer)))
-        elif type(layer) is nn.Linear:
-            layers.append(Linear(places[f"{name}.weight"], places.get(f"{name}.bias")))
+    flatten, layers = False, list[Layer]()
+    value, (given, *steps, last) = nodes[0], nodes
+    if given.op != "placeholder" or last.op != "output":
+        return "has several inputs"
+    for step in steps:
+        if step.op in ("call_function", "call_method") and _reads_rows(step, given):
+            continue  # the number of rows, for `view`
+        if not step.args or step.args[0] is not value or (step.op == "call_module" and len(step.args) != 1):
+            return "is no chain of layers"
+        value, module = step, modules.get(str(step.target)) if step.op == "call_module" else None
+        kind = type(module) if module is not None else _FUNCTIONS.get(step.target)
+        if isinstance(module, nn.Linear):
+            found = Linear(places.pop(f"{step.target}.weight", -1), places.pop(f"{step.target}.bias", None))
+            if found.weight < 0:
+                return "has shared weights"
+            layers.append(found)
+        elif kind in ACTIVATIONS and (module is not None or (len(step.args) == 1 and not step.kwargs)):
+            layers.append(Activation(kind))
+        elif not layers and not flatten and _flattens(step, module, given):
+            flatten = True
         else:
-            return f"has a layer {layer}"
-    return layers
+            return f"has a layer {module or step.target}"
+    if last.args != (value,) or places or not any(isinstance(layer, Linear) for layer in layers):
+        return "is no chain of layers"
+    return Stack(layers, flatten)
 
 
-def flattens(layer: nn.Module) -> bool:
-    """Whether `layer` makes one vector of each row."""
-    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _reads_rows(step: torch.fx.Node, given: torch.fx.Node) -> bool:
+    """Whether `step` is `given.shape`, `given.size()`, or the number of rows in it."""
+    if step.target in (getattr, "size"):
+        return step.args in ((given, "shape"), (given,), (given, 0))
+    sizes = step.args[0] if step.target is operator.getitem else None
+    return isinstance(sizes, torch.fx.Node) and _reads_rows(sizes, given) and step.args[1:] == (0,)
+
+
+def _flattens(step: torch.fx.Node, module: nn.Module | None, given: torch.fx.Node) -> bool:
+    """Whether `step` makes one vector of each row."""
+    if isinstance(module, nn.Flatten):
+        return (module.start_dim, module.end_dim) == (1, -1)
+    if step.target in (torch.flatten, "flatten"):
+        return {**dict(zip(("start_dim", "end_dim"), step.args[1:], strict=False)), **step.kwargs} == {"start_dim": 1}
+    if step.target not in ("view", "reshape") or step.kwargs or len(step.args) != 3:
+        return False
+    _, rows, numbers = step.args
+    return isinstance(rows, torch.fx.Node) and _reads_rows(rows, given) and numbers is not None and bool(numbers == -1)
 
 
 def backpropagate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -33,6 +34,16 @@ def flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
+def clock(device: torch.device) -> float:
+    """Seconds, when all work that was given to `device` is done.
+
+    CPU seconds where they cover all of the work: another process's load must not decide what looks faster.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.process_time() if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter()
+
+
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> bool:
     """Let the allocator keep up to `KEPT_BYTES` of freed memory, for this process and for good; whether it does now.
@@ -51,3 +62,28 @@ def keep_freed_memory() -> bool:
         return False
     # 2^25 is the largest that glibc takes: larger arrays come from the system as before.
     return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+@contextmanager
+def same_bits_every_time(device: torch.device, strict: bool) -> Iterator[None]:
+    """Inside, operations on a GPU give the same bits every time; on a CPU they do without being told.
+
+    Args:
+        device: that computes.
+        strict: raise RuntimeError for an operation of which torch has no such kernel, instead of warning.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    # Without it cuBLAS may use its workspaces in another order.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    cudnn, filled = torch.backends.cudnn, torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    kept = cudnn.benchmark, filled.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
+    cudnn.benchmark, filled.fill_uninitialized_memory = False, False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        cudnn.benchmark, filled.fill_uninitialized_memory = kept  # type: ignore[attr-defined]

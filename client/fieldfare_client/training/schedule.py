@@ -58,17 +58,20 @@ def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
     return np.where(sizes > 0, client.steps or 0, 0).astype(np.int64)
 
 
-def schedule(sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec) -> Schedule:
+def schedule(
+    sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec, width: int | None = None
+) -> Schedule:
     """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one early.
 
     Args:
         sizes: rows of each user, adjacent in the chunk in the same order, (users,).
         keys: each user's key (`user_keys`), (users,).
         client: batch size, and epochs or steps.
+        width: of all batches, at least that of the widest; None: as wide as that.
     """
     users, batch = len(sizes), client.batch_size
     steps, per_epoch = steps_of(sizes, client), -(-sizes // batch)
-    width, most = int(min(batch, sizes.max(initial=1))), int(steps.max(initial=0))
+    width, most = width or int(min(batch, sizes.max(initial=1))), int(steps.max(initial=0))
     starts = np.cumsum(sizes) - sizes
 
     epochs = -(-steps // np.maximum(per_epoch, 1))

@@ -9,7 +9,8 @@ What invariant I4 needs of a node, and how it holds whatever the task's code doe
   other user their place, and does not change a bit of their updates: the chunk is trained again in the same shape, with
   copies of another user's row in the place of the failing user's.
 * *Presence.* The rounding of a batched product may depend on the number of users in the batch. Under `add_remove` that
-  number is secret, so `isolated` trains every user alone, from tensors that hold no other user's rows.
+  number is secret. So `isolated` trains users together only in chunks of which this machine was seen to give every user
+  the same bits whoever else is in them (`isolation`), and every other user alone. A user's own rows decide which.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,16 +31,16 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.isolation import Apart
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
-from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
+from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
 from fieldfare_client.training.rows import add_rows_, join, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
-from fieldfare_client.training.stacked import StackedEngine
-from fieldfare_client.training.vmapped import VmapEngine
 from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
@@ -49,6 +50,10 @@ Clip = Callable[[torch.Tensor], Sequence[float] | None]
 
 CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
+ALONE, WRITTEN = (
+    "one user at a time",
+    "a stack of linear layers, for which one batched product serves all users",
+)
 LOOP_USERS, LOOP_TRIAL = 16, 4
 """How many users the loop trains between two clippings, and in a chunk that is timed."""
 
@@ -87,9 +92,8 @@ class Trainer:
         clip: clips the updates of a chunk.
         seed: of the order of batches (the run's public seed).
         device: where to train.
-        isolated: train every user alone. On a CPU, a user's clipped update is then the same bit for bit whether other
-            users train or not; on a GPU, as far as its kernels are deterministic. The float64 sum still rounds:
-            `fieldfare.privatise.Grid.charged_clip` charges for that.
+        isolated: a user's clipped update is the same bit for bit whether other users train or not. The float64 sum
+            still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
 
     Raises:
         BadInput: the model has nothing to train, or the plan says "batched" and this model trains one user at a time
@@ -122,6 +126,9 @@ class Trainer:
         self._engines: dict[type[Engine], Engine] = {}
         self._unfit: set[type[Engine]] = set()
         """Engines that failed for users whom the loop trains."""
+        self._room = 2**30
+        """The most users that the device's memory was seen to hold at once."""
+        self._apart: Apart | None = None
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:
@@ -135,30 +142,29 @@ class Trainer:
         # A few large models gain nothing from each other, and would only take memory.
         return max(1, min(users, most)) if most >= 4 else 1
 
-    def _candidates(self, users: int) -> Choice:
+    def _candidates(self, users: int, width: int) -> Choice:
         most = self.chunk_size(users)
         loop = self._engine(LoopEngine)
-        one_by_one = Candidate(loop, min(most, LOOP_USERS), "one user at a time", LOOP_TRIAL)
-        if self.isolated:
-            return Choice([Candidate(loop, 1, one_by_one.label)], "who else trains must not change a bit")
+        one_by_one = Candidate(loop, min(most, LOOP_USERS), ALONE, LOOP_TRIAL)
+        if self._apart is not None:
+            return self._apart.candidates(min(users, most), width)
         if self.client.engine == "loop":
             return Choice([one_by_one], "the plan says so")
         if self._alone:
             return Choice([one_by_one], self._alone)
-        if StackedEngine not in self._unfit and not StackedEngine.refuses(self._model):
-            stacked = Candidate(self._engine(StackedEngine), most, f"{most} users at once")
-            return Choice([stacked], "a stack of linear layers, for which one batched product serves all users")
+        batched = self._engine(BatchedEngine) if BatchedEngine not in self._unfit else None
+        if isinstance(batched, BatchedEngine) and batched.layers:
+            return Choice([Candidate(batched, most, f"{most} users at once")], WRITTEN)
         alone = [one_by_one]
         if ChannelsLastLoop not in self._unfit and ChannelsLastLoop.suits(self._model, self.device):
             arranged = self._engine(ChannelsLastLoop)
             alone.insert(0, replace(one_by_one, engine=arranged, label=f"{one_by_one.label} (channels last)"))
-        if VmapEngine in self._unfit:
+        if batched is None:
             return Choice(alone, "batched training fails for this model or loss")
-        vmap = self._engine(VmapEngine)
-        batched = [Candidate(vmap, size, f"{size} users at once (vmap)") for size in sorted({most, min(most, 10)})]
+        mapped = [Candidate(batched, size, f"{size} users at once (vmap)") for size in sorted({most, min(most, 10)})]
         if self.client.engine == "batched":
-            return Choice(batched[-1:], "the plan says so")
-        return Choice([*alone, *batched], "")
+            return Choice(mapped[-1:], "the plan says so")
+        return Choice([*alone, *mapped], "")
 
     def explain(self) -> list[str]:
         """Which engine trains, how many users at a time, and why: one line for every shape of work so far."""
@@ -212,22 +218,31 @@ class Trainer:
         users = users[np.argsort(-table.sizes_of(users), kind="stable")]
         steps = steps_of(table.sizes_of(users), self.client)
         shape = _bucket(len(users)), _bucket(float(steps.mean()) if len(steps) else 0)
+        widths = self._widths(work, users)
         total = torch.zeros(queries, self.schema.numel, dtype=torch.float64, device=self.device)
         counts: list[float] = []
         failures: Counter[str] = Counter()
         first = 0
         while first < len(users):
-            if shape not in self._choices:
-                self._choices[shape] = recall(self._candidates(len(users)), (*self._identity, *shape))
-            choice = self._choices[shape]
+            width = int(widths[first])
+            if (*shape, width) not in self._choices:
+                self._choices[*shape, width] = recall(
+                    self._candidates(len(users), width), (*self._identity, self.isolated, *shape, width)
+                )
+            choice = self._choices[*shape, width]
             picked = choice.next()
-            last = first + choice.users(picked)
-            began = self._clock()
-            updates = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], failures)
+            alike = int(np.argmax(np.append(widths[first:], -1) != width))
+            last = first + min(choice.users(picked), self._room, alike)
+            began = clock(self.device)
+            try:
+                updates = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], width, failures)
+            except torch.OutOfMemoryError:
+                # Nobody has failed: fewer users fit into the memory.
+                self._room = max(1, (last - first) // 2)
+                torch.cuda.empty_cache()
+                continue
             if choice.best is None:
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize(self.device)
-                choice.record(picked, self._clock() - began, int(steps[first:last].sum()))
+                choice.record(picked, clock(self.device) - began, int(steps[first:last].sum()))
             for query, combined in zip(total, updates, strict=True):
                 over = self.clip(combined)
                 if over and queries > 1:
@@ -236,26 +251,58 @@ class Trainer:
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             first = last
             del updates, combined  # before the next ones are made, not after
-            remember(choice, (*self._identity, *shape))
+            remember(choice, (*self._identity, self.isolated, *shape, width))
         return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
 
-    def _clock(self) -> float:
-        # CPU time where it covers all of the work: another process's load must not decide which engine looks faster.
-        single = self.device.type == "cpu" and torch.get_num_threads() == 1
-        return time.process_time() if single else time.perf_counter()
+    def _widths(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where users are isolated: of each, the width of its batches in a chunk with others; 0 for alone."""
+        sizes = work.table.sizes_of(users)
+        if not self.isolated:
+            return np.zeros(len(users), np.int64)
+        if self._apart is None:
+            self._apart = self._keep_apart(work)
+        found, places = np.unique(sizes, return_inverse=True)
+        return np.array([self._apart.width(size) for size in found.tolist()], np.int64)[places]
+
+    def _keep_apart(self, work: _Work) -> Apart:
+        loops: list[Engine] = [self._engine(LoopEngine)]
+        start = self.schema.flatten(dict(self._model.named_parameters())).detach().to(torch.float32)
+        most, engine, work_is = self.chunk_size(2**30), self.client.engine, self._identity
+        if self._alone or engine == "loop":
+            return Apart(self._run, loops, None, None, start, self.client, most, work_is)
+        if engine == "auto" and ChannelsLastLoop.suits(self._model, self.device):
+            loops.append(self._engine(ChannelsLastLoop))
+        batched = self._engine(BatchedEngine)
+        assert isinstance(batched, BatchedEngine)
+        rows = None
+        try:
+            # One row of every column alone tells its shape and dtype; what is in it is not used.
+            shapes = {name: column[np.zeros(1, np.int64)] for name, column in work.table.columns.items()}
+            ones = {name: torch.from_numpy(np.ones_like(column)) for name, column in shapes.items()}
+            inputs, targets = standard_dtypes(self.task.prepare(ones))
+            rows = self._floating(inputs), targets
+        except Exception as error:
+            log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
+        return Apart(self._run, loops, batched, rows, start, self.client, most, work_is)
 
     def _train_chunk(
-        self, engine: Engine, work: _Work, users: NDArray[np.int64], failures: Counter[str]
+        self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
         """Train a chunk of users; count in `failures` those who contribute zero.
 
         Returns:
             Every query's combination of the users' updates, float32 (users, d) each, all finite.
+
+        Raises:
+            torch.OutOfMemoryError: the device holds fewer users at once.
         """
         try:
-            combined = self._updates(engine, work, self._gather(work, users))
-        except Exception:  # any: it is the task's code and the user's data
-            combined = self._train_again(engine, work, users, failures)
+            combined = self._updates(engine, work, self._gather(work, users, width=width))
+        except Exception as error:  # any: it is the task's code and the user's data
+            if isinstance(error, torch.OutOfMemoryError) and len(users) > 1:
+                raise
+            again = self._train_each if self.isolated else self._train_again
+            combined = again(engine, work, users, width, failures)
         # One sum over all users first: it is not finite if any element is not, and costs a fraction of looking at each.
         if not all(bool(updates.sum().isfinite()) for updates in combined):
             finite = torch.stack([updates.isfinite().all(dim=1) for updates in combined]).all(dim=0)
@@ -264,8 +311,29 @@ class Trainer:
             failures.update({"update that is not finite": int((~finite).sum())})
         return combined
 
+    def _train_each(
+        self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
+    ) -> list[torch.Tensor]:
+        """As `_train_chunk`, after `engine` raised, where users are isolated: alone, each has the bits of a chunk.
+
+        No engine is given up for it: that would move the other users' bits.
+        """
+        combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
+        for place in range(len(users)):
+            alone, updates = users[place : place + 1], combined[:0]
+            try:
+                updates = self._updates(engine, work, self._gather(work, alone, width=width))
+            except Exception as error:
+                if width:
+                    updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
+                else:
+                    failures[type(error).__name__] += 1
+            for target, update in zip(combined, updates, strict=False):
+                target[place] = update[0]
+        return combined
+
     def _train_again(
-        self, engine: Engine, work: _Work, users: NDArray[np.int64], failures: Counter[str]
+        self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
         """As `_train_chunk`, after `engine` raised: find out for whom, train the others together, and those alone."""
         alone = [users[place : place + 1] for place in range(len(users))]
@@ -305,18 +373,20 @@ class Trainer:
             return False
         return True
 
-    def _gather(self, work: _Work, users: NDArray[np.int64], failing: Collection[int] = ()) -> Chunk:
+    def _gather(self, work: _Work, users: NDArray[np.int64], failing: Collection[int] = (), width: int = 0) -> Chunk:
         """Prepare the rows of `users`, one user at a time.
 
         In the place of each row of the `failing` users (places in `users`) stands a copy of another user's row: the
         shape of the batch is the same, and with it every bit of the other users' updates.
         """
         rows = work.table.rows(users, self.device)
-        plan = schedule(rows.sizes, user_keys(rows.users, self.seed, work.at_round), self.client)
+        keys = user_keys(rows.users, self.seed, work.at_round)
+        plan = schedule(rows.sizes, keys, self.client, width or None)
+        sizes = self._apart.sizes if self._apart is not None and width else None
         if not len(failing) and getattr(self.task.prepare, "__func__", None) is Task.prepare:
             # It returns its columns as they are: for all users at once as for one.
             inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
-            return Chunk(self._floating(inputs), targets, plan)
+            return Chunk(self._floating(inputs), targets, plan, sizes)
         ends = np.cumsum(rows.sizes).tolist()
         parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
@@ -334,11 +404,22 @@ class Trainer:
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
             parts[place] = inputs, targets
         chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
-        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan)
+        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan, sizes)
 
     def _floating(self, inputs: torch.Tensor) -> torch.Tensor:
         """`inputs` in the model's dtype, if both are floating-point."""
         return inputs if self._dtype is None or not inputs.is_floating_point() else inputs.to(self._dtype)
+
+    def _run(self, engine: Engine, start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+        """The updates of a chunk of users, float32 (users, d)."""
+        updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
+        with ExitStack() as settings:
+            settings.enter_context(flushed_denormals())
+            if self.isolated:
+                strict = not isinstance(engine, LoopEngine)
+                settings.enter_context(same_bits_every_time(self.device, strict))
+            engine.updates(start, chunk, updates)
+        return updates
 
     def _updates(self, engine: Engine, work: _Work, chunk: Chunk) -> list[torch.Tensor]:
         """Every query's combination of the chunk's updates, float32 (users, d) each."""
@@ -347,9 +428,7 @@ class Trainer:
             asking = [query for query, row in enumerate(work.weights) if row[place]]
             if not asking:
                 continue
-            updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
-            with flushed_denormals():
-                engine.updates(start, chunk, updates)
+            updates = self._run(engine, start, chunk)
             for query in asking:
                 partial, weight = combined[query], work.weights[query][place]
                 if partial is not None:

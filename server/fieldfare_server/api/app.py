@@ -20,7 +20,11 @@ from fieldfare_server.api.metrics import Measure, Metrics
 from fieldfare_server.api.openapi import describe
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
+from fieldfare_server.evidence import deployments_registry, statement, verify  # noqa: F401
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning import what_if  # noqa: F401
+
+# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
 
 
 def version() -> str:
@@ -31,18 +35,22 @@ def version() -> str:
         return "0"
 
 
-def create_app(ledger_url: str, settings: Settings | None = None, root: Path | None = None) -> FastAPI:
+def create_app(
+    ledger_url: str, settings: Settings | None = None, root: Path | None = None, head_file: Path | None = None
+) -> FastAPI:
     """The service over the ledger at `ledger_url`, which it closes when it shuts down.
 
     root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
         checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that
         an optimiser decided is not shown.
+    head_file: where this service holds the journal's head. A ledger that is behind it is shown, and not written to.
+        None for a service that is part of a process which holds one.
 
     Raises `LedgerError` if there is no ledger, or one of another version.
     """
     settings = settings or Settings()
     # A short patience: while the database is away, a probe must be answered, not held.
-    opened = Ledger.open(ledger_url, patience=2.0)
+    opened = Ledger.open(ledger_url, head_file=head_file, to_show=True, patience=2.0)
     answers = Answers(opened, root)
     broker = Broker(answers, settings)
     readiness = Readiness(answers, settings.verify_seconds, version())

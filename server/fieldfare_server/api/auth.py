@@ -7,6 +7,7 @@ what a caller may do with or without one.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import Scope
 from fieldfare_server.ledger.views import TokenView
+
+log = logging.getLogger(__name__)
 
 _LONGEST_SECRET = 200
 _KNOWN, _KNOWN_SECONDS = 1024, 5.0
@@ -136,7 +139,11 @@ class Authenticator:
             if last is not None and now - last < self._settings.token_audit_seconds:
                 return
             self._recorded[token.id] = now
-        self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
+        try:
+            self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
+        except LedgerError as error:
+            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be looked at.
+            log.warning("the use of token %s is not recorded: %s", token.id, error)
 
 
 def _unauthorised(detail: str) -> ProblemError:

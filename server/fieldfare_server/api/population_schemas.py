@@ -1,17 +1,23 @@
-"""The schemas of a population: what it may spend and has spent, charges by other systems, history, and what-ifs."""
+"""What is shown of a population: what it may spend and has spent, charges by others, history, and what-ifs."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from fieldfare.accounting.foreign import Loss as ForeignLoss
 from fieldfare.names import LONGEST_NAME, NAME
-from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, Loss, Proposal, like
-from fieldfare_server.ledger import states
-from fieldfare_server.planning.what_if import Bound
+from fieldfare_server.api.outlook import MOST_RUNS, Outlook
+from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, Loss, Proposal, Time, like
+from fieldfare_server.evidence.population_size import population_size_warnings
+from fieldfare_server.evidence.words import budget_in_words
+from fieldfare_server.ledger import states, views
+from fieldfare_server.planning.bound import Bound
+
+if TYPE_CHECKING:
+    from fieldfare_server.planning.what_if import WhatIf as Price
 
 
 class Population(Answer):
@@ -45,20 +51,20 @@ class Population(Answer):
         created_at="2026-01-01T12:00:00Z",
     )
 
-    name: str
-    state: Literal["open", "closed"]
+    name: str = Field(description="names the population in every other answer")
+    state: states.PopulationState = Field(description="closed: it takes no new run")
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
-    unit: str
-    adjacency: str
+    unit: str = Field(description="what a user is")
+    adjacency: str = Field(description="how two neighbouring data sets differ")
     epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
-    delta: float
+    delta: float = Field(description="of the limit")
     bound_epsilon: float = Field(
         default=0.0,
         description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
     )
-    bound_delta: float = 0.0
+    bound_delta: float = Field(default=0.0, description="see bound_epsilon")
     ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
-    ceiling_delta: float | None = None
+    ceiling_delta: float | None = Field(default=None, description="the same for delta")
     two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
     reservation_seconds: float | None = Field(
         default=None, description="a run without a coordinator ends after this time; null: never"
@@ -68,6 +74,7 @@ class Population(Answer):
     overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
     spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
     committed: Loss = Field(description="the same with what the runs under way have reserved")
+    committed_share: float = Field(default=0.0, description="committed epsilon over the limit: how near it is")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(
         description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
@@ -79,6 +86,7 @@ class Population(Answer):
     remaining_epsilon_of_all: float = Field(
         default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
     )
+    remaining_mu: float = Field(default=0.0, description="mu (sensitivity over noise multiplier) of that run")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"
@@ -89,21 +97,64 @@ class Population(Answer):
     )
     exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
     warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
-    runs: int
-    active_run: str | None = None
+    runs: int = Field(description="runs so far")
+    runs_active: int = Field(default=0, description="how many of them are under way")
+    active_run: str | None = Field(default=None, description="of these the one that was started last")
     rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
-    projected_end: datetime | None = Field(
+    projected_end: Time | None = Field(
         default=None, description="when those rounds end at the recent pace; null while the run stands still"
     )
     level: Literal["open", "low", "exhausted"] = Field(
         default="open", description="low: 80 % is committed; exhausted: no useful run fits any more"
     )
-    last_run: str | None = None
+    last_run: str | None = Field(default=None, description="the run that was started last")
     last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
+    runs_left: int | None = Field(
+        default=None,
+        description=f"how many runs like the last one still fit, one after the other, at least: as if each took all "
+        f"that it may from every user; {MOST_RUNS} stands for that many or more; null: no run yet",
+    )
+    runs_left_users: int | None = Field(
+        default=None,
+        description="how many of the users seen so far have enough left for all of one more such run; null: no run "
+        "yet, or the number of users is secret",
+    )
+    lasts_until: Time | None = Field(
+        default=None,
+        description="when the first such run would start that no longer fits, at the mean pace of the runs so far; "
+        "null: fewer than two runs, or no end in sight",
+    )
     in_words: str = Field(
         default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
     )
-    created_at: datetime
+    created_at: Time = Field(description="when it was given a budget")
+    created_by: str = Field(default="", description="by whom")
+
+    @property
+    def more_runs(self) -> str:
+        """`runs_left` for people: a count that is no more than it seems."""
+        if self.runs_left is None:
+            return "no run yet"
+        if self.runs_left >= MOST_RUNS:
+            return f"{MOST_RUNS} or more"
+        return (
+            f"at least {self.runs_left}" if self.accounting == "individual" and self.runs_left else str(self.runs_left)
+        )
+
+    @classmethod
+    def of(cls, view: views.PopulationView, outlook: Outlook) -> Self:
+        """A population of the ledger. `projected_end`, which depends on the time, is not set."""
+        own = {
+            "spent": Loss.gauge(view.spent, view.spent_epsilon, view.delta),
+            "committed": Loss.gauge(view.committed, view.committed_epsilon, view.delta),
+            "warnings": tuple(population_size_warnings(view.delta, view.users)),
+            "runs": view.runs_total,
+            "active_run": view.active_run.id if view.active_run else None,
+            "rounds_left": view.rounds_left if view.runs_active else None,
+            "last_run": view.newest_run.id if view.newest_run else None,
+            "in_words": budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
+        }
+        return cls.model_validate(vars(view) | own | vars(outlook))
 
 
 class NewCharge(BaseModel):
@@ -144,8 +195,13 @@ class Charge(Answer):
     loss: dict[str, float | int]
     mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
     leak: float = Field(description="and of the part of delta that is set aside")
-    reserved_at: datetime
-    closed_at: datetime | None = None
+    reserved_at: Time
+    closed_at: Time | None = None
+
+    @classmethod
+    def of(cls, view: views.ChargeView) -> Self:
+        """A charge of the ledger."""
+        return cls.model_validate(vars(view) | {"mu": view.price.mu, "leak": view.price.leak})
 
 
 class PopulationHistogram(Answer):
@@ -161,22 +217,22 @@ class PopulationHistogram(Answer):
 class Moment(Answer):
     """A population's budget after a change. Every epsilon is a gauge at the delta of that time."""
 
-    at: datetime
-    limit_epsilon: float
-    spent_epsilon: float
-    committed_epsilon: float
+    at: Time = Field(description="when it changed")
+    limit_epsilon: float = Field(validation_alias=AliasChoices("limit_epsilon", "limit"), description="the limit then")
+    spent_epsilon: float = Field(description="what committed rounds had used")
+    committed_epsilon: float = Field(description="that and what was reserved")
 
 
 class BudgetChange(Answer):
     """What a person did to a budget: who, when, why, and the terms that changed."""
 
     id: int = Field(description="the audit row")
-    at: datetime
-    actor: str
-    action: str
-    reason: str
-    before: dict[str, Any]
-    after: dict[str, Any]
+    at: Time = Field(description="when")
+    actor: str = Field(description="who")
+    action: str = Field(description="what was done")
+    reason: str = Field(description="why, in their words")
+    before: dict[str, Any] = Field(description="the terms that changed, as they were")
+    after: dict[str, Any] = Field(description="the same, as they are since")
 
 
 class History(Answer):
@@ -266,5 +322,18 @@ class WhatIfAnswer(Answer):
         "too long for a request. "
         "Then a run may fit where `fits` is false",
     )
-    why: str | None = None
-    nearest: str | None = None
+    why: str | None = Field(default=None, description="why it does not fit")
+    nearest: str | None = Field(default=None, description="the nearest run that would")
+
+    @classmethod
+    def of(cls, run: str, price: Price) -> Self:
+        """What the plan of `run` costs with its changes."""
+        plan = price.cost.plan
+        own = {"run": run, "mechanism": plan.mechanism.kind, "rounds": plan.run.rounds, "cohort": plan.run.cohort}
+        own |= {"clip": plan.clipping.norm, "delta": plan.privacy.delta, "epsilon": price.cost.epsilon}
+        own |= {name: getattr(price, name) for name in ("noise_std", "prefix_noise", "fits", "bound")}
+        own |= {"noise_multiplier": price.cost.noise_multiplier}
+        if price.admission is not None:
+            own |= {"users": price.admission.users, "users_who_can_pay": price.admission.whole}
+            own |= {"margin": price.admission.margin if math.isfinite(price.admission.margin) else None}
+        return cls.model_validate(own | {"why": price.refusal or None, "nearest": price.nearest or None})

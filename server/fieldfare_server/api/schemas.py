@@ -1,14 +1,22 @@
-"""The response schemas of runs, journal and service: frozen, with one vocabulary; an epsilon stands with its delta."""
+"""What is shown of runs, journal and service: frozen, with one vocabulary; an epsilon stands with its delta.
+
+Each class is the service's answer, what `--json` prints, what the page draws and what `Client` returns. It is made from
+the ledger's row of the same thing: fields of the same name are taken over, `of` says where the others come from.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fieldfare_server.evidence.guarantee import Guarantee
-from fieldfare_server.ledger import states
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import PLAIN_SHARE, Price
+from fieldfare.names import OWN_APP
+from fieldfare_server.evidence.document import Guarantee
+from fieldfare_server.ledger import states, views, watch
+from fieldfare_server.ledger.rules.tokens import LATEST
 
 T = TypeVar("T")
 
@@ -16,15 +24,24 @@ Request = Literal["stop", "pause", "resume"]
 """What an administrator may ask of a run."""
 
 
+def utc(seconds: float) -> datetime:
+    """Seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
+    return datetime.fromtimestamp(min(seconds, LATEST), UTC)
+
+
+Time = Annotated[datetime, BeforeValidator(lambda at: utc(at) if isinstance(at, int | float) else at)]
+"""A time; the ledger's is in seconds since 1970."""
+
+
 class Answer(BaseModel):
     """What every answer is: frozen."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 def like(**example: Any) -> ConfigDict:
     """The configuration of a frozen answer with this example in the OpenAPI document."""
-    return ConfigDict(frozen=True, json_schema_extra={"examples": [example]})
+    return ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": [example]})
 
 
 LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136}
@@ -67,44 +84,86 @@ class Loss(Answer):
     rho: float | None = Field(default=None, description="zero-concentrated DP")
     mu: float | None = Field(default=None, description="Gaussian DP")
 
+    @classmethod
+    def of(cls, loss: PrivacyLoss, epsilon: float, delta: float) -> Self:
+        """`loss`, whose epsilon at `delta` is known."""
+        if loss.amplified:
+            return cls(epsilon=epsilon, delta=delta)
+        return cls(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
+
+    @classmethod
+    def gauge(cls, total: Price, epsilon: float, delta: float) -> Self:
+        """A sum of prices, which takes `epsilon` of a budget at `delta`."""
+        # With a leak that counts, the sum is not the loss of a Gaussian mechanism.
+        mu = total.mu if total.leak <= PLAIN_SHARE * delta else None
+        return cls(epsilon=epsilon, delta=delta, rho=None if mu is None else total.mu_squared / 2, mu=mu)
+
 
 class Run(Answer):
     """One execution of a plan, charged to a population."""
 
     model_config = like(**_RUN)
 
-    id: str
+    id: str = Field(description="names the run in every other answer")
     name: str | None = Field(default=None, description="[run] name of the plan")
-    tags: tuple[str, ...] = ()
-    population: str
-    state: states.RunState
+    tags: tuple[str, ...] = Field(default=(), description="[run] tags of the plan")
+    population: str = Field(description="whose budget it is charged to")
+    state: states.RunState = Field(description="interrupted: its coordinator has fallen silent, and it can be resumed")
     request: states.Request | None = Field(default=None, description="not yet obeyed")
-    task: str
-    mechanism: str
+    task: str = Field(description="what is trained")
+    mechanism: str = Field(description="the kind of noise")
     adjacency: str = Field(description="under add_remove no count of users or replies is shown anywhere")
-    rounds: int
-    committed_rounds: int
-    planned: Loss
-    spent: Loss
+    accounting: states.Accounting = Field(
+        default="worst-case", description="individual: each user is charged what that user took part in"
+    )
+    rounds: int = Field(description="rounds of the plan")
+    committed_rounds: int = Field(description="rounds whose model was released and charged")
+    planned: Loss = Field(description="of the whole plan, taken alone")
+    spent: Loss = Field(description="of the rounds committed so far, taken alone")
+    leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
-    score_name: str | None = None
-    started_at: datetime
-    updated_at: datetime
-    ended_at: datetime | None = None
-    message: str | None = None
+    score_name: str | None = Field(default=None, description="what the score measures")
+    started_at: Time = Field(description="when it was admitted")
+    updated_at: Time = Field(description="its newest committed round, its end, or its start")
+    ended_at: Time | None = Field(default=None, description="null while it is under way")
+    message: str | None = Field(default=None, description="why it ended, or what it waits for")
+
+    @classmethod
+    def of(cls, view: views.RunView, latest: watch.Latest | None, **more: Any) -> Self:
+        """A run of the ledger. latest: its newest committed round, None before the first; more: other fields."""
+        # The plan may be of another version, in which a table has another shape.
+        run, mechanism = (
+            part if isinstance(part := view.plan.get(name), dict) else {} for name in ("run", "mechanism")
+        )
+        statistics = latest.statistics if latest else {}
+        score, score_name = statistics.get("score"), statistics.get("score_name")
+        own = {
+            "name": run.get("name"),
+            "tags": tuple(run.get("tags", ())),
+            "task": str(run.get("task", "unknown")) or OWN_APP,
+            "mechanism": str(mechanism.get("kind", "unknown")),
+            "committed_rounds": view.next_round,
+            "planned": Loss.of(view.planned, view.planned_epsilon, view.delta),
+            "spent": Loss.of(view.spent, view.spent_epsilon, view.delta),
+            "score": score if isinstance(score, float) else None,
+            "score_name": score_name if isinstance(score_name, str) else None,
+            "updated_at": max(view.ended_at or 0.0, latest.closed_at if latest else 0.0, view.started_at),
+            "message": view.message or None,
+        }
+        return cls.model_validate(vars(view) | own | more)
 
 
 class ResidualTestResult(Answer):
     """The newest residual test of a run's plan: does the code add the noise that is charged?"""
 
-    passed: bool
-    scale: float = Field(description="measured over claimed noise standard deviation; 1 when honest")
-    message: str
+    passed: bool = Field(default=False, description="false: other noise was found than is charged")
+    scale: float = Field(default=0.0, description="measured over claimed noise standard deviation; 1 when honest")
+    message: str = Field(default="", description="what was found, in words")
     canaries: dict[str, float] | None = Field(
         default=None,
         description="a simulated attack: lower bounds (0: no evidence), an estimate and its error, what was spent",
     )
-    at: datetime
+    at: Time = Field(description="when it was tested")
 
 
 class RunDetail(Run):
@@ -129,15 +188,15 @@ class RunDetail(Run):
         audit={"passed": True, "scale": 1.0002, "message": "as claimed", "at": "2026-01-01T12:30:00Z"},
     )
 
-    plan: dict[str, Any]
-    plan_digest: str
-    guarantee: Guarantee
+    plan: dict[str, Any] = Field(description="the validated plan")
+    plan_digest: str = Field(description="SHA-256 of the plan")
+    guarantee: Guarantee = Field(description="what is promised, on which assumptions, and what is not covered")
     rejects: dict[str, int] = Field(description="replies refused so far, by reason; empty under add_remove")
     void_rounds: int | None = Field(description="not shown under add_remove")
     cohort: int = Field(description="planned users a round")
-    min_reports: int
+    min_reports: int = Field(description="fewest users with which a round is committed")
     noise_multiplier: float | None = Field(default=None, description="as the planned charge implies it")
-    audit: ResidualTestResult | None = None
+    audit: ResidualTestResult | None = Field(default=None, description="null: not tested yet")
 
 
 class Round(Answer):
@@ -157,11 +216,11 @@ class Round(Answer):
         statistics={"score": 0.672, "noise_std": 0.031},
     )
 
-    index: int
-    attempt: int
-    state: states.RoundState
-    opened_at: datetime
-    closed_at: datetime | None = None
+    index: int = Field(description="from 0")
+    attempt: int = Field(description="from 0; a void attempt is followed by another")
+    state: states.RoundState = Field(description="a void attempt released nothing and cost nothing")
+    opened_at: Time = Field(description="when its users were asked")
+    closed_at: Time | None = Field(default=None, description="when it was committed or voided")
     cohort: int | None = Field(description="users asked; not shown under add_remove")
     reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
     rejects: dict[str, int] = Field(default_factory=dict)
@@ -170,16 +229,34 @@ class Round(Answer):
     checkpoint: str | None = Field(default=None, description="SHA-256 of the released state")
     statistics: dict[str, Any] = Field(default_factory=dict, description="public or released statistics only")
 
+    @classmethod
+    def of(cls, view: views.RoundView) -> Self:
+        """An attempt of the ledger."""
+        # The users in the sum of a committed round; the replies that came in for a void one; not yet known while open.
+        reports = {"open": None, "committed": view.participants, "void": view.reports}[view.state]
+        own = {"cohort": view.cohort_size, "reports": reports, "reason": view.reason or None}
+        return cls.model_validate(vars(view) | own)
+
 
 class Point(Answer):
     """One point of a down-sampled series. Counts are those of that round."""
 
-    round: int
-    at: datetime
+    round: int = Field(description="from 0")
+    at: Time = Field(description="when it was committed")
     epsilon: float | None = Field(description="epsilon if the run stopped after this round")
-    cohort: int | None
-    reports: int | None = None
-    statistics: dict[str, float] = Field(default_factory=dict)
+    cohort: int | None = Field(description="users asked; not shown under add_remove")
+    reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
+    statistics: dict[str, float] = Field(default_factory=dict, description="released numbers, for a chart")
+
+    @classmethod
+    def of(cls, point: views.SeriesPoint) -> Self:
+        """A committed round of the ledger."""
+        # A chart shows numbers only; in Python a bool is an int too.
+        numbers = {
+            name: value for name, value in point.statistics.items() if isinstance(value, float) or type(value) is int
+        }
+        own = {"round": point.index, "at": point.closed_at, "cohort": point.cohort_size, "reports": point.participants}
+        return cls.model_validate(vars(point) | own | {"statistics": numbers})
 
 
 class Series(Answer):
@@ -231,16 +308,21 @@ class AuditRow(Answer):
         hash=DIGEST[::-1],
     )
 
-    id: int
-    at: datetime
-    actor: str
-    event: str
-    population: str | None = None
-    run: str | None = None
-    round: int | None = None
-    details: dict[str, Any] = Field(default_factory=dict)
-    previous: str
-    hash: str
+    id: int = Field(description="its place in the log, from 1")
+    at: Time = Field(description="when it was written")
+    actor: str = Field(description="who did it: a coordinator, a token, or a user of the command line")
+    event: str = Field(description="what happened")
+    population: str | None = Field(default=None, description="whose budget it concerns")
+    run: str | None = Field(default=None, description="the run that it concerns")
+    round: int | None = Field(default=None, description="the round that it concerns, from 0")
+    details: dict[str, Any] = Field(default_factory=dict, description="what the event holds; no user is named")
+    previous: str = Field(description="hash of the row before it")
+    hash: str = Field(description="of this row and `previous`")
+
+    @classmethod
+    def of(cls, view: views.JournalView) -> Self:
+        """A row of the journal."""
+        return cls.model_validate(vars(view) | {"event": view.action, "details": view.body})
 
 
 class Verification(Answer):
@@ -255,7 +337,7 @@ class Verification(Answer):
     message: str | None = None
     table: str | None = Field(default=None, description="where the first row is that does not fit", examples=["runs"])
     row: str | None = Field(default=None, description="that row's name", examples=["7f3a90c1d2e4"])
-    at: datetime
+    at: Time = Field(description="when it was checked")
 
 
 class SignedHead(Answer):
@@ -309,7 +391,7 @@ class Proposal(Answer):
     delta: float
     reason: str
     proposed_by: str
-    proposed_at: datetime
+    proposed_at: Time
 
 
 class Accepted(Answer):
@@ -330,7 +412,7 @@ class Me(Answer):
     name: str
     scopes: tuple[states.Scope, ...]
     anonymous: bool
-    expires_at: datetime | None = None
+    expires_at: Time | None = Field(default=None, description="null: never")
     populations: tuple[str, ...] | None = Field(default=None, description="those that the token is for; null: all")
 
 

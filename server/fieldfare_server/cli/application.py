@@ -50,7 +50,7 @@ GROUPS = {
     "nodes": "Admit nodes to the federation, or remove them.",
 }
 
-_MODULES = dict.fromkeys(("report", "audit", "verify", "abandon"), "history")
+_MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""
 
 

@@ -8,12 +8,14 @@ import typer
 
 from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput
+from fieldfare_server.api.population_schemas import Charge
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_text, refusals
-from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_without_url, remote
+from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_two, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.views import ChargeView
 
 Action = Literal["reserve", "commit", "release"]
 
@@ -56,10 +58,11 @@ def charge(
                 # Who may write to the ledger itself administers it.
                 made = _charge(opened, population, key, action, loss, what, why, anyones=True)
         else:
-            with remote(url, token_file, ca_file, local=bool(home or ledger)) as client:
+            refuse_two(home, ledger)
+            with remote(url, token_file, ca_file) as client:
                 made = _charge(client, population, key, action, loss, what, why)
         if json_:
-            print_json(made.model_dump(mode="json"))
+            print_json(Charge.of(made) if isinstance(made, ChargeView) else made)
             return
         print_text(f"Charge {made.key} on {made.population}: {made.state}.")
 

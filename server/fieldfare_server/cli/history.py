@@ -1,23 +1,22 @@
-"""`fieldfare report`, `audit`, `verify`, `abandon`: describe, test and end the runs of a ledger."""
+"""`fieldfare audit`, `verify`, `abandon`: test and end the runs of a ledger."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.signed_head import FORMAT, SignedHead
+from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals, visible
-from fieldfare_server.cli.runs import summary
+from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.run_evidence import describe_canaries
-from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import Fault, recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
@@ -147,30 +146,9 @@ def abandon(
         f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
     )
     if json_:
-        print_json(summary(ended))
+        print_json(Run.of(ended, None))
     else:
         out.print(text)
-
-
-def report(
-    run: Annotated[str, typer.Argument(metavar="RUN")],
-    format_: Annotated[
-        Literal["markdown", "html", "json"], typer.Option("--format", help="of the statement")
-    ] = "markdown",
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
-    """The privacy statement of one run; every number in it comes from the ledger."""
-    with refusals(json_):
-        # One snapshot: a round committed meanwhile must not show in half of the statement.
-        directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
-            statement = privacy_statement(snapshot, run, directory.root)
-        if json_ or format_ == "json":
-            print_json(statement.to_json())
-        else:
-            typer.echo(statement.to_html() if format_ == "html" else visible(statement.to_markdown()))
 
 
 def audit(

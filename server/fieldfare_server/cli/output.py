@@ -102,8 +102,12 @@ def refusals(as_json: bool) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")
+    """Print one JSON document to standard output; views in it as a service sends them."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:

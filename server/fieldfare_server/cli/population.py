@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fieldfare.accounting.filter import PLAIN_SHARE
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.population_schemas import Charge, Population
+from fieldfare_server.api.service import Service
+from fieldfare_server.cli.administer import Answer, actor, on_ledger, on_service
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
-from fieldfare_server.ledger.views import ChargeView, PopulationView, TokenView
+from fieldfare_server.ledger.views import PopulationView, TokenView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
 
@@ -64,44 +66,66 @@ def create(
         rules=Rules(ceiling_epsilon, ceiling_delta, two_persons, seconds),
         actor=actor(),
     )
-    return _answer(made, "created")
+    return _answer(opened, made, "created")
 
 
 @population.command(name="list")
-@on_ledger()
-def list_(opened: Ledger) -> Answer:
+@on_service
+def list_(service: Service) -> Answer:
     """List all populations."""
-    views = opened.populations()
+    found = list(service.populations())
     rows = [
-        (v.name, v.state, v.epsilon, decimal(v.delta), v.spent_epsilon, v.adjacency, v.unit, len(v.proposals))
-        for v in views
+        (v.name, v.state, v.epsilon, decimal(v.delta), v.spent.epsilon, v.adjacency, v.unit, len(v.proposals))
+        for v in found
     ]
     columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
-    return Answer([summary(view) for view in views], lambda: print_table("Populations", columns, rows))
+    return Answer(found, lambda: print_table("Populations", columns, rows))
 
 
 @population.command()
-@on_ledger()
-def show(opened: Ledger, name: Name) -> Answer:
+@on_service
+def show(service: Service, name: Name) -> Answer:
     """One population: its budget, its rules, the raises that wait, what other trainers have reserved."""
-    view = opened.population(name)
-    charges = [charge for charge in opened.charges(name) if charge.state == "reserved"]
-    value = summary(view) | {"charges_reserved": [charge.model_dump(mode="json") for charge in charges]}
-    return Answer(value, _table(view, charges))
+    view = service.population(name)
+    charges = [charge for charge in service.charges(name) if charge.state == "reserved"]
+    return Answer(view.model_dump(mode="json") | {"charges_reserved": charges}, _table(view, charges))
 
 
-def _table(view: PopulationView, charges: Sequence[ChargeView]) -> Callable[[], None]:
+@population.command()
+@on_service
+def history(
+    service: Service,
+    name: Name,
+    points: Annotated[int, typer.Option(min=2, max=2000, help="about how many moments")] = 20,
+) -> Answer:
+    """The budget over time: limit, committed and spent after each change, and who changed it and why."""
+    told = service.history(name, points)
+    rows = [(f"{m.at:%Y-%m-%d %H:%M}", m.limit_epsilon, m.committed_epsilon, m.spent_epsilon) for m in told.moments]
+
+    def tell() -> None:
+        print_table(f"Population {name} at delta {decimal(told.delta)}", ("at", "limit", "committed", "spent"), rows)
+        for each in reversed(told.changes):
+            what = each.action.removeprefix("population.")
+            print_text(f"{each.at:%Y-%m-%d %H:%M} {what} by {each.actor}{f': {each.reason}' if each.reason else ''}")
+
+    return Answer(told, tell)
+
+
+def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
     seconds = view.reservation_seconds
+    until = "" if view.lasts_until is None else f", until about {view.lasts_until:%Y-%m-%d} at the pace so far"
+    whom = "" if view.runs_left_users is None else f", the next for {view.runs_left_users} users"
     rows = [
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
         ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
-        ("spent", f"epsilon {view.spent_epsilon:.4g}"),
+        ("spent", f"epsilon {view.spent.epsilon:.4g}"),
         (
             "reserved",
-            f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs_total} runs"
+            f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs} runs"
             + (f" and {len(charges)} charges of other trainers" if charges else ""),
         ),
+        ("runs like the last that still fit", view.more_runs + (whom + until if view.last_run_fits else "")),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
         ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
         ("ceiling of delta", "none" if view.ceiling_delta is None else decimal(view.ceiling_delta)),
@@ -119,7 +143,7 @@ def _table(view: PopulationView, charges: Sequence[ChargeView]) -> Callable[[], 
         for each in view.proposals
     ]
     rows += [
-        (f"charge {each.key} is reserved", f"mu {each.price.mu:.4g} by {each.who}: {each.what}; {each.why}")
+        (f"charge {each.key} is reserved", f"mu {each.mu:.4g} by {each.who}: {each.what}; {each.why}")
         for each in charges
     ]
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
@@ -149,8 +173,10 @@ def raise_(
         raise BadInput(f"raising the budget of population {name!r}", why, "--token-file FILE, with your admin token")
     made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=who, person=person)
     if made.two_persons and made.proposals:
-        return _answer(made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})")
-    return _answer(made, "raised")
+        return _answer(
+            opened, made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})"
+        )
+    return _answer(opened, made, "raised")
 
 
 @population.command()
@@ -163,14 +189,14 @@ def approve(
     """Approve a raise that another person proposed, and apply it."""
     token = _admin(opened, token_file, opened.proposal_population(proposal))
     made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
-    return _answer(made, "raised")
+    return _answer(opened, made, "raised")
 
 
 @population.command()
 @on_ledger()
 def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> Answer:
     """Take back, or refuse, a raise that waits."""
-    return _answer(opened.withdraw_raise(proposal, reason=reason, actor=actor()), "keeps its budget")
+    return _answer(opened, opened.withdraw_raise(proposal, reason=reason, actor=actor()), "keeps its budget")
 
 
 @population.command()
@@ -184,21 +210,21 @@ def tighten(
 ) -> Answer:
     """Lower a budget, never below what is spent and reserved."""
     made = opened.tighten_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
-    return _answer(made, "tightened")
+    return _answer(opened, made, "tightened")
 
 
 @population.command()
 @on_ledger()
 def close(opened: Ledger, name: Name, reason: Reason) -> Answer:
     """Refuse new runs; runs under way continue."""
-    return _answer(opened.close_population(name, reason=reason, actor=actor()), "closed")
+    return _answer(opened, opened.close_population(name, reason=reason, actor=actor()), "closed")
 
 
 @population.command()
 @on_ledger()
 def reopen(opened: Ledger, name: Name, reason: Reason) -> Answer:
     """Accept new runs again, on the budget as it stands."""
-    return _answer(opened.reopen_population(name, reason=reason, actor=actor()), "reopened")
+    return _answer(opened, opened.reopen_population(name, reason=reason, actor=actor()), "reopened")
 
 
 @population.command()
@@ -212,7 +238,10 @@ def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, 
             charges, left = recomputed(opened, state.root, name)
             view = opened.keep_odometers(name, charges, actor=actor())
         if json_:
-            print_json(summary(view) | {"recomputed": sorted(charges), "worst_case": left})
+            print_json(
+                Answers(opened).population(name).model_dump(mode="json")
+                | {"recomputed": sorted(charges), "worst_case": left}
+            )
             return
         out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
         for run, why in left.items():
@@ -234,17 +263,11 @@ OVERDRAWN = (
 )
 
 
-def summary(view: PopulationView) -> dict[str, Any]:
-    """A population's fields for `--json`."""
-    fields = view.model_dump(mode="json", exclude={"spent", "committed"})
-    return fields | {"mu_spent": view.spent.mu if view.spent.leak <= PLAIN_SHARE * view.delta else None}
-
-
-def _answer(view: PopulationView, what: str) -> Answer:
+def _answer(opened: Ledger, made: PopulationView, what: str) -> Answer:
     text = (
-        f"Population {view.name} {what}: epsilon {view.epsilon:g} at delta {decimal(view.delta)}, {view.adjacency}, "
-        f"{view.spent_epsilon:.4g} spent."
+        f"Population {made.name} {what}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {made.adjacency}, "
+        f"{made.spent_epsilon:.4g} spent."
     )
-    if view.overdrawn:
+    if made.overdrawn:
         text += " " + OVERDRAWN
-    return Answer(summary(view), lambda: out.print(text))
+    return Answer(Answers(opened).population(made.name), lambda: out.print(text))

@@ -1,16 +1,21 @@
-"""The options of commands that can ask a budget service over HTTP instead of opening a ledger, and its client."""
+"""The budget service that a command asks: one over HTTP, or the ledger's own in this process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fieldfare.errors import BadInput
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
 
 if TYPE_CHECKING:
     from fieldfare_server.api.http_client import Client
+    from fieldfare_server.api.service import Service
 
 UrlOption = Annotated[str | None, typer.Option("--url", help="ask this budget service instead of opening a ledger")]
 TokenFileOption = Annotated[
@@ -27,18 +32,40 @@ WitnessOption = Annotated[
 _LONGEST_TOKEN = 4096
 
 
-def remote(
-    url: str, token_file: Path | None, ca_file: Path | None, *, local: bool, witness: Path | None = None
-) -> Client:
-    """A client of the service at `url`. The token comes from a file: options show in shell histories and process lists.
+@contextmanager
+def service(
+    *,
+    url: str | None = None,
+    token_file: Path | None = None,
+    ca_file: Path | None = None,
+    witness: Path | None = None,
+    home: Path | None = None,
+    ledger: str | None = None,
+) -> Iterator[Service]:
+    """The budget service at `url`; for None, one in this process over the ledger of `home`.
 
-    Raises `BadInput` if `local` is true (the caller named a ledger too), and for a file that cannot be used;
-    `HeadRefused` if the journal does not go on from the head in the file `witness`.
+    The token comes from a file: options show in shell histories and process lists.
+
+    Raises `BadInput` where both or neither are fully named, and for a file that cannot be used; `HeadRefused` if the
+    journal does not go on from the head in the file `witness`.
     """
+    if url is not None:
+        refuse_two(home, ledger)
+        with remote(url, token_file, ca_file, witness) as client:
+            yield client
+        return
+    refuse_without_url(token_file, ca_file, witness)
+    from fieldfare_server.api.in_process import InProcess
+
+    directory = StateDirectory.of(home, ledger)
+    with InProcess(Ledger.open(directory.ledger), directory.root) as here:
+        yield here
+
+
+def remote(url: str, token_file: Path | None, ca_file: Path | None, witness: Path | None = None) -> Client:
+    """A client of the service at `url`. Raises as `service`."""
     from fieldfare_server.api.http_client import Client
 
-    if local:
-        raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
     if ca_file is not None and not ca_file.is_file():
         raise BadInput(f"--ca-file {ca_file}", "there is no such file.", "a PEM file")
     token = None if token_file is None else read_token(token_file)
@@ -46,6 +73,12 @@ def remote(
     if witness is not None:
         client.watch_head(witness)
     return client
+
+
+def refuse_two(home: Path | None, ledger: str | None) -> None:
+    """Raise `BadInput` if a ledger was named beside `--url`."""
+    if home or ledger:
+        raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
 
 
 def refuse_without_url(token_file: Path | None, ca_file: Path | None, witness: Path | None = None) -> None:

@@ -42,7 +42,7 @@ def serve(
 
     def open_directory() -> StateDirectory:
         directory = StateDirectory.of(home, ledger)
-        Ledger.open(directory.ledger).close()
+        Ledger.open(directory.ledger, to_show=True).close()
         return directory
 
     with refusals(as_json=False):
@@ -59,7 +59,7 @@ def serve(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
         server_config = service.config(
-            create_app(directory.ledger, settings, directory.root),
+            create_app(directory.ledger, settings, directory.root, directory.service_head_file),
             host,
             port,
             certificate=certificate,
@@ -74,7 +74,7 @@ def serve(
 
 def keep_token(directory: StateDirectory, path: Path, use: str) -> None:
     """Make sure that `path` holds a valid token with scope read, readable by its owner alone."""
-    with Ledger.open(directory.ledger) as opened:
+    with Ledger.open(directory.ledger, head_file=directory.service_head_file, to_show=True) as opened:
         if path.exists() and opened.check_token(path.read_text().strip()) is not None:
             return
         secret, _ = opened.create_token(use, ("read",), actor="service")

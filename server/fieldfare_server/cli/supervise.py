@@ -55,9 +55,9 @@ def supervise(
                     timeout=60.0,
                 )
 
-        supervisor = Supervisor(resume)
+        supervisor, held = Supervisor(resume), directory.head_file
         while True:
-            with retry(lambda: Ledger.open(directory.ledger), patience=float("inf")) as opened:
+            with retry(lambda: Ledger.open(directory.ledger, head_file=held), patience=float("inf")) as opened:
                 try:
                     while True:
                         for run in opened.expire_reservations():

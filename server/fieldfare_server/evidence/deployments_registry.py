@@ -17,7 +17,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
 from fieldfare.text import decimal
-from fieldfare_server.evidence.guarantee import ADJACENCY, Guarantee, accountant, guarantee
+from fieldfare_server.evidence.document import Guarantee
+from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.reads import Reader

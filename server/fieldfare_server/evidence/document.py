@@ -1,10 +1,12 @@
-"""A privacy statement as a document: Markdown, HTML, or JSON."""
+"""A privacy statement as a document: Markdown, HTML, or JSON; and the card of a run's guarantee."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 Row = tuple[str, str]
 
@@ -18,6 +20,27 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){body{background:#0d1312;color:#e6ede9}th{color:#a0b0a9}"
     "th,td{border-color:#2a3632}.promise{background:#173a33}.warning{background:#431d1a}}"
 )
+
+
+class Fact(BaseModel):
+    """One line of the guarantee card."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    value: str
+
+
+class Guarantee(BaseModel):
+    """What is promised, under which assumptions, and what is not covered."""
+
+    model_config = ConfigDict(frozen=True)
+
+    statement: str
+    facts: tuple[Fact, ...]
+    not_covered: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from importlib import metadata
 
-from pydantic import BaseModel, ConfigDict
-
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
@@ -18,34 +16,13 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.privatise import Rounding
 from fieldfare.text import decimal
+from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import loss_in_words
 from fieldfare_server.ledger.sql.models import SEEDED
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
-
-
-class Fact(BaseModel):
-    """One line of the guarantee card."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    value: str
-
-
-class Guarantee(BaseModel):
-    """What is promised, under which assumptions, and what is not covered."""
-
-    model_config = ConfigDict(frozen=True)
-
-    statement: str
-    facts: tuple[Fact, ...]
-    not_covered: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
-
 
 ADJACENCY: dict[Adjacency, str] = {
     "zero_out": "zero-out: all updates of one user replaced by zero; who was available and how many reported is public",

@@ -8,11 +8,14 @@ about as many users as the planned cohort, by which every sum is divided.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fieldfare.errors import BadInput
 from fieldfare.participation import BMinSep
-from fieldfare.plan import Plan
 from fieldfare.text import decimal
+
+if TYPE_CHECKING:
+    from fieldfare.plan import Plan
 
 WIDEST = 2.0
 """Refused: expected users a round above this many cohorts, or below one cohort over this."""

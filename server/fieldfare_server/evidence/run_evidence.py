@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fieldfare_server.evidence.guarantee import Guarantee, accountant, guarantee
+from fieldfare_server.evidence.document import Guarantee
+from fieldfare_server.evidence.guarantee import accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import Head, views, watch
 from fieldfare_server.ledger.reads import Reader

@@ -22,6 +22,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.nonces import digest_of
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
@@ -354,7 +355,8 @@ class _Verification:
                 raise Unfit("checkpoints", f"{run_id} {name}", f"its bytes have the digest {digest}")
             if name not in committed:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
-            if files.nonces(name) != nonces[: committed[name] + 1]:
+            so_far = [bytes.fromhex(nonce) for nonce in nonces[: committed[name] + 1]]
+            if files.nonces(name) != (digest_of(so_far) if so_far else None):
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
             base = files.noise_base(name)
             if base is not None and not files.holds_noise(base):

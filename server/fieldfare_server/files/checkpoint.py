@@ -27,6 +27,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from fieldfare.errors import CheckpointError
+from fieldfare.nonces import digest_of
 from fieldfare_server import faults
 from fieldfare_server.files.atomic import replace_file, sync_directory
 from fieldfare_server.files.keys import KEY_BYTES, key_format
@@ -265,13 +266,14 @@ class RunFiles:
         paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
         return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
 
-    def nonces(self, digest: str) -> list[str]:
-        """The nonces, hex, in the metadata of a committed checkpoint; empty where it has none. Reads no tensor.
+    def nonces(self, digest: str) -> str | None:
+        """The digest of the nonces that a committed checkpoint names; None where it names none. Reads no tensor.
 
         Raises `CheckpointError` if it is not one of Fieldfare's.
         """
         meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
-        return list(meta.get("nonces", []))
+        named: str | None = meta.get("nonces")
+        return named
 
     def holds(self, digest: str) -> bool:
         """Whether a whole checkpoint with this digest exists, promoted or pending."""
@@ -349,12 +351,20 @@ def _digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
+def _converted(meta: dict[str, Any]) -> dict[str, Any]:
+    """`meta` as it is written today: checkpoints of before carry the nonce of every round so far in a list."""
+    carried = meta.get("nonces")
+    if isinstance(carried, list):
+        meta["nonces"], meta["nonce"] = digest_of([bytes.fromhex(nonce) for nonce in carried]), carried[-1]
+    return meta
+
+
 def _read(path: Path, digest: str, *, tensors: bool = True) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads(file.metadata()["fieldfare"])
             names = file.keys() if tensors else ()
             held = {name: file.get_tensor(name).clone() for name in names}
-        return Checkpoint(digest, int(note["round"]), held, dict(note["meta"]))
+        return Checkpoint(digest, int(note["round"]), held, _converted(dict(note["meta"])))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).") from None

@@ -56,6 +56,11 @@ class StateDirectory:
         """Where the coordinator keeps the journal's head, so that it notices a ledger that was rolled back."""
         return self.root / HEAD_FILE
 
+    @property
+    def service_head_file(self) -> Path:
+        """Where the API keeps a head of its own: a coordinator may have the same home. No run has this name."""
+        return self.root / ".api" / HEAD_FILE
+
     def require_named(self, what: str) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
 

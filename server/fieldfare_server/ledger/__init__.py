@@ -5,7 +5,7 @@ from __future__ import annotations
 from fieldfare_server.ledger.chain import Head, HeadFile
 from fieldfare_server.ledger.holders import this_process
 from fieldfare_server.ledger.ledger import Ledger
-from fieldfare_server.ledger.rules.rounds import OpenRound
+from fieldfare_server.ledger.rules.rounds import OpenRound, Outcome
 from fieldfare_server.ledger.rules.runs import NewRun, new_run_id
 from fieldfare_server.ledger.run_handle import RunHandle
 
@@ -15,6 +15,7 @@ __all__ = [
     "Ledger",
     "NewRun",
     "OpenRound",
+    "Outcome",
     "RunHandle",
     "new_run_id",
     "this_process",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -57,6 +58,7 @@ class Ledger(Reader):
         migrate: bool = False,
         head_file: Path | None = None,
         coordinator: bool = False,
+        to_show: bool = False,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
         clock: Clock = time.time,
@@ -67,9 +69,11 @@ class Ledger(Reader):
             url: `sqlite:///PATH`, a path, or `postgresql://...`.
             create: make a ledger if there is none.
             migrate: bring an older ledger to this program's version (back it up first).
-            head_file: where this coordinator holds the end of the journal, so that it notices when an old copy of the
+            head_file: where this writer holds the end of the journal, so that it notices when an old copy of the
                 ledger was put back.
             coordinator: this machine runs plans: a head file that is missing although there are runs is a fault.
+            to_show: open also a ledger that is behind the held head, or corrupt at its end. It can be read; every
+                write and `hold_head` raise what the opening would have raised.
             lease_seconds: how long a coordinator of a run may be silent before another may take over.
             patience: seconds to wait for a database that went away.
             clock: seconds since 1970.
@@ -92,7 +96,8 @@ class Ledger(Reader):
             schema.check(database)
             held = None if head_file is None else chain.HeadFile(head_file)
             journal = Journal(database, held, clock, coordinator=coordinator)
-            journal.check()
+            with contextlib.suppress(*((LedgerError,) if to_show else ())):
+                journal.check()
         except BaseException:
             database.close()
             raise
@@ -122,6 +127,10 @@ class Ledger(Reader):
             return roles.separate(database, passwords)
         finally:
             database.close()
+
+    def hold_head(self) -> None:
+        """Hold where the journal ends now. Raises `LedgerError` if an old copy was put back."""
+        self._journal.hold()
 
     def presenting(self, secret: str | None) -> AbstractContextManager[None]:
         """Inside, this thread writes in the name of the token of this secret: the API's role may do nothing else."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +20,7 @@ from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger.rules import rounds
 from fieldfare_server.ledger.rules.registration import Registration
-from fieldfare_server.ledger.rules.rounds import Commitment, Held, OpenRound
+from fieldfare_server.ledger.rules.rounds import Commitment, Held, OpenRound, Outcome
 from fieldfare_server.ledger.rules.runs import settle
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.sql import leases, models, odometer_tables
@@ -242,49 +241,32 @@ class RunHandle:
         self._open = None
         faults.point("ledger.round.voided")
 
-    def commit_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        checkpoint_digest: str,
-        statistics: Mapping[str, Any] | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None:
+    def commit_round(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> None:
         """Charge `round` durably. What the round made may be seen only after this returns.
 
         Repeating the call after a lost connection is safe.
 
         Args:
             round: the open round.
-            participants: indices of the users whose updates are in the released sum, a subset of the cohort.
-            spent: loss of this run including this round; not below what is spent, not above what is reserved.
             checkpoint_digest: SHA-256, hex.
-            statistics: public or privatised values only; finite JSON.
-            rejects: number of refused replies by reason.
-            reports: number of accepted replies.
-            nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
-            charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
-                individual accounting need them.
 
         Raises:
-            BudgetRefused: `spent` is out of bounds, or a user would pay more than the user's odometer has left.
+            BudgetRefused: `outcome.spent` is out of bounds, or a user would pay more than the odometer has left.
             BadInput: an argument is malformed.
             LedgerError: the round is not open, or the run was taken over.
         """
-        users = self._registration.require_known(participants)
-        made = rounds.prepare(
-            self._run, round, users, spent, checkpoint_digest, statistics, rejects, reports, nonce, charges
-        )
-        if made.charges is not None:
-            self._require_allowance(round, made.users, made.charges)
+        made = self._prepare(round, outcome, checkpoint_digest)
         self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
         faults.point("ledger.round.committed")
-        self._count_in(round, made, nonce)
+        self._count_in(round, made, outcome.nonce)
         self.checkpoint = checkpoint_digest
+
+    def _prepare(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> Commitment:
+        users = self._registration.require_known(outcome.participants)
+        made = rounds.prepare(self._run, round, users, outcome, checkpoint_digest)
+        if made.charges is not None:
+            self._require_allowance(round, made.users, made.charges)
+        return made
 
     def _count_in(self, round: OpenRound, made: Commitment, nonce: bytes | None) -> None:
         if made.charges is not None:
@@ -317,29 +299,16 @@ class RunHandle:
         """
         self.grouped = self._run.simulated and self._run.schedule is None
 
-    def hold_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        statistics: Mapping[str, Any] | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None:
+    def hold_round(self, round: OpenRound, outcome: Outcome) -> None:
         """As `commit_round`, but not durable before `commit_group` returns.
 
         Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
         `commit_round`.
         """
-        users = self._registration.require_known(participants)
-        made = rounds.prepare(self._run, round, users, spent, _UNNAMED, statistics, rejects, reports, nonce, charges)
-        if made.charges is not None:
-            self._require_allowance(round, made.users, made.charges)
-        rounds.require_charge(self._run, round, self.spent, spent)
+        made = self._prepare(round, outcome, _UNNAMED)
+        rounds.require_charge(self._run, round, self.spent, outcome.spent)
         self._held.append(Held(round, made, self._opened_at, self.clock()))
-        self._count_in(round, made, nonce)
+        self._count_in(round, made, outcome.nonce)
 
     def commit_group(self, checkpoint_digest: str) -> None:
         """Charge all rounds that are held durably, in one transaction. What they made may be seen after this returns.

@@ -16,7 +16,7 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import Admission, admit
+from fieldfare_server.planning.bound import Bound
 
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
 """Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
@@ -41,8 +42,6 @@ deterministic bounds of `importance` need no samples, but at the demo's plan the
 SAMPLES: Final = (1 << 21, 1 << 19)
 """Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise. Fewer would
 not reach the leak that one run of a population may take."""
-
-Bound = Literal["as charged", "certified with fewer samples", "without amplification"]
 
 MOST_BANDS: Final = 16
 """Of a plan that a request turns into a banded one."""

@@ -41,8 +41,9 @@ from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.identity import keys_are_proven
 from fieldfare_server.run.pricing import demand_of, price_with_model
 from fieldfare_server.run.private.dialects import CohortDialect, Dialect
+from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.round.rehearsal import Account, Rehearsal
-from fieldfare_server.run.round.rounds import Released, Rounds
+from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.task_model import Model, TaskModel
 from fieldfare_server.run.round.witnesses import Witnesses
 
@@ -328,7 +329,7 @@ class Session:
         Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
         then, and the next command on this home destroys what is left.
         """
-        self.rounds.commit_held()
+        self.rounds.commits.commit_held()
         path = None
         if self.files is not None:
             path = write_model(self.files, self.model.tensors(self.params))

@@ -53,7 +53,7 @@ from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
 from fieldfare.noise.philox import PhiloxDrawer
 from fieldfare.noise.staircase import StaircaseDrawer
-from fieldfare.nonces import NONCE_BYTES
+from fieldfare.nonces import NONCE_BYTES, digest_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -278,7 +278,7 @@ class SecureNoise:
         """Hex; empty without nonces, as before there were any."""
         if self._nonces is None:
             return ""
-        return ":" + hashlib.sha256(b"".join(self._nonces)).hexdigest()
+        return ":" + digest_of(self._nonces)
 
     def _copy(self, key: _Bytes) -> SecureNoise:
         return SecureNoise(key, self.device, source=self.source, threads=self.threads, map=self.map)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, NewRun, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle
 
 USERS = 500
 SIGMA = 4.0
@@ -69,18 +69,20 @@ def commit(handle: RunHandle, *, late: int = 2) -> None:
     done = min(4, t // every + 1)
     handle.commit_round(
         opened,
-        cohort[late:],
-        PrivacyLoss(mu_squared=done / SIGMA**2),
+        Outcome(
+            cohort[late:],
+            PrivacyLoss(mu_squared=done / SIGMA**2),
+            {
+                "score": 0.6 + t / 100,
+                "score_name": "AUC",
+                "noise_std": SIGMA / 50,
+                "noise_norm": 0.8,
+                "released_norm": 1.0,
+            },
+            {"late": late} if late else {},
+            reports=50 - late,
+        ),
         hashlib.sha256(f"{handle.id}{t}".encode()).hexdigest(),
-        {
-            "score": 0.6 + t / 100,
-            "score_name": "AUC",
-            "noise_std": SIGMA / 50,
-            "noise_norm": 0.8,
-            "released_norm": 1.0,
-        },
-        {"late": late} if late else {},
-        reports=50 - late,
     )
 
 

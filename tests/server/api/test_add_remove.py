@@ -226,6 +226,7 @@ def test_the_worlds_differ_in_what_is_hidden(worlds: tuple[World, World]) -> Non
 GETS = (
     "/v1/populations",
     "/v1/populations/people",
+    "/v1/populations/people/charges",
     "/v1/populations/people/history",
     "/v1/populations/people/participation",
     "/v1/populations/people/what-if",

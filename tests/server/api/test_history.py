@@ -22,7 +22,7 @@ from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
-from fieldfare_server.ledger import Ledger, NewRun, reads
+from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
 from fieldfare_server.planning import what_if
 from fieldfare_server.run.pricing import demand_of
 from support.ledgers import commit, start
@@ -191,7 +191,7 @@ def test_what_fits_is_judged_by_what_single_users_have_left(local: TestClient, l
         run.register_users(np.arange(100, dtype=np.uint64))
         users = np.arange(50) + 50 * turn
         charges = np.full(50, cost.most_units(), dtype=np.int64)
-        run.commit_round(run.open_round(users), users, cost.loss, f"{turn:064}", charges=charges)
+        run.commit_round(run.open_round(users), Outcome(users, cost.loss, charges=charges), f"{turn:064}")
         run.finish("done")
         body = local.get("/v1/populations/singly").json()
         asked = local.get("/v1/populations/singly/what-if", params={}).json()

@@ -177,7 +177,7 @@ def test_submitting_a_first_plan_makes_ledger_and_population(
 
 def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
     created = fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5", "--json")
-    assert said(created)["spent_epsilon"] == 0
+    assert said(created)["spent"]["epsilon"] == 0
     # All 100 writers take part in the first two rounds, and 50 of them in the third as well.
     everyone = plan_file(**{"cohort = 12": "cohort = 50", "min_reports = 6": "min_reports = 50"})
     done = fieldfare("simulate", everyone, "--nodes", "2", "--json")
@@ -194,7 +194,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     assert worst.exit_code == 3
     assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
-    assert budget["spent_epsilon"] == pytest.approx(run["epsilon"])
+    assert budget["spent"]["epsilon"] == pytest.approx(run["epsilon"])
     assert "users alone who have most left" in " ".join(fieldfare("budget").output.split())
     assert [entry["id"] for entry in said(fieldfare("runs", "--json"))] == [run["run"]]
 

@@ -1,4 +1,4 @@
-"""`budget --url` and `runs --url`: what a service says, under the names that the ledger's own rows have."""
+"""Commands that read print the same, to the byte, from a service and from its ledger."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from fieldfare.accounting.foreign import Loss
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.application import application
@@ -22,9 +24,11 @@ from support.ledgers import commit, start
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as opened:
         opened.create_population("people", 4.0, 1e-6, actor="test")
-        run = start(opened, 0.8)
+        run = start(opened, 0.8, id="r1")
         run.register_users(np.arange(3, dtype=np.uint64))
         commit(run, [0, 1], 0.4)
+        opened.reserve_charge("people", "ranker", Loss(mu=0.1), what="ranker", why="weekly", actor="test")
+        opened.raise_population("people", epsilon=5.0, reason="a second study", actor="test")
         yield opened
 
 
@@ -47,16 +51,54 @@ def ask(*arguments: str | Path) -> tuple[int, Any]:
     return result.exit_code, json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("command", ["budget", "runs"])
-def test_a_service_says_what_its_ledger_holds(command: str, ledger: Ledger, url: str, token: Path) -> None:
-    code, served = ask(command, "--url", url, "--token-file", token)
-    assert code == 0, served
-    _, here = ask(command, "--ledger", ledger.url)
-    assert len(served) == len(here) == 1
-    # Who started it and with which key is the ledger's own business; all the service says is what the ledger says.
-    for name in served[0].keys() & here[0].keys():
-        assert served[0][name] == (pytest.approx(here[0][name]) if isinstance(here[0][name], float) else here[0][name])
-    assert {"delta", "spent_epsilon", "state"} <= served[0].keys() & here[0].keys()
+READING = (
+    ("budget",),
+    ("budget", "people"),
+    ("runs",),
+    ("runs", "--population", "people", "--limit", "1"),
+    ("population", "list"),
+    ("population", "show", "people"),
+    ("population", "history", "people"),
+    ("report", "r1"),
+)
+
+
+def printed(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(application, [str(part) for part in arguments])
+    return result.exit_code, result.stdout
+
+
+@pytest.mark.parametrize("options", [("--json",), ()], ids=["json", "table"])
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_a_command_prints_the_same_from_a_service_and_from_its_ledger(
+    command: tuple[str, ...], options: tuple[str, ...], ledger: Ledger, url: str, token: Path
+) -> None:
+    served = printed(*command, "--url", url, "--token-file", token, *options)
+    assert served == printed(*command, "--ledger", ledger.url, *options)
+    assert served[0] == 0
+    assert "people" in served[1]
+
+
+def test_every_command_that_takes_a_url_is_among_them() -> None:
+    """But `charge`, which writes, and `doctor`, which examines the service beside the ledger."""
+
+    def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from commands(command, (*before, name))
+            elif any("--url" in option.opts for option in command.params):
+                yield (*before, name)
+
+    assert set(commands(get_command(application))) - {("charge",), ("doctor",)} == {
+        tuple(word for word in command[:2] if word not in ("people", "r1", "--population")) for command in READING
+    }
+
+
+@pytest.mark.parametrize("command", [("budget", "nobody"), ("population", "show", "nobody"), ("report", "nothing")])
+def test_a_refusal_reads_the_same_from_both(command: tuple[str, ...], ledger: Ledger, url: str, token: Path) -> None:
+    served = ask(*command, "--url", url, "--token-file", token)
+    assert served == ask(*command, "--ledger", ledger.url)
+    assert served[0] == 2
 
 
 def test_one_population_and_a_table_for_people(url: str, token: Path) -> None:

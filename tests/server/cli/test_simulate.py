@@ -209,7 +209,7 @@ def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
     ended = simulate(abandon)
     assert ended.exit_code == 0, ended.output
     body = json.loads(ended.stdout)
-    assert (body["state"], body["message"], body["spent_epsilon"]) == ("stopped", "its disk is lost", 0)
+    assert (body["state"], body["message"], body["spent"]["epsilon"]) == ("stopped", "its disk is lost", 0)
     with Ledger.open(where.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0
     assert simulate(arguments).exit_code == 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,8 @@ from fieldfare.plan import Plan
 from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Head, Ledger, RunHandle, new_run_id
+from fieldfare_server.files.strategies import StoredStrategy, settle
+from fieldfare_server.ledger import Head, Ledger, OpenRound, Outcome, RunHandle, new_run_id
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.state.replay import Replay, Unfit
@@ -104,6 +105,25 @@ def test_what_a_run_reserves_is_recomputed_from_its_plan(part: float, fits: bool
         assert "planned" in report.fault.why
 
 
+@pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
+def test_what_a_run_reserves_is_the_price_that_is_stored_with_it(
+    part: float, fits: bool, ledger_url: str, tmp_path: Path
+) -> None:
+    cost, content = settle(cost_of(described()), {})
+    (tmp_path / "run").mkdir()
+    StoredStrategy(tmp_path, "run", cost.strategy, cost.loss).write(content)
+    planned = PrivacyLoss(mu_squared=part * cost.loss.mu_squared)
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, plan_json=cost.plan.to_json(), planned=planned, id="run", strategy=cost.strategy)
+        report = verify(ledger, recompute=recharge, strategies=tmp_path)
+    assert report.ok == fits
+    assert not report.missing
+    if report.fault is not None:
+        assert (report.fault.table, report.fault.row) == ("runs", run.id)
+        assert "planned" in report.fault.why
+
+
 @pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.5, False), (0.0, False)])
 def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledger_url: str) -> None:
     a_plan = described(rounding="discrete")
@@ -153,9 +173,9 @@ def test_a_checkpoint_whose_nonces_are_not_the_ledgers_is_found(
     state_dir = home(tmp_path)
     commit_round = RunHandle.commit_round
 
-    def other_nonce(self: RunHandle, *parts: Any, nonce: bytes | None, **rest: Any) -> None:
-        assert nonce is not None
-        commit_round(self, *parts, nonce=bytes(16), **rest)
+    def other_nonce(self: RunHandle, round: OpenRound, outcome: Outcome, digest: str) -> None:
+        assert outcome.nonce is not None
+        commit_round(self, round, dataclasses.replace(outcome, nonce=bytes(16)), digest)
 
     with Session.begin(state_dir, plan(run__noise_seed=None), identity_is_stable=True) as session:
         assert session.cost.resolution > 0
@@ -369,7 +389,7 @@ def test_changed_and_missing_checkpoints_are_named(tmp_path: Path) -> None:
         for t in range(2):
             opened = run.open_round([])
             names.append(store.write(t, {"x": torch.full((4,), float(t))}, {}))
-            run.commit_round(opened, [], gaussian(0.1), names[-1])
+            run.commit_round(opened, Outcome([], gaussian(0.1)), names[-1])
             assert verify(ledger, tmp_path / "runs").ok  # committed and not promoted yet: it is there
             store.promote(names[-1])
         assert verify(ledger, tmp_path / "runs").checked["checkpoints"] == 2

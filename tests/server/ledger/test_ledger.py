@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
-from fieldfare_server.ledger import Ledger, chain
+from fieldfare_server.ledger import Ledger, Outcome, chain
 from fieldfare_server.ledger.sql import database as database_module
 from fieldfare_server.ledger.state import budget
 from support.ledgers import PLAN, commit, digest, gaussian, start
@@ -144,9 +144,9 @@ def test_charge_is_bounded_by_what_was_reserved_and_never_shrinks(ledger: Ledger
     opened = run.open_round_pending()
     assert opened is not None
     with pytest.raises(BudgetRefused, match="reserved"):
-        run.commit_round(opened, [0], gaussian(0.81), digest("x"))
+        run.commit_round(opened, Outcome([0], gaussian(0.81)), digest("x"))
     assert run.spent == gaussian(0.5)
-    run.commit_round(opened, [0], gaussian(0.8), digest("x"))
+    run.commit_round(opened, Outcome([0], gaussian(0.8)), digest("x"))
 
 
 def test_void_costs_nothing_and_frees_the_noise_row(ledger: Ledger) -> None:
@@ -156,7 +156,7 @@ def test_void_costs_nothing_and_frees_the_noise_row(ledger: Ledger) -> None:
     run.void_round(opened, "too few reports", reports=1, rejects={"nan": 1})
     again = run.open_round([0])
     assert (again.index, again.attempt, again.noise_row) == (0, 1, opened.noise_row)
-    run.commit_round(again, [0], gaussian(0.1), digest("a"))
+    run.commit_round(again, Outcome([0], gaussian(0.1)), digest("a"))
     assert run.patterns([0, 1]) == [(0,), ()]
     void, committed = ledger.rounds(run.id).items
     assert (void.state, void.reason, void.rejects) == ("void", "too few reports", {"nan": 1})

@@ -16,7 +16,7 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised, gaus
 from fieldfare.accounting.filter import PLAIN_SHARE, Price, default_leak, price
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.chain import canonical, genesis, row_hash
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.state import budget
@@ -43,7 +43,7 @@ def begin(ledger: Ledger, planned: PrivacyLoss, rounds: int = 64, leak: float | 
 
 
 def release(run: RunHandle, spent: PrivacyLoss) -> None:
-    run.commit_round(run.open_round([]), [], spent, digest(f"{run.id} {run.next_round}"))
+    run.commit_round(run.open_round([]), Outcome([], spent), digest(f"{run.id} {run.next_round}"))
 
 
 @pytest.fixture

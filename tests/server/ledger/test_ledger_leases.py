@@ -10,7 +10,7 @@ import pytest
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, holders, this_process
+from fieldfare_server.ledger import Ledger, Outcome, holders, this_process
 from fieldfare_server.ledger.sql import leases
 from support.ledgers import commit, digest, gaussian, start
 
@@ -59,7 +59,7 @@ def test_a_silent_holder_is_replaced_and_can_write_nothing_more(ledger: Ledger, 
     other = ledger.resume_run(run.id, key_commitment=KEY, holder="other")
     assert ledger.run(run.id).state == "running"
     for write in (
-        lambda: run.commit_round(opened, [], gaussian(0.1), digest("x")),
+        lambda: run.commit_round(opened, Outcome([], gaussian(0.1)), digest("x")),
         lambda: run.void_round(opened, "late"),
         lambda: run.finish("failed"),
         lambda: run.hand_back(),
@@ -70,7 +70,7 @@ def test_a_silent_holder_is_replaced_and_can_write_nothing_more(ledger: Ledger, 
     pending = other.open_round_pending()
     assert pending is not None
     assert (pending.index, pending.attempt, pending.noise_row) == (0, 0, 0)
-    other.commit_round(pending, [], gaussian(0.1), digest("y"))
+    other.commit_round(pending, Outcome([], gaussian(0.1)), digest("y"))
     assert verify(ledger).ok
 
 

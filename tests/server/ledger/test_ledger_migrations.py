@@ -14,7 +14,7 @@ from sqlalchemy import Integer, MetaData, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
 from support.ledgers import digest, gaussian
@@ -46,7 +46,7 @@ def test_a_filled_ledger_of_an_old_version_goes_on(dump: Path, ledger_url: str, 
             assert opened is not None
             assert opened.cohort.tolist() == [8, 9]
             nonce = None if handle.nonces is None else bytes(range(16))
-            handle.commit_round(opened, [8], gaussian(0.2), digest("new"), nonce=nonce)
+            handle.commit_round(opened, Outcome([8], gaussian(0.2), nonce=nonce), digest("new"))
             handle.finish("stopped")
         assert verify(ledger).ok
 

@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, text, update
 from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
@@ -134,7 +134,7 @@ def test_a_run_is_not_settled_by_numbers_that_the_journal_does_not_prove(ledger_
             run = start(ledger, 0.2, demand=demand(1000))
             run.register_users(np.arange(2, dtype=np.uint64))
             opened = run.open_round([0, 1])
-            run.commit_round(opened, [0, 1], gaussian(0.1), digest(str(number)), charges=np.array([300, 400]))
+            run.commit_round(opened, Outcome([0, 1], gaussian(0.1), charges=np.array([300, 400])), digest(str(number)))
             if number == 0:
                 run.finish("done")
         column = {"participations": "charges", "odometers": "spent"}[table]
@@ -355,7 +355,7 @@ def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:
         for mu in (0.01, 0.3, 0.1):
             run = start(ledger, mu)
             commit_one = run.open_round([])
-            run.commit_round(commit_one, [], run.planned, "0" * 63 + str(int(mu * 100) % 10))
+            run.commit_round(commit_one, Outcome([], run.planned), "0" * 63 + str(int(mu * 100) % 10))
             if mu != 0.3:
                 run.finish("stopped")
         committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())

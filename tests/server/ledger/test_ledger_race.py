@@ -13,7 +13,7 @@ import pytest
 import support.race
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, Outcome
 from support.ledgers import commit, digest, start
 
 RACE = Path(support.race.__file__)
@@ -102,7 +102,7 @@ def test_two_coordinators_of_one_run_cannot_both_commit_a_round(ledger_url: str)
             opened = runs[number].open_round_pending()
             assert opened is not None
             try:
-                runs[number].commit_round(opened, [], runs[number].planned, digest(f"from {number}"))
+                runs[number].commit_round(opened, Outcome([], runs[number].planned), digest(f"from {number}"))
                 results.append(digest(f"from {number}"))
             except LedgerError:
                 results.append("refused")

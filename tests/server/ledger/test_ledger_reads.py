@@ -15,7 +15,7 @@ from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger import Ledger, Outcome, watch
 from fieldfare_server.ledger.state import budget
 from support.fill import ONE, fill
 from support.ledgers import commit, digest, gaussian, start
@@ -95,7 +95,7 @@ def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> No
     run.register_users(np.arange(7, dtype=np.uint64))
     run.void_round(run.open_round([1, 2, 3]), "2 reports, 3 needed", reports=2, rejects={"nan": 1})
     opened = run.open_round([1, 2, 3])
-    run.commit_round(opened, [1, 2, 3], gaussian(0.1), digest("x"), {"accuracy": 0.5}, {"nan": 1}, reports=3)
+    run.commit_round(opened, Outcome([1, 2, 3], gaussian(0.1), {"accuracy": 0.5}, {"nan": 1}, reports=3), digest("x"))
     assert ledger.population("hidden").users is None
     assert ledger.participation_histogram(run.id) == {}
     for row in ledger.rounds(run.id).items:
@@ -180,10 +180,10 @@ def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
     opened = run.open_round([])
     for bad in ({"loss": math.nan}, {"loss": object()}):
         with pytest.raises(BadInput, match="finite JSON"):
-            run.commit_round(opened, [], gaussian(0.1), digest("x"), bad)
+            run.commit_round(opened, Outcome([], gaussian(0.1), bad), digest("x"))
     with pytest.raises(BadInput, match="64 hex digits"):
-        run.commit_round(opened, [], gaussian(0.1), "x" * 64)
-    run.commit_round(opened, [], gaussian(0.1), digest("x"), {"accuracy": 0.5})
+        run.commit_round(opened, Outcome([], gaussian(0.1)), "x" * 64)
+    run.commit_round(opened, Outcome([], gaussian(0.1), {"accuracy": 0.5}), digest("x"))
     assert ledger.rounds(run.id).items[0].statistics == {"accuracy": 0.5}
 
 
@@ -192,10 +192,10 @@ def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
     sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 100),))
     run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json="{}")
     commit_sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 1),))
-    run.commit_round(run.open_round([]), [], commit_sampled, digest("x"))
+    run.commit_round(run.open_round([]), Outcome([], commit_sampled), digest("x"))
     foreign = PrivacyLoss(0.0, (SampledGaussian(0.02, 1.0, 1),))
     with pytest.raises(BudgetRefused, match="reserved"):
-        run.commit_round(run.open_round([]), [], commit_sampled + foreign, digest("y"))
+        run.commit_round(run.open_round([]), Outcome([], commit_sampled + foreign), digest("y"))
     view = ledger.population("sampled")
     assert view.committed == price(sampled, 0.25 * view.leak)
     assert 0 < view.spent_epsilon == view.committed_epsilon < 4.0  # all of it is spent by the first round

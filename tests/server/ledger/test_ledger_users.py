@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from fieldfare.errors import BadInput
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.sql import blobs
 from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
 from support.ledgers import commit, digest, gaussian, start
@@ -130,9 +130,9 @@ def test_participants_come_from_the_cohort_and_only_once(ledger: Ledger) -> None
     run.register_users(np.arange(4, dtype=np.uint64))
     opened = run.open_round([0, 1, 2])
     with pytest.raises(BadInput, match="not in its cohort"):
-        run.commit_round(opened, [3], gaussian(0.1), digest("x"))
+        run.commit_round(opened, Outcome([3], gaussian(0.1)), digest("x"))
     with pytest.raises(ValueError, match="repeated"):
-        run.commit_round(opened, [1, 1], gaussian(0.1), digest("x"))
+        run.commit_round(opened, Outcome([1, 1], gaussian(0.1)), digest("x"))
     assert run.patterns([0, 1, 2, 3]) == [(), (), (), ()]
 
 

@@ -19,7 +19,7 @@ from fieldfare.accounting import PrivacyLoss, SampledGaussian
 from fieldfare.accounting.foreign import Loss
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import memory, models, rows
@@ -94,7 +94,7 @@ class Story:
         single = self.ledger.run(run.id).accounting == INDIVIDUAL
         charges = np.array([self.done, 3]) if single else None
         run.commit_round(
-            opened, [0, 1], gaussian(0.001 * (run.next_round + 1)), digest(str(self.done)), charges=charges
+            opened, Outcome([0, 1], gaussian(0.001 * (run.next_round + 1)), charges=charges), digest(str(self.done))
         )
         return None
 
@@ -311,7 +311,7 @@ def test_round_trips_to_postgresql(postgres: Cluster, tmp_path: Path, individual
 
         def go_on() -> None:
             opened, charges = live.open_round([0]), np.array([3]) if individual else None
-            live.commit_round(opened, [0], gaussian(0.01), digest(str(live.next_round)), charges=charges)
+            live.commit_round(opened, Outcome([0], gaussian(0.01), charges=charges), digest(str(live.next_round)))
 
         def count(work: Callable[[], object]) -> int:
             with round_trips(ledger, tmp_path / "trace") as sent:
@@ -344,7 +344,7 @@ def test_what_users_have_left_is_worked_out_once_for_all_rounds(
         worked_out.clear()
         for t in range(1, 3):
             charges = np.array([100 * t])
-            run.commit_round(run.open_round([1]), [1], gaussian(0.1), digest(str(t)), charges=charges)
+            run.commit_round(run.open_round([1]), Outcome([1], gaussian(0.1), charges=charges), digest(str(t)))
             assert ledger.population("people").spent.mu_squared > before.spent.mu_squared
         assert not worked_out
         ledger.raise_population("people", epsilon=9.0, reason="more", actor="officer")

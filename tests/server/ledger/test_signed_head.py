@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError
-from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key
+from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key, read_told
 from fieldfare_client import witness
 from fieldfare_flower.messages import HEAD, read_head, read_witness, write_head, write_witness
 from fieldfare_server.cli import history
@@ -257,6 +258,50 @@ def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monke
         with pytest.raises(HeadRefused, match="forked"):
             witness.watch(context(), shown(witnesses))
         assert SignedHead.parse(memory.read_text()) == seen
+
+
+@pytest.mark.parametrize("left", ["", "fieldfare-head-v1 ab", str(head(5))[:-1], "\0" * 300])
+def test_a_witness_that_is_empty_or_torn_is_refused_under_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    memory = tmp_path / "witness"
+    memory.write_text(left)
+    monkeypatch.setenv(witness.VARIABLE, str(memory))
+    with pytest.raises(HeadRefused, match="cannot be read") as refused:
+        witness.watch(context(), RecordDict({HEAD: write_head(head(9), {})}))
+    assert read_told(refused.value.told) == ("no-memory", 0, 0)
+    assert memory.read_text() == left, "what it held may still be mended by hand"
+    # The remedy that it names: the line of another node.
+    memory.write_text(f"{head(9)}\n")
+    witness.watch(context(), RecordDict({HEAD: write_head(head(9), {})}))
+
+
+def test_a_witness_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, done = tmp_path / "node" / "witness", []
+    monkeypatch.setenv(witness.VARIABLE, str(memory))
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        sync(descriptor)
+
+    def replaced(self: Path, target: Path) -> Path:
+        done.append(f"{self.name} -> {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    witness.watch(context(), RecordDict({HEAD: write_head(head(5), {})}))
+    assert done == [".witness.tmp", ".witness.tmp -> witness", "node"]
+    assert [path.name for path in memory.parent.iterdir()] == ["witness"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "went-back 5", "went-back 5 x", "else 5 3", "went-back 5 3 and a secret", "forked -1 3"]
+)
+def test_what_a_node_may_tell_of_the_journal_is_a_word_and_two_numbers(text: str) -> None:
+    assert read_told(text) is None
+    assert read_told("went-back 5 3") == ("went-back", 5, 3)
 
 
 def test_a_node_that_was_away_is_shown_what_it_remembers(tmp_path: Path) -> None:

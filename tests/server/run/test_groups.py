@@ -20,7 +20,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql.database import Database
-from fieldfare_server.run.round import rounds as rounds_module
+from fieldfare_server.run.round import commits
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -31,7 +31,7 @@ RUN = "grouped"
 @pytest.fixture
 def long_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups that only the run's end, a void or a stop ends."""
-    monkeypatch.setattr(rounds_module, "GROUP_SECONDS", 1e9)
+    monkeypatch.setattr(commits, "GROUP_SECONDS", 1e9)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_people_are_never_grouped(tmp_path: Path, long_groups: None) -> None:
 
 
 def test_a_group_lasts_as_long_as_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds_module, "GROUP_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "GROUP_SECONDS", 0.0)
     state = home(tmp_path)
     session = begin(state)
     committed = []

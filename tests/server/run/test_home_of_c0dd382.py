@@ -22,7 +22,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.round.rounds import RoundRecord
+from fieldfare_server.run.round.record import RoundRecord
 from fieldfare_server.run.session import Session
 
 OLD = Path(__file__).parents[2] / "data" / "home-c0dd382"

@@ -125,7 +125,7 @@ def test_under_nonces_a_state_is_tied_to_those_before_it(tmp_path: Path, proport
     assert again is not None
     assert again.position() == stream.position()
     assert torch.equal(again.state_dict()["buffers"], stream.state_dict()["buffers"])
-    assert resumed.rounds._nonces == session.rounds._nonces
+    assert list(resumed.rounds._nonces or ()) == list(session.rounds._nonces or ())
     rounds(resumed, ROUNDS - 8)
     require_whole(state)
 

@@ -547,7 +547,7 @@ def test_roles_come_from_the_module_or_from_names_and_values() -> None:
         "head.weight": "tied",
     }  # fmt: skip
     assert exact.first_names == {"head.weight": "embed.weight"}
-    guessed = roles_of(Tied())
+    guessed = roles_of(Tied(), tied=[("embed.weight", "head.weight")])
     assert guessed.first_names == {"head.weight": "embed.weight"}
     assert guessed.of["body.weight"] == guessed.of["scale"] == "trained"
     # Zero biases and unit norms are equal, and are not one tensor.
@@ -555,6 +555,12 @@ def test_roles_come_from_the_module_or_from_names_and_values() -> None:
     assert set(roles_of(two).of.values()) == {"trained"}
     assert roles_of(two, tied=[("0.weight", "1.weight")]).first_names == {"1.weight": "0.weight"}
     assert roles_of(Tied(), tied=[]).of["head.weight"] == "trained"
+    # Neither is guessed, unless nothing of it is trained.
+    with pytest.raises(BadInput, match=r"'embed.weight' and 'head.weight': they start with the same.*tied=\[\] if"):
+        roles_of(Tied())
+    with pytest.raises(BadInput, match="they start with the same"):
+        roles_of(Tied(), trainable=["head.*"])
+    assert roles_of(Tied(), trainable=["body.*"]).named("trained") == ("body.weight", "body.bias")
     only = roles_of(Tied(), model=Tied(), trainable=["body.*"])
     assert only.named("trained") == ("body.bias",)
     assert only.of["embed.weight"] == "frozen"
@@ -566,10 +572,10 @@ def test_roles_come_from_the_module_or_from_names_and_values() -> None:
     with pytest.raises(BadInput, match="other names or shapes"):
         roles_of(Tied(), model=lambda: torch.nn.Linear(2, 2))
     with pytest.raises(BadInput, match="no trained array has such a name"):
-        roles_of(Tied(), trainable=["nothing.*"])
+        roles_of(Tied(), trainable=["nothing.*"], tied=[])
     with pytest.raises(BadInput, match="not names of one trained tensor"):
         roles_of(Tied(), tied=[("embed.weight", "body.weight")])
-    with pytest.raises(BadInput, match="none of them can be trained"):
+    with pytest.raises(BadInput, match=r"none of them can be trained: .*trees"):
         assign_roles({"n": np.ones(3, np.int64)})
 
 

@@ -22,7 +22,7 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.private.dialects import PlainDialect
+from fieldfare_server.run.private.dialects import PlainDialect, same_config
 from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.plan import plan_from
 from fieldfare_server.run.private.roles import assign_roles
@@ -90,7 +90,7 @@ def rehearsal(model: OwnModel, rounds: int = 1, clip: Any = 1e20, **dialect: Any
     keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": 3, "clip": clip, "population": "p"}
     keywords |= {"mechanism": "independent", "min_reports": 2}
     plan = plan_from(None, keywords, {}, rounds=rounds, nodes=3)
-    plain = PlainDialect(model, ConfigRecord({"lr": 0.01}), **dialect)
+    plain = PlainDialect(model, same_config(ConfigRecord({"lr": 0.01})), **dialect)
     return Session.rehearse(plan, noise=False, model=model, dialect=plain)
 
 

@@ -20,19 +20,22 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, CheckpointError, LedgerError
+from fieldfare.errors import BadInput, CheckpointError, JournalRefused, LedgerError
 from fieldfare.plan import Plan
+from fieldfare.signed_head import SignedHead
 from fieldfare.task import seeded
+from fieldfare_client import witness
 from fieldfare_flower.messages import Occasion
 from fieldfare_server import faults
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger import HeadFile, Ledger, Outcome
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import TinyTask, home, plan
+from support.federation import LyingGrid, TinyTask, home, plan
 
 WIDTH = 3000
 
@@ -330,7 +333,9 @@ def test_commits_need_exactly_the_nonce_that_their_run_has(tmp_path: Path) -> No
             opened, nothing = account.open_round([]), np.zeros(0, dtype=np.int64)
             for nonce in wrong:
                 with pytest.raises(BadInput, match="nonce"):
-                    account.commit_round(opened, [], session.released.spent, "0" * 64, nonce=nonce, charges=nothing)
+                    account.commit_round(
+                        opened, Outcome([], session.released.spent, nonce=nonce, charges=nothing), "0" * 64
+                    )
             account.void_round(opened, "test")
 
 
@@ -338,3 +343,47 @@ def test_a_seeded_run_is_the_same_again(tmp_path: Path) -> None:
     """It is not private, and draws as before there were nonces: the same seed gives the same model."""
     rows = [live(home(tmp_path / str(i)), "seeded", [1, 2], wide(run__noise_seed=11))[1] for i in range(2)]
     np.testing.assert_array_equal(rows[0], rows[1])
+
+
+def train(state_dir: StateDirectory) -> None:
+    session = Session.begin(state_dir, plan(), identity_is_stable=True)
+    with session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+
+
+def test_nodes_that_saw_more_end_the_run_under_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole home put back from an old copy. It was told as a fault of the ClientApp."""
+    memory = tmp_path / "witness"
+    monkeypatch.setenv(witness.VARIABLE, str(memory))
+    state_dir = home(tmp_path)
+    train(state_dir)
+    backup = tmp_path / "backup"
+    shutil.copytree(tmp_path / "home", backup)
+    train(state_dir)
+    seen = SignedHead.parse(memory.read_text()).count
+    shutil.rmtree(tmp_path / "home")
+    shutil.copytree(backup, tmp_path / "home")
+    with pytest.raises(JournalRefused) as refused:
+        train(state_dir)
+    words = str(refused.value)
+    assert "refuse it" in words
+    assert " x it ends before a row that was seen." in words
+    assert f"that one saw is {seen}; the journal that it is shown ends in row " in words
+    assert "When nodes refuse the journal" in words
+    assert "plain" not in words
+    assert "ClientApp" not in words
+    with Ledger.open(state_dir.ledger) as ledger:
+        last = ledger.runs().items[0]
+        assert (last.state, last.next_round) == ("failed", 0)
+        assert last.message == words
+    assert SignedHead.parse(memory.read_text()).count == seen
+
+
+def test_nodes_without_their_memory_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "witness"
+    memory.write_text("")
+    monkeypatch.setenv(witness.VARIABLE, str(memory))
+    with pytest.raises(JournalRefused, match="the file in which the newest head was kept cannot be read"):
+        train(home(tmp_path))

@@ -49,3 +49,21 @@ volumeClaimTemplates:
       accessModes: [ReadWriteOnce]
       resources: { requests: { storage: {{ . }} } }
 {{- end }}
+
+{{/* A claim of its own for a Deployment that keeps the journal's head: it refuses an older ledger after its restart too. */}}
+{{- define "fieldfare.headClaim" -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ .component }}
+  labels: {{ include "fieldfare.labels" . }}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: { requests: { storage: {{ .root.Values.heads.storage }} } }
+{{- end }}
+
+{{- define "fieldfare.writer" -}}
+- { name: FLWR_HOME, value: /tmp/flwr }
+- { name: FIELDFARE_HOME, value: /state/runs }
+- { name: FIELDFARE_CACHE, value: /tmp/cache }
+{{- end }}

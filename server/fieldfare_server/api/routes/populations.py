@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
+from fieldfare.names import LONGEST_NAME
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Admin, Caller, Charger, Reader
+from fieldfare_server.api.cursors import Order
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.population_schemas import (
     Charge,
@@ -39,14 +41,16 @@ def populations(
     answers: AnswersOf,
     cursor: Cursor = None,
     limit: Limit = 50,
+    order: Annotated[Order, Query(description="nearness: the ones nearest to their limits first")] = "name",
+    search: Annotated[str, Query(max_length=LONGEST_NAME, description="only names that hold this text")] = "",
     as_: Format = "json",
 ) -> Response:
-    """Every population that the caller may see, with its budget, by name. As CSV: all from the cursor on."""
+    """Every population that the caller may see, with its budget. As CSV: all from the cursor on."""
     only = caller.populations
     if as_ == "csv":
-        pages = whole(lambda at, most: answers.populations(at, most, only), cursor)
+        pages = whole(lambda at, most: answers.populations(at, most, only, order, search), cursor)
         return csv_of(Population, pages, "fieldfare-populations.csv")
-    return conditional(request, answers.populations(cursor, limit, only))
+    return conditional(request, answers.populations(cursor, limit, only, order, search))
 
 
 @router.get("/{name}", response_model=Population, responses=responses(304, 401, 403, 404, 422, 429, 503))
@@ -92,6 +96,13 @@ def what_if(
     """
     caller.require(name)
     return conditional(request, answers.what_if(name, asked))
+
+
+@router.get("/{name}/charges", responses=responses(401, 403, 404, 422, 429, 503))
+def charges(caller: Reader, answers: AnswersOf, name: PopulationName) -> tuple[Charge, ...]:
+    """What other trainers have reserved, spent or released, oldest first."""
+    caller.require(name)
+    return answers.charges(name)
 
 
 @router.post("/{name}/charges", status_code=200, responses=responses(401, 403, 404, 409, 422, 429, 503))

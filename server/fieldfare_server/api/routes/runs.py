@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare_server.api.answers import Answers
@@ -15,6 +15,7 @@ from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, RunId
 from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
 from fieldfare_server.api.schemas import Request as RunRequest
+from fieldfare_server.api.service import Written
 from fieldfare_server.api.tables import CSV, csv_of, whole
 from fieldfare_server.ledger import states
 
@@ -109,13 +110,12 @@ def report(
     _: RunReader,
     answers: AnswersOf,
     run_id: RunId,
-    as_: Annotated[Literal["json", "markdown", "html"], Query(alias="format")] = "json",
+    as_: Annotated[Written, Query(alias="format")] = "json",
 ) -> Response:
     """The privacy statement of a run: every number in it comes from the ledger."""
-    statement = answers.statement(run_id)
+    text = answers.report(run_id, as_)
     if as_ == "json":
-        return JSONResponse(statement.to_json())
-    text = statement.to_html() if as_ == "html" else statement.to_markdown()
+        return Response(text, media_type="application/json")
     # An HTML statement contains its style; it may run nothing and fetch nothing.
     headers = (
         {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"} if as_ == "html" else {}

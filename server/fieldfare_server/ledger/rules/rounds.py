@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -41,6 +41,30 @@ class OpenRound:
     """Sorted user indices, shape (cohort size,)."""
     id: int
     """Of its row in the ledger; 0 for a round of a group, which has none before the group is committed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a round has come to when it is committed: all that its row says, but for its checkpoint.
+
+    Args:
+        participants: indices of the users whose updates are in the released sum, a subset of the cohort.
+        spent: loss of the run including this round; not below what is spent, not above what is reserved.
+        statistics: public or privatised values only; finite JSON.
+        rejects: number of refused replies by reason.
+        reports: number of accepted replies.
+        nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
+        charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
+            individual accounting need them.
+    """
+
+    participants: ArrayLike
+    spent: PrivacyLoss
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    reports: int = 0
+    nonce: bytes | None = None
+    charges: Units | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,19 +106,12 @@ class Held:
     closed_at: float
 
 
-def prepare(
-    run: RunFacts,
-    round: OpenRound,
-    users: NDArray[np.int64],
-    spent: PrivacyLoss,
-    checkpoint: str,
-    statistics: Mapping[str, Any] | None,
-    rejects: Mapping[str, int] | None,
-    reports: int,
-    nonce: bytes | None = None,
-    charges: Units | None = None,
-) -> Commitment:
-    """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed."""
+def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: Outcome, checkpoint: str) -> Commitment:
+    """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed.
+
+    users: the participants of `outcome`, each known to the run.
+    """
+    charges, nonce = outcome.charges, outcome.nonce
     if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
         raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
@@ -109,20 +126,20 @@ def prepare(
         needed = f"a nonce of {NONCE_BYTES} bytes" if run.nonces else "no nonce"
         raise BadInput(f"the nonce of round {round.index} of run {run.id}", f"the run needs {needed}.")
     try:
-        encoded = chain.canonical(dict(statistics or {}))
+        encoded = chain.canonical(dict(outcome.statistics))
     except (TypeError, ValueError) as error:
         raise BadInput(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
     # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
-    epsilon = budget.epsilon(spent, run.delta)
+    epsilon = budget.epsilon(outcome.spent, run.delta)
     return Commitment(
         users,
         blob,
-        spent,
+        outcome.spent,
         epsilon,
         checkpoint,
         encoded,
-        dict(rejects or {}),
-        reports,
+        dict(outcome.rejects),
+        outcome.reports,
         None if nonce is None else nonce.hex(),
         None if charges is None else charges[order],
     )

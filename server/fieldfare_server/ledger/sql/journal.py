@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,7 +121,10 @@ class Journal:
         self.database, self.clock = database, clock
         self.proof = Proof(database)
         self._file = head_file
-        self._seen = head_file.read() if head_file is not None else None
+        self._seen: chain.Head | None = None
+        self._seeing = threading.Lock()
+        self._checked = False
+        """Whether the ledger was found to go on from the held head since this was made."""
 
     def check(self) -> None:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
@@ -129,6 +133,8 @@ class Journal:
         or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
         ledger back. Another machine, such as one that submits plans, holds the head from now on.
         """
+        if self._seen is None and self._file is not None:
+            self._seen = self._file.read()
         with self.database.read() as connection:
             end = self._not_behind(connection, read_head(connection))
             row = _read_row(connection, end.count)
@@ -141,6 +147,16 @@ class Journal:
             )
         if self._file is not None and self._seen is None:
             self._require_first_time()
+        self._see(end)
+        self._checked = True
+
+    def hold(self) -> None:
+        """Hold where the journal ends now, whoever wrote it. Raises `LedgerError` if that is behind the held head."""
+        if not self._checked:
+            self.check()
+            return
+        with self.database.read() as connection:
+            end = self._not_behind(connection, read_head(connection))
         self._see(end)
 
     def _require_first_time(self) -> None:
@@ -160,6 +176,8 @@ class Journal:
 
     def write(self, work: Callable[[Connection, Entry], T]) -> T:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
+        if not self._checked:
+            self.check()
         entry: Entry | None = None
 
         def attempt(connection: Connection, event: str, head: Any) -> T:
@@ -184,12 +202,16 @@ class Journal:
         return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
 
     def _see(self, end: chain.Head) -> None:
-        if self._seen is not None and self._seen.count > end.count:
-            return
-        self._seen = end
-        if self._file is not None:
-            self._file.write(end)
-            faults.point("ledger.head.written")
+        # One after another: of two threads the slower would put the older head into the file.
+        with self._seeing:
+            seen = -1 if self._seen is None else self._seen.count
+            # The first time the file is written also where nothing is new: its form may be an older one.
+            if seen > end.count or (seen == end.count and self._checked):
+                return
+            self._seen = end
+            if self._file is not None:
+                self._file.write(end)
+                faults.point("ledger.head.written")
 
     def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
         """`end`, where the journal of `connection` ends, unless an old copy was put back."""

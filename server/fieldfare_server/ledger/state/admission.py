@@ -65,19 +65,19 @@ class Position:
         room = standing.room(limit, base)
         return cls(population, terms, alike, committed, room, standing.newcomer_room(limit, base))
 
-    def after(self, price: Price, demand: Demand | None) -> Position:
-        """Where the population stands if a run of that price takes of each user all that it may."""
-        if self.room is None or demand is None:
-            used = units_of(price)
-            room = None if self.room is None else np.maximum(self.room - used, 0)
-            alike, newcomer = self.alike + price, max(0, self.newcomer - used)
-            return replace(self, alike=alike, committed=self.committed + price, room=room, newcomer=newcomer)
+    def after(self, price: Price, demand: Demand | None, runs: int = 1) -> Position:
+        """Where the population stands if so many runs of that price take of each user all that they may."""
+        price = Price(runs * price.mu_squared, runs * price.leak)
+        single = self.room is not None and demand is not None
+        alike = Price(0.0, price.leak) if single else price
+        used = runs * demand.most if single and demand is not None else units_of(price)
+        used = min(used, limit_units(self.terms))
         return replace(
             self,
-            alike=self.alike + Price(0.0, price.leak),
+            alike=self.alike + alike,
             committed=self.committed + price,
-            room=self.room - pledge(self.room, demand.most),
-            newcomer=max(0, self.newcomer - demand.most),
+            room=None if self.room is None else self.room - pledge(self.room, used),
+            newcomer=max(0, self.newcomer - used),
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Refused
 from fieldfare_server import faults
 from fieldfare_server.run.presence.patience import NODE_POLL
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
@@ -46,7 +46,7 @@ class Counts(ABC):
         return Counter()
 
     @property
-    def wrong_app(self) -> BadInput | None:
+    def wrong_app(self) -> Refused | None:
         """The refusal of a run in whose first round most nodes answered, and none as it should; else None."""
         return None
 
@@ -164,7 +164,7 @@ class Public(Counts):
         return Counter({QUARANTINED: self._standing.note_attempt(good, failed)})
 
     @property
-    def wrong_app(self) -> BadInput | None:
+    def wrong_app(self) -> Refused | None:
         """Every round would be the same. Once a round is committed there is none: the app was right once."""
         if self.session.coming_round:
             return None

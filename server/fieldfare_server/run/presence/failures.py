@@ -8,6 +8,7 @@ and what to do. The text of an exception is never shown: it may quote a user's d
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Collection
@@ -15,7 +16,10 @@ from typing import NamedTuple
 
 from flwr.app import Message
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, JournalRefused, Refused
+from fieldfare.signed_head import REASONS, HeadRefused, read_told
+
+log = logging.getLogger(__name__)
 
 PASSING = (3, 4, 5)
 """Flower's codes for a message, a reply or a node that is not there now."""
@@ -36,6 +40,11 @@ _MARKS = {"BFloat16": "BFloat16", "fitins": "older interface", "Invalid message 
 """What of a reason's text tells a known fault, and the words that are shown for it."""
 _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
 """How Flower begins the reason of an exception in a ClientApp."""
+
+
+JOURNAL = "journal refused"
+"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
+_JOURNAL = f"<class '{HeadRefused.__name__}'> "
 
 
 class Fault(NamedTuple):
@@ -60,6 +69,10 @@ class Failures:
         """dialect: named in what to do."""
         self._dialect = dialect
         self._counts: Counter[Fault] = Counter()
+        self._journal: Counter[str] = Counter()
+        """Why nodes refuse the journal, in words of `REASONS`."""
+        self._rows = (0, 0)
+        """(the newest row that one of them saw, where the journal ends that it was shown)."""
         self._wrong: set[int] = set()
         """Nodes that answered, and not as they should."""
         self._answered = False
@@ -94,6 +107,10 @@ class Failures:
     def note_error(self, reply: Message, node: int) -> str:
         """`node` answered with an error; returns the reason to count it by."""
         code, reason = int(reply.error.code), str(reply.error.reason or "")
+        told = read_told(reason.removeprefix(_JOURNAL)) if reason.startswith(_JOURNAL) else None
+        if told is not None:
+            self._note_journal(node, *told)
+            return JOURNAL
         found = _CLASS.match(reason)
         name = found[1].rpartition(".")[2] if found else ""
         name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
@@ -103,6 +120,14 @@ class Failures:
         else:
             self._remember(f"a node or its reply was not available (error code {code})")
         return f"error {code}"
+
+    def _note_journal(self, node: int, why: str, seen: int, shown: int) -> None:
+        if not self._journal:  # once: how many they are may be secret
+            row = f" (it saw row {seen} and is shown row {shown} as the last)" if seen else ""
+            log.error("a node refuses the journal: %s%s; docs/head.md says what to do", REASONS[why], row)
+        self._journal[why] += 1
+        self._rows = max(self._rows, (seen, shown))
+        self._wrong.add(node)
 
     def note_rejected(self, reason: str, node: int) -> None:
         """The answer of `node` breaks the contract."""
@@ -114,23 +139,41 @@ class Failures:
         if silent:
             self._silent.update(silent)
             # A few that are silent prove nothing about the others.
-            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts)
+            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts or self._journal)
             self._remember(f"{len(silent)} of {asked} nodes did not answer within {seconds:g} s")
 
     @property
     def first_cause(self) -> str:
         """The first thing that went wrong, for every later message; empty while nothing did."""
+        if self._journal:
+            return str(self._journal_refused())
         return self._first or (self._describe() if self._counts else "")
 
-    def all_wrong(self, online: int) -> BadInput | None:
+    def all_wrong(self, online: int) -> Refused | None:
         """The refusal where no node ever answered as it should, and most of the `online` nodes did wrong; else None.
 
         A few wrong nodes that answer first prove nothing about the app of the others.
         """
         if self._answered or 2 * len(self._wrong) <= online:
             return None
+        if self._journal:
+            return self._journal_refused()
         self._remember(self._describe())
         return BadInput("the nodes' ClientApp", f"{self._describe()}.", self._advise())
+
+    def _journal_refused(self) -> JournalRefused:
+        """An older journal is the gravest of what may be wrong, so no other fault is named beside it."""
+        seen, shown = self._rows
+        kinds = "; ".join(f"{count} x {REASONS[why]}" for why, count in self._journal.most_common())
+        rows = (
+            f" The newest row that one saw is {seen}; the journal that it is shown ends in row {shown}." if seen else ""
+        )
+        return JournalRefused(
+            "the ledger's journal",
+            f"nodes refuse it, because it does not go on from what they saw: {kinds}.{rows} If an old copy of the "
+            "ledger or of the coordinator's directory was put back, what was spent since would be forgotten.",
+            "the newest copy of both; docs/head.md, 'When nodes refuse the journal', says how to find out",
+        )
 
     def _remember(self, cause: str) -> None:
         self._first = self._first or cause

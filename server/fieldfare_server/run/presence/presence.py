@@ -114,7 +114,7 @@ class Presence(ABC):
             # Users who are missing after a round was committed are waited for.
             if not (self.waits and self.session.coming_round):
                 raise
-            self.session.rounds.commit_held()  # others may wait for users as long as it takes
+            self.session.rounds.commits.commit_held()  # others may wait for users as long as it takes
             self.patience.note_void()
             if self.patience.is_over(committed=True):
                 raise
@@ -180,7 +180,7 @@ class Presence(ABC):
         self.patience.note_commit()
 
     def require_right_app(self) -> None:
-        """End a run none of whose nodes can answer as it should. Raises `BadInput`."""
+        """End a run none of whose nodes can answer as it should. Raises `BadInput`, or `JournalRefused`."""
         wrong = self.counts.wrong_app
         if wrong is not None:
             self.session.finish("failed", str(wrong))

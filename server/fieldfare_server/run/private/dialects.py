@@ -52,6 +52,15 @@ class Round:
     """Seconds."""
 
 
+Configure = Callable[[int, torch.Tensor], ConfigRecord]
+"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`."""
+
+
+def same_config(config: ConfigRecord) -> Configure:
+    """The user's `train_config` in every round, with Flower's `server-round`, which counts committed rounds from 1."""
+    return lambda index, _: ConfigRecord({**config, "server-round": index + 1})
+
+
 Register = Callable[[NDArray[np.uint64]], Users]
 """Pseudonyms -> indices in the population."""
 
@@ -60,8 +69,6 @@ class Dialect(Protocol):
     """One way to talk to nodes."""
 
     name: str
-    config: ConfigRecord | None
-    """What the app sends to the training loop."""
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
         """Who is there."""
@@ -79,13 +86,13 @@ class CohortDialect:
     """Fieldfare's own messages: many users a node.
 
     Args:
-        config: what the app's `train_config` sends to the training loop; None: nothing.
+        configure: what the app sends to the training loop; None: nothing.
     """
 
     name = "cohort"
 
-    def __init__(self, config: ConfigRecord | None = None) -> None:
-        self.config = config
+    def __init__(self, configure: Configure | None = None) -> None:
+        self._configure = configure
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
         return Roster(schema, run_id, register_users)
@@ -98,7 +105,7 @@ class CohortDialect:
         # Encoded once and shared: a message costs one reference, not one model.
         encoded = write_points(arrays)
         index = round.occasion.round
-        config = None if self.config is None else with_round(self.config, index)
+        config = None if self._configure is None else self._configure(index, points[0])
         messages = []
         for node, names in by_node.items():
             instruction = TrainInstruction(
@@ -120,7 +127,7 @@ class PlainDialect:
 
     Args:
         model: the app's arrays.
-        config: the app's `train_config`, sent whole with `server-round`.
+        configure: what the app sends beside the arrays.
         simulated: nodes of Flower's simulation, whose identities last one run.
         array_key, config_key: the names of the two records, as FedAvg's.
         deltas: clients reply with the change of each array, not with its new value.
@@ -132,7 +139,7 @@ class PlainDialect:
     def __init__(
         self,
         model: OwnModel,
-        config: ConfigRecord,
+        configure: Configure,
         *,
         simulated: bool = False,
         array_key: str = "arrays",
@@ -141,7 +148,7 @@ class PlainDialect:
         clip_on_nodes: bool = False,
     ) -> None:
         self._model, self._simulated = model, simulated
-        self.config: ConfigRecord | None = config
+        self._configure = configure
         self._array_key, self._config_key = array_key, config_key
         self._deltas, self._clip_on_nodes = deltas, clip_on_nodes
 
@@ -160,7 +167,7 @@ class PlainDialect:
             )
         sent = self._model.sent(point)
         encoded = self._model.encoded(point)
-        config = with_round(self.config or ConfigRecord(), round.occasion.round)
+        config = self._configure(round.occasion.round, point)
         if self._clip_on_nodes:
             config[CLIPPING_NORM] = round.clipping.norm
         messages = []
@@ -171,11 +178,6 @@ class PlainDialect:
         base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
         reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping)
         return messages, reader
-
-
-def with_round(config: ConfigRecord, index: int) -> ConfigRecord:
-    """A copy of the user's `train_config` with Flower's `server-round`, which counts committed rounds from 1."""
-    return ConfigRecord({**config, "server-round": index + 1})
 
 
 def _instruction(round: Round, content: RecordDict, node: int) -> Message:

@@ -58,7 +58,11 @@ class OwnModel:
 
     @classmethod
     def read(cls, record: ArrayRecord) -> dict[str, NDArray[Any]]:
-        """The values of Flower's record by name. Raises `BadInput` for types that cannot travel in a private model."""
+        """The values of Flower's record by name.
+
+        Raises:
+            BadInput: a type that cannot travel in a private model, or values that are not finite.
+        """
         values = {}
         for name, array in record.items():
             try:
@@ -67,6 +71,10 @@ class OwnModel:
                 raise BadInput(
                     f"initial_arrays[{name!r}]", f"cannot be used ({error}).", "numbers of types " + ", ".join(_ALL)
                 ) from None
+            odd = values[name].size - int(np.isfinite(values[name]).sum())
+            if odd:
+                why = f"{odd} of {values[name].size} values are NaN or infinite, and so would every model be."
+                raise BadInput(f"initial_arrays[{name!r}]", why, "finite values")
         return values
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:

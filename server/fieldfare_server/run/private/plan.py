@@ -37,11 +37,16 @@ FLOWERS = {
 """FedAvg's arguments that a private run cannot honour, and what comes nearest."""
 
 
+def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
+    """The refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
+    why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
+    return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name])
+
+
 def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput:
     """The refusal of a keyword that nothing here reads."""
     if name in FLOWERS:
-        why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
-        return BadInput(f"{name} = {value!r}", why, FLOWERS[name])
+        return refuse_flowers(name, value)
     near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
     return BadInput(f"{name} = {value!r}", "there is no such keyword.", near[0])
 

@@ -7,8 +7,8 @@
 | tied | a second name of one tensor | follows its first name |
 | buffer | integers, booleans, running statistics, buffers of `model=` | its initial value, or "private": trained |
 
-Roles follow from names, types, initial values and the server's own module, never from replies: that no reply changed an
-array would be a function of users' data.
+Roles follow from names, types and the server's own module, never from replies: that no reply changed an array would be
+a function of users' data. Nor from equal initial values: a copied layer starts as its original and is another tensor.
 """
 
 from __future__ import annotations
@@ -68,13 +68,14 @@ def assign_roles(
     Args:
         arrays: the initial values by name, as they travel.
         model: the module that they belong to, or a callable that makes one: says exactly what is frozen, tied and a
-            buffer. Without it, types, names and equal initial values say so.
+            buffer. Without it, types and names say so.
         trainable: patterns ("head.*") of the names to train; None: all that can be.
-        tied: groups of names that are one tensor each, first name first; None: found by itself. Empty: none.
+        tied: groups of names that are one tensor each, first name first; None: as `model` says. Empty: none.
         buffers: "private": floating buffers are trained, clipped and noised with the rest.
 
     Raises:
-        BadInput: a type that cannot be kept, names that do not fit, nothing to train.
+        BadInput: a type that cannot be kept, names that do not fit, nothing to train; without `model` and `tied`,
+            trained arrays with the same values, which may be one tensor or several.
     """
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
@@ -84,10 +85,10 @@ def assign_roles(
     roles = _by_name(arrays) if model is None else _by_module(arrays, model)
     if tied is not None:
         roles = _with_ties(roles, arrays, tied)
-    elif model is None:
-        roles = _with_ties(roles, arrays, _equal_groups(roles, arrays))
     if trainable is not None:
         roles = _only(roles, trainable)
+    if tied is None and model is None:
+        _ask_about_equal(arrays, set(roles.named("trained")))
     if buffers == "private":
         floating = {name for name in roles.named("buffer") if arrays[name].dtype.name in FLOATS}
         of: dict[str, Role] = {name: "trained" if name in floating else role for name, role in roles.of.items()}
@@ -96,7 +97,8 @@ def assign_roles(
         statistics = (name for name in roles.named("buffer") if name.rpartition(".")[2] in STATISTICS)
         roles = replace(roles, changing=tuple(statistics))
     if not any(arrays[name].size for name in roles.named("trained")):
-        raise BadInput("initial_arrays", "none of them can be trained.", "a floating array that requires_grad")
+        why = "none of them can be trained: numbers without a gradient, such as XGBoost's trees, bear no such noise."
+        raise BadInput("initial_arrays", why, "a floating array that requires_grad")
     return roles
 
 
@@ -135,14 +137,25 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
     return Roles(of, first_names)
 
 
-def _equal_groups(roles: Roles, arrays: Mapping[str, NDArray[np.generic]]) -> list[list[str]]:
-    """Trained arrays with the same values, bit for bit: second names of one tensor. Constants prove nothing."""
+def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str]) -> None:
+    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal anyway.
+
+    One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
+    """
     groups: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
-    for name in roles.named("trained"):
-        value = np.ascontiguousarray(arrays[name])
-        if value.size >= 2 and (value != value.reshape(-1)[0]).any():
-            groups.setdefault((value.dtype.name, value.shape, value.tobytes()), []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
+    for name, value in arrays.items():
+        flat = np.ascontiguousarray(value).reshape(-1)
+        if value.dtype.name in FLOATS and value.size >= 2 and (flat != flat[0]).any():
+            groups.setdefault((value.dtype.name, value.shape, flat.tobytes()), []).append(name)
+    equal = [group for group in groups.values() if len(group) > 1 and trained.intersection(group)]
+    if equal:
+        first, second, *_ = equal[0]
+        more = sum(len(group) - 1 for group in equal) - 1
+        raise BadInput(
+            f"initial_arrays {first!r} and {second!r}" + (f", and {more} more" if more else ""),
+            "they start with the same values: is that one tensor, or a layer and its copy?",
+            f"model=, the module itself, which knows; tied=[] if copies; tied=[({first!r}, {second!r})] if one",
+        )
 
 
 def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: Sequence[Sequence[str]]) -> Roles:

@@ -22,6 +22,7 @@ from fieldfare_server.run.session import Session
 log = logging.getLogger("flwr")
 """Flower's own logger: inside of a user's ServerApp only its lines are shown."""
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+OnRound = Callable[[int, ArrayRecord, MetricRecord], object]
 
 
 def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord) -> None:
@@ -91,8 +92,10 @@ def describe(plan: Plan) -> list[str]:
 class ShownRounds:
     """Fills the `Result` and logs, round after round, in Flower's way."""
 
-    def __init__(self, session: Session, result: Result, evaluate_fn: Evaluate | None) -> None:
-        self._session, self._result, self._evaluate = session, result, evaluate_fn
+    def __init__(
+        self, session: Session, result: Result, evaluate_fn: Evaluate | None, on_round: OnRound | None = None
+    ) -> None:
+        self._session, self._result, self._evaluate, self._on_round = session, result, evaluate_fn, on_round
         self._secret = session.plan.privacy.adjacency == "add_remove"
 
     def sent(self, messages: int, online: int) -> None:
@@ -126,6 +129,8 @@ class ShownRounds:
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
         log.info(spent, report.epsilon, delta, number)
+        if self._on_round is not None:
+            self._on_round(number, session.model.record(session.params), MetricRecord(dict(metrics)))
         every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
         if self._evaluate is not None and (last or number % every == 0):
             log.info("Global evaluation")

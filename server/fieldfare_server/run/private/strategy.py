@@ -16,13 +16,14 @@ from typing import Any, Literal, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import FedAvg, Result
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
+from fieldfare_flower.run_configuration import run_configuration
 from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
@@ -31,13 +32,15 @@ from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
-from fieldfare_server.run.private.dialects import CohortDialect, Dialect, PlainDialect
+from fieldfare_server.run.private.base import REFUSED, Base, refuse_overrides
+from fieldfare_server.run.private.dialects import CohortDialect, Configure, Dialect, PlainDialect, same_config
 from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.private.own_model import OwnModel
-from fieldfare_server.run.private.plan import KEYWORDS, plan_from, read_run_config, refuse_unknown
+from fieldfare_server.run.private.plan import KEYWORDS, PREFIX, plan_from, read_run_config, refuse_unknown
 from fieldfare_server.run.private.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.private.shown_rounds import (
     Evaluate,
+    OnRound,
     ShownRounds,
     describe,
     log_lines,
@@ -58,6 +61,10 @@ NODE_POLL = 1.0
 """Seconds between looks for the first node."""
 STRATEGY_KEYS = ("budget", "dialect", "run", "resume", "buffers")
 """`dp.*` keys that are not part of the plan."""
+
+
+_NEVER_CALLED = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+"""What Flower calls in every round, and what a private run cannot leave to a subclass."""
 
 
 class _There(NamedTuple):
@@ -84,11 +91,17 @@ class PrivateStrategy(WithoutNodeEvaluation):
         rounds: how many models are released; None: `start`'s `num_rounds`.
         participation: a scheme or a `[participation]` table; None: the users online at the start take turns.
         server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
-        run_config: the app's `context.run_config`: its `dp.*` keys override the plan.
+        base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the learning
+            rate, keys of its own), and may log and save. Its sampling and aggregation are not used: where it has its
+            own, it is refused.
+        on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released model and
+            the metrics of `train_metrics_clientapp`.
+        run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads it from the
+            grid. Needed where these keys say what the plan lacks.
         dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
         model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a buffer.
         trainable: patterns of the names to train; None: all floating arrays that are not buffers.
-        tied: groups of names of one tensor; None: found from `model` or from equal initial values.
+        tied: groups of names of one tensor; None: as `model` says. Equal initial values alone are a question.
         buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as well.
         buffer_weight: what multiplies private buffers in the vector that is clipped.
         reply: "model": clients reply with new values; "deltas": with changes.
@@ -124,6 +137,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         participation: str | Mapping[str, Any] | None = None,
         adjacency: Adjacency | None = None,
         server_optimizer: str | Mapping[str, Any] | None = None,
+        base: FedAvg | None = None,
+        on_round: OnRound | None = None,
         run_config: Mapping[str, Any] | None = None,
         dialect: Literal["plain", "cohort"] = "plain",
         model: Model | None = None,
@@ -159,25 +174,58 @@ class PrivateStrategy(WithoutNodeEvaluation):
             if name not in KEYWORDS:
                 raise refuse_unknown(name, value, KEYWORDS)
             described[name] = value
-        overrides = read_run_config(run_config or {}, STRATEGY_KEYS)
-        self._plan, self._overrides = plan, {k: v for k, v in overrides.items() if k not in STRATEGY_KEYS}
+        self._plan, self._run_config = plan, run_config
         self._keywords = {name: value for name, value in described.items() if value is not None}
-        self.dialect = _choice("dialect", overrides.get("dialect", dialect), ("plain", "cohort"))
-        self._buffers: Buffers = _choice("buffers", overrides.get("buffers", buffers), ("initial", "private"))  # type: ignore[assignment]
-        self._budget = _positive("budget", overrides.get("budget", budget))
-        self._run, self._resume = overrides.get("run", run), overrides.get("resume", resume)
+        self._own = {"dialect": dialect, "buffers": buffers, "budget": budget, "run": run, "resume": resume}
         self._deltas = _choice("reply", reply, ("model", "deltas")) == "deltas"
         self._buffer_weight = _positive("buffer_weight", buffer_weight) or 1.0
         self._module, self._trainable, self._tied = model, trainable, tied
         self._clip_on_nodes = clip_on_nodes
+        self._base, self._on_round = None if base is None else Base(base), on_round
         self._array_key, self._config_key = arrayrecord_key, configrecord_key
+        if self._base is not None and (arrayrecord_key, configrecord_key) == ("arrays", "config"):
+            self._array_key, self._config_key = self._base.keys
         self._home = StateDirectory.of(None if home is None else Path(home))
         self._session: Session | None = None
-        if self.dialect == "cohort" and (self._deltas or clip_on_nodes or self._buffers == "private"):
-            raise BadInput("dialect = 'cohort'", "reply, clip_on_nodes and buffers are the plain dialect's.", "'plain'")
+        self._configure(run_config or {})
         if not self._resume:
             # Faults of the plan are found here, where no node is needed; rounds may still come from `start`.
             self._make_plan(None, None, None)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a subclass with a method that `start` would never call. Raises `BadInput`, with its line."""
+        super().__init_subclass__(**keywords)
+        never = {
+            **REFUSED,
+            "configure_train": ("the round is configured by `base=`", "base=, your FedAvg, or train_config"),
+        }
+        refuse_overrides(cls, PrivateStrategy, {name: why for name, why in never.items() if name in _NEVER_CALLED})
+
+    def _configure(self, run_config: Mapping[str, Any]) -> None:
+        """Let the `dp.*` keys of `run_config` override what the strategy was made with. Raises `BadInput`."""
+        overrides = read_run_config(run_config, STRATEGY_KEYS)
+        self._overrides = {key: value for key, value in overrides.items() if key not in STRATEGY_KEYS}
+        own = {**self._own, **{key: value for key, value in overrides.items() if key in STRATEGY_KEYS}}
+        self.dialect = _choice("dialect", own["dialect"], ("plain", "cohort"))
+        self._buffers: Buffers = _choice("buffers", own["buffers"], ("initial", "private"))  # type: ignore[assignment]
+        self._budget = _positive("budget", own["budget"])
+        self._run, self._resume = own["run"], own["resume"]
+        if self.dialect == "cohort" and (self._deltas or self._clip_on_nodes or self._buffers == "private"):
+            raise BadInput("dialect = 'cohort'", "reply, clip_on_nodes and buffers are the plain dialect's.", "'plain'")
+
+    def _read_run_config(self, grid: Grid) -> None:
+        """Read the run's own `dp.*` keys, or refuse where they cannot be seen or were given otherwise."""
+        shown, given = run_configuration(grid), self._run_config
+        if shown is None and given is None:
+            why = "this grid does not show the run's configuration, so dp.* keys in it would do nothing."
+            raise BadInput("run_config", why, "run_config=context.run_config")
+        keys = {key: value for key, value in (shown or {}).items() if key.startswith(PREFIX) and value != ""}
+        told = keys if given is None else given
+        odd = next((key for key, value in keys.items() if told.get(key) != value), None)
+        if odd is not None:
+            why = f"run_config= says {told.get(odd)!r}."
+            raise BadInput(f"run-config {odd} = {keys[odd]!r}", why, "run_config=context.run_config")
+        self._configure(told)
 
     # -- Flower's interface -----------------------------------------------------------------------------------------
 
@@ -216,6 +264,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         if evaluate_config:
             raise BadInput("evaluate_config", "clients' metrics would leave un-noised.", "evaluate_fn, on the server")
         config = ConfigRecord(dict(train_config or {}))
+        self._read_run_config(grid)
         model = self._make_model(initial_arrays)
         outlast_server_errors(grid)
         with shown_by_flower():
@@ -225,7 +274,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             log.info("Starting %s strategy:", type(self).__name__)
             log_start(plan, initial_arrays, config)
             log_summary(plan, model, self.dialect, there.kind, self._home.root)
-            return self._start(grid, plan, model, self._make_dialect(model, config, there), there, evaluate_fn)
+            return self._start(grid, plan, model, config, there, evaluate_fn)
 
     def summary(self) -> None:
         """Log the plan's public shape."""
@@ -274,17 +323,21 @@ class PrivateStrategy(WithoutNodeEvaluation):
         return OwnModel(values, roles, self._buffer_weight)
 
     def _make_dialect(self, model: OwnModel, config: ConfigRecord, there: _There) -> Dialect:
+        configure = self._configured_by(self._base, model, config) if self._base else same_config(config)
         if self.dialect == "cohort":
-            return CohortDialect(config)
+            return CohortDialect(configure)
         return PlainDialect(
             model,
-            config,
+            configure,
             simulated=there.kind == "simulated",
             array_key=self._array_key,
             config_key=self._config_key,
             deltas=self._deltas,
             clip_on_nodes=self._clip_on_nodes,
         )
+
+    def _configured_by(self, base: Base, model: OwnModel, config: ConfigRecord) -> Configure:
+        return lambda index, point: base.configure(index + 1, model.record(point), config)
 
     def _look(self, grid: Grid, timeout: float | None) -> _There:
         """Who is there. Waits for the first node, at most as long as for a round."""
@@ -359,7 +412,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _start(
-        self, grid: Grid, plan: Plan, model: OwnModel, dialect: Dialect, there: _There, evaluate_fn: Evaluate | None
+        self, grid: Grid, plan: Plan, model: OwnModel, config: ConfigRecord, there: _There, evaluate_fn: Evaluate | None
     ) -> Result:
         result, began = Result(), time.monotonic()
         resumed = self._stored_plan() is not None
@@ -369,8 +422,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
             log.info("Initial global evaluation results: %s", metrics)
             if metrics is not None:
                 result.evaluate_metrics_serverapp[0] = metrics
+        if self._base is not None and not resumed:
+            # The same: what it makes of the first round is kept for that round.
+            self._base.configure(1, model.record(model.initial), config)
         try:
-            session = self._open_session(plan, model, dialect, there, grid, resumed)
+            session = self._open_session(plan, model, config, there, grid, resumed)
         except BudgetRefused as refusal:
             raise budget_exhausted(refusal, result) from None
         self._session = session
@@ -380,7 +436,9 @@ class PrivateStrategy(WithoutNodeEvaluation):
             if resumed and session.next_round:
                 result.arrays = session.model.record(session.params)
                 log.info("Run %s continues after round %d", session.account.id, session.next_round)
-            hooks = ShownRounds(session, result, evaluate_fn)
+                if self._base is not None:
+                    log.warning("base: what it kept in memory in these rounds is gone; rounds go on from train_config")
+            hooks = ShownRounds(session, result, evaluate_fn, self._on_round)
             engine = FieldfareStrategy(session, hooks.committed, hooks.sent, hooks.received)
             try:
                 engine.take_to_end(grid)
@@ -399,7 +457,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         return result
 
     def _open_session(
-        self, plan: Plan, model: OwnModel, dialect: Dialect, there: _There, grid: Grid, resumed: bool
+        self, plan: Plan, model: OwnModel, config: ConfigRecord, there: _There, grid: Grid, resumed: bool
     ) -> Session:
         """Begin or resume the run; a missing population is made where `budget` says so."""
         found = self._find_population(plan)
@@ -417,8 +475,9 @@ class PrivateStrategy(WithoutNodeEvaluation):
         wanted = self._resume or self._run
         if resumed:
             stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
-            dialect = self._make_dialect(stored, dialect.config or ConfigRecord(), there)
+            dialect = self._make_dialect(stored, config, there)
             return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
+        dialect = self._make_dialect(model, config, there)
         # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
         lasts = there.kind != "simulated" or self.dialect != "plain"
         return Session.begin(

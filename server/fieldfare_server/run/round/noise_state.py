@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from fieldfare.errors import CheckpointError
+from fieldfare.nonces import Nonces
 from fieldfare_server.files.checkpoint import NOISE_BASE, RunFiles
 from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
 
@@ -29,7 +30,7 @@ Tensors = dict[str, torch.Tensor]
 class NoiseState:
     """The noise of one run, as its checkpoints keep it."""
 
-    def __init__(self, noise: RunningNoise, files: RunFiles | None, nonces: list[bytes] | None) -> None:
+    def __init__(self, noise: RunningNoise, files: RunFiles | None, nonces: Nonces | None) -> None:
         """
         Args:
             files: where whole states go; None: nowhere (a rehearsal).
@@ -85,9 +86,7 @@ class NoiseState:
             raise CheckpointError(f"noise state {digest}", "a rehearsal has no files.")
         tensors, facts = self._files.read_noise(digest)
         # A state is tied to the nonces of the rounds before it, and to no later ones.
-        later = [] if self._nonces is None else self._nonces[since:]
-        if self._nonces is not None:
-            del self._nonces[since:]
+        later = [] if self._nonces is None else self._nonces.cut(since)
         try:
             self._noise.restore(tensors, facts)
         finally:

@@ -10,10 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.participation_record import ParticipationRecord
-from fieldfare_server.ledger import OpenRound
+from fieldfare_server.ledger import OpenRound, Outcome
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.sql.journal import Clock
 from fieldfare_server.ledger.states import EndState, Request
@@ -46,30 +45,9 @@ class Account(Protocol):
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
     ) -> None: ...
-    def commit_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        checkpoint_digest: str,
-        statistics: Statistics | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None: ...
+    def commit_round(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> None: ...
     def begin_groups(self) -> None: ...
-    def hold_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        statistics: Statistics | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None: ...
+    def hold_round(self, round: OpenRound, outcome: Outcome) -> None: ...
     def commit_group(self, checkpoint_digest: str) -> None: ...
     def heartbeat(self) -> None: ...
     def request(self) -> Request | None: ...
@@ -131,35 +109,14 @@ class Rehearsal:
     ) -> None:
         return
 
-    def commit_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        checkpoint_digest: str,
-        statistics: Statistics | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None:
-        self._taken_part.add(round.index, np.asarray(participants, np.int64))
+    def commit_round(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> None:
+        self._taken_part.add(round.index, np.asarray(outcome.participants, np.int64))
         self._next_round = round.index + 1
 
     def begin_groups(self) -> None:
         return
 
-    def hold_round(
-        self,
-        round: OpenRound,
-        participants: ArrayLike,
-        spent: PrivacyLoss,
-        statistics: Statistics | None = None,
-        rejects: Mapping[str, int] | None = None,
-        reports: int = 0,
-        nonce: bytes | None = None,
-        charges: Units | None = None,
-    ) -> None:
+    def hold_round(self, round: OpenRound, outcome: Outcome) -> None:
         raise NotImplementedError("a rehearsal has no transactions to save")
 
     def commit_group(self, checkpoint_digest: str) -> None:

@@ -15,10 +15,8 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,119 +29,27 @@ from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
 from fieldfare.noise import SecureNoise
-from fieldfare.nonces import NONCE_BYTES
+from fieldfare.nonces import NONCE_BYTES, Nonces, digest_of
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import Occasion
 from fieldfare_server import faults, optimizers
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
-from fieldfare_server.optimizers import Points, State, StepInfo
+from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released
 from fieldfare_server.run.round.aggregation import Aggregate, Reader, split_chunks, squared_norm
+from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.noise_state import NoiseState
+from fieldfare_server.run.round.record import Released, RoundRecord
 from fieldfare_server.run.round.rehearsal import Account, Statistics
-from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
+from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.task_model import Model
-
-NO_CHECKPOINT = "0" * 64
-"""The digest that a rehearsal, which stores nothing, gives to its account."""
-GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
-
-
-@dataclass(frozen=True, eq=False)
-class RoundRecord:
-    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
-
-    round: int
-    attempt: int
-    plan: str
-    """The plan's digest."""
-    schema: str
-    """The digest of the model's schema."""
-    participants: Users
-    """Indices of the users whose updates are in the sum, shape (n,)."""
-    spent: PrivacyLoss
-    """Of the run, this round included."""
-    statistics: Statistics
-    rejects: dict[str, int]
-    """Replies that were dropped or cut, by reason."""
-    reports: int
-    """Users whose updates are in the sum."""
-    clip: float
-    """The clip norm of the next round."""
-    score: dict[str, float]
-    noise: StreamFacts
-    blind: str
-    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
-    could try cohorts against the digest."""
-    nonces: list[str]
-    """The nonce of every round so far, this one included, hex; empty for a run without nonces."""
-    charges: list[int] | None = None
-    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
-    strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Finite JSON."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        if self.strategy is None:
-            del fields["strategy"]
-        if not self.nonces:
-            del fields["nonces"]  # as the records of before there were nonces
-        if self.charges is None:
-            del fields["charges"]
-        return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
-
-    @classmethod
-    def from_json(cls, meta: Mapping[str, Any]) -> Self:
-        """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
-        try:
-            meta = {"nonces": [], "strategy": None, "charges": None, **meta}
-            fields = {name: meta[name] for name in cls.__dataclass_fields__}
-            participants = np.asarray(meta["participants"], np.int64)
-            return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
-
-    def nonce(self) -> bytes | None:
-        """This round's nonce; None for a run without nonces."""
-        return bytes.fromhex(self.nonces[-1]) if self.nonces else None
-
-
-@dataclass(frozen=True, eq=False)
-class Released:
-    """The newest model whose charge is durable, and what the next round starts from."""
-
-    next_round: int
-    params: torch.Tensor
-    """Flat float32 (d,)."""
-    optimizer_state: State
-    clip: float
-    """The clip norm of the next round."""
-    spent: PrivacyLoss = field(default_factory=PrivacyLoss)
-    score: dict[str, float] = field(default_factory=dict)
-    noise_std: float = 0.0
-    """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Held:
-    """A round that is done and not durable yet. Nothing of it may be seen outside of `Rounds`."""
-
-    record: RoundRecord
-    released: Released
-    show: Callable[[Released], None]
 
 
 class Rounds:
-    """The private side of one run, round after round.
-
-    Where the account commits in groups (simulated users only), rounds go on from `newest`, which no one but the nodes
-    of this process sees, and `released` stays at the last round whose charge is durable.
-    """
+    """The private side of one run, round after round. What it has made becomes durable, and is shown, by `commits`."""
 
     def __init__(
         self,
@@ -160,19 +66,10 @@ class Rounds:
         self._plan_digest = plan.digest()
         self.clipping = plan.clipping
         self.optimizer = optimizers.build(plan.server_optimizer)
-        initial = self.model.initial
-        self.released = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
-        """The newest model that may be seen."""
-        self.newest = self.released
-        """The newest model that there is."""
-        self._held: list[_Held] = []
-        self._held_since = 0.0
-        self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
-        """The noise's state after the last round that is held."""
         self._most_users = most_users(plan)
         self._charge: RealisedCharge | None = None
         # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
-        self._nonces = None if account.nonces is None else list(account.nonces)
+        self._nonces = None if account.nonces is None else Nonces(account.nonces)
         self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
         if cost is not None:
             self._charge = cost.realised()
@@ -183,6 +80,19 @@ class Rounds:
                 cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
             )
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
+        initial = self.model.initial
+        start = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
+        self.commits = Commits(account, files, self._noise_state, plan.run.rounds, start)
+
+    @property
+    def released(self) -> Released:
+        """The newest model that may be seen."""
+        return self.commits.released
+
+    @property
+    def newest(self) -> Released:
+        """The newest model that there is: what the next round starts from."""
+        return self.commits.newest
 
     # -- what nodes are sent --------------------------------------------------------------------------------------
 
@@ -281,11 +191,12 @@ class Rounds:
         faults.point("strategy.stepped")
         clip = self._step_clip(noised[numel:], total.users)
 
-        # Checkpoint: the model with all that its commit needs, written before the charge, seen by no one yet.
+        # What commits the round: its charge, and all that a resumed run needs.
         participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
         costs = self.costs(opened.index, participants) if self.account.individual else None
+        nonces = self._nonces
         record = RoundRecord(
             round=opened.index,
             attempt=opened.attempt,
@@ -298,95 +209,17 @@ class Rounds:
             reports=total.users,
             clip=clip,
             score={name: value for name, value in score.items() if math.isfinite(value)},
-            noise={},  # these two when the checkpoint is written, which for a group is once
-            nonces=[],
+            noise={},  # when the checkpoint is written, which for a group is once
             blind=self.noise.bytes(16, row=opened.index, stream="blind").hex(),
-            strategy=None if self.cost is None else self.cost.strategy,
+            nonce=None if nonces is None else nonces[-1].hex(),
+            nonces=None if nonces is None else nonces.digest(),
             charges=None if costs is None else costs.tolist(),
+            strategy=None if self.cost is None else self.cost.strategy,
         )
         newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
-        if self.account.grouped:
-            self._hold(opened, _Held(record, newest, show))
-            return
-        digest, record = self._write_checkpoint(record, newest, *self._noise_state.take())
 
-        # Commit: the charge becomes durable.
-        self._commit(opened, digest, record)
-
-        # Release: only now may the model be seen.
-        self.newest = self.released = newest
-        faults.point("strategy.released")
-        show(newest)
-
-    def _write_checkpoint(
-        self, record: RoundRecord, made: Released, tensors: dict[str, torch.Tensor], facts: StreamFacts
-    ) -> tuple[str, RoundRecord]:
-        """Write the state after the round of `record`; returns its digest, and the record with all that it lacked.
-
-        tensors, facts: the noise's state after that round.
-        """
-        nonces = [] if self._nonces is None else self._nonces[: made.next_round]
-        record = replace(record, noise=facts, nonces=[nonce.hex() for nonce in nonces])
-        if self.files is None:
-            return NO_CHECKPOINT, record
-        named = {**_prefixed("opt.", made.optimizer_state), **_prefixed("noise.", tensors)}
-        return self.files.write(record.round, {"params": made.params, **named}, record.to_json()), record
-
-    def _commit(self, opened: OpenRound, digest: str, record: RoundRecord) -> None:
-        charge = (record.participants, record.spent, digest)
-        self.account.commit_round(
-            opened,
-            *charge,
-            record.statistics,
-            record.rejects,
-            record.reports,
-            nonce=record.nonce(),
-            charges=_charges(record),
-        )
-        if self.files is not None:
-            self.files.promote(digest)
-
-    # -- groups of rounds of simulated users ------------------------------------------------------------------------
-
-    def _hold(self, opened: OpenRound, held: _Held) -> None:
-        """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
-        record = held.record
-        self.account.hold_round(
-            opened,
-            record.participants,
-            record.spent,
-            record.statistics,
-            record.rejects,
-            record.reports,
-            nonce=None if self._nonces is None else self._nonces[-1],
-            charges=_charges(record),
-        )
-        if not self._held:
-            self._held_since = time.monotonic()
-        self._held.append(held)
-        self._held_noise = self._noise_state.take()
-        self.newest = held.released
-        last = held.released.next_round == self.plan.run.rounds
-        if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
-            self.commit_held()
-
-    def commit_held(self) -> None:
-        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in order.
-
-        Also in the middle of a later round, as after Ctrl-C there. Raises as `commit_round`.
-        """
-        if not self._held:
-            return
-        last = self._held[-1]
-        digest, _ = self._write_checkpoint(last.record, last.released, *self._held_noise)
-        self.account.commit_group(digest)
-        if self.files is not None:
-            self.files.promote(digest)
-        held, self._held, self._held_noise = self._held, [], ({}, {})
-        for each in held:
-            self.released = each.released
-            faults.point("strategy.released")
-            each.show(each.released)
+        # Checkpoint, commit, release.
+        self.commits.commit(opened, record, newest, show)
 
     # -- after a crash --------------------------------------------------------------------------------------------
 
@@ -400,8 +233,9 @@ class Rounds:
         if pending is not None:
             record = RoundRecord.from_json(pending.meta)
             if (record.round, record.attempt) == (opened.index, opened.attempt):
-                self._require_nonces(record, opened.index + 1, record.nonces[:-1])
-                self._commit(opened, pending.digest, record)
+                newest = [] if record.nonce is None else [bytes.fromhex(record.nonce)]
+                self._require_nonces(record, opened.index + 1, newest)
+                self.commits.commit_written(opened, record, pending.digest)
                 return True
         files.discard()
         self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
@@ -418,13 +252,13 @@ class Rounds:
                 "it belongs to another round, plan, model or strategy.",
                 "the backup of this run's directory",
             )
-        self._require_nonces(record, next_round, record.nonces)
+        self._require_nonces(record, next_round, [])
         if self._nonces is not None:
-            self._nonces[:] = map(bytes.fromhex, record.nonces)
-        state = _without_prefix("opt.", tensors)
-        released = Released(next_round, tensors["params"], state, record.clip, record.spent, record.score)
-        self.newest = self.released = released
-        self._noise_state.restore(_without_prefix("noise.", tensors), record.noise)
+            # The last of them where a crash left its round open: it was committed after this object was made.
+            self._nonces.extend((self.account.nonces or [])[len(self._nonces) :])
+        state = without_prefix("opt.", tensors)
+        self.commits.go_on_from(Released(next_round, tensors["params"], state, record.clip, record.spent, record.score))
+        self._noise_state.restore(without_prefix("noise.", tensors), record.noise)
         if self.cost is not None:
             setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
             patterns = self.account.patterns(np.arange(self.account.users))
@@ -468,13 +302,17 @@ class Rounds:
         digest.update(total.contiguous().numpy().data)
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
-    def _require_nonces(self, record: RoundRecord, rounds: int, committed: Sequence[str]) -> None:
-        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds."""
-        kept = None if self.account.nonces is None else [nonce.hex() for nonce in self.account.nonces]
-        if len(record.nonces) != (0 if kept is None else rounds) or list(committed) != (kept or []):
+    def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
+        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds.
+
+        newest: the record's own, where its round is not committed yet.
+        """
+        held = None if self.account.nonces is None else [*self.account.nonces, *newest]
+        named = None if held is None else digest_of(held)
+        if record.nonces != named or (held is not None and len(held) != rounds):
             raise CheckpointError(
                 f"checkpoint of round {record.round} of run {self.account.id}",
-                f"its {len(record.nonces)} nonces are not those of the ledger's rounds: it is of another branch.",
+                "the nonces that it names are not those of the ledger's rounds: it is of another branch.",
                 "the ledger and the directory of one backup",
             )
 
@@ -511,10 +349,6 @@ class Rounds:
         return {**finite, "score_name": self.model.score_name}
 
 
-def _charges(record: RoundRecord) -> Units | None:
-    return None if record.charges is None else np.asarray(record.charges, np.int64)
-
-
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
     """The noised sum of each query, one after another: the stack (queries x d,) divided by the roots of the shares.
 
@@ -535,11 +369,3 @@ def noise_spread(shares: Sequence[float]) -> float:
 def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
     """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
     return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))
-
-
-def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def _without_prefix(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -23,7 +23,7 @@ from fieldfare_server.run.presence.availability import require_callable, require
 from fieldfare_server.run.presence.presence import Presence
 from fieldfare_server.run.presence.selection import NotEnoughUsers
 from fieldfare_server.run.round.attempt import Attempt
-from fieldfare_server.run.round.rounds import Released
+from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.stopping import require_finite_model, stop_run
 
@@ -93,6 +93,7 @@ class FieldfareStrategy:
         Raises:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
+            JournalRefused: the nodes saw a journal that this one does not go on from; the run has ended.
             Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
             Refused: the same before the first commit; the run has ended, and its reservation is free again.
         """
@@ -118,7 +119,7 @@ class FieldfareStrategy:
                     presence.require_answers()
             finally:
                 # However the loop ends: what a group holds becomes durable, and then may be seen.
-                session.rounds.commit_held()
+                session.rounds.commits.commit_held()
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
@@ -153,7 +154,7 @@ class FieldfareStrategy:
         if total.users < needed:
             cause = presence.counts.first_cause
             reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
-            session.rounds.commit_held()  # a void round ends its group
+            session.rounds.commits.commit_held()  # a void round ends its group
             session.account.void_round(opened, reason, reports=total.users, rejects=dict(total.rejects))
             presence.note_void(opened.index, total.users)
             return False

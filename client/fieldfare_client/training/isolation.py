@@ -1,0 +1,298 @@
+"""How many users may train at once without moving a bit of each other's updates: found out on this machine.
+
+Under `add_remove` it is secret who trains. Then a user's update must have the same bits whoever else is in the chunk,
+in whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but nothing promises
+that their bits do not depend on the size of the batch, or on the place in memory. So nothing is assumed:
+
+* Chunks have one of few sizes (`ladder`), filled up with dummy users. All chunks that the engine sees are such.
+* Before a size is used for batches of a length, it is tried on this machine (`Isolation.fits`): users of made-up rows
+  are trained in it, and again in a chunk of `base` users, in other slots, next to other users, of whom some have
+  numbers that are not finite. Every bit must agree.
+* A size that fails is not used. Where `base` itself fails, the loop trains one user at a time, and the log says so.
+
+Which users train batched, in batches of which width, follows from each user's own number of rows and from what this
+machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of ones, with random
+numbers in the place of real ones: no user's data decide what is found.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldfare.hashing import mix
+from fieldfare.plan_tables import ClientSpec
+from fieldfare_client.training.batched import BatchedEngine
+from fieldfare_client.training.choice import CLEARLY, TRIALS, Candidate, Choice
+from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.machine import clock
+from fieldfare_client.training.schedule import schedule
+
+log = logging.getLogger("fieldfare.client")
+
+BASE = {"cpu": 16, "cuda": 64}
+"""Users of the chunk that all others are compared with."""
+WIDEST = 32
+"""Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own."""
+CHOSEN: dict[Hashable, tuple[int, bool, str]] = {}
+"""What `Apart` has chosen in this process, by work."""
+FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
+"""What this process has found, by work and (slots, width, count)."""
+
+
+def ladder(users: int) -> int:
+    """Return the smallest size of a chunk that holds `users` users. Beyond 32, at most a ninth of it is filled up."""
+    step: int = 1 << max(0, users.bit_length() - (4 if users > 32 else 2))
+    return max(2, -(-users // step) * step)
+
+
+class Isolation:
+    """The sizes of chunks that leave users alone, for one engine and shape of rows.
+
+    Args:
+        updates: the engine: (start, chunk) -> the users' updates, float32 (users, d).
+        rows: made-up inputs and targets of one row, (1, ...) each.
+        start: a model to train from, float32 (d,).
+        client: the local training of the plan.
+        most: the most users of a chunk, at least 2.
+        work: what the answers hold for: model, settings and device.
+    """
+
+    def __init__(
+        self,
+        updates: Callable[[torch.Tensor, Chunk], torch.Tensor],
+        rows: tuple[torch.Tensor, torch.Tensor],
+        start: torch.Tensor,
+        client: ClientSpec,
+        most: int,
+        work: Hashable,
+    ) -> None:
+        self._updates, self._rows = updates, rows
+        generator = torch.Generator().manual_seed(1)
+        # Of some size, because a model that begins at zero has zeros to add in any order.
+        self._start = start + 0.05 * torch.randn(start.shape, generator=generator).to(start.device)
+        # One epoch: a step and the next one are enough for users to differ.
+        self._client = client.model_copy(update={"epochs": 1, "steps": None})
+        base = ladder(min(BASE.get(start.device.type, BASE["cuda"]), most))
+        self.base = base if base <= most else 2
+        self._warned = False
+        self._found = FOUND.setdefault((work, *(tuple(part.shape[1:]) for part in rows)), {})
+
+    def width(self, rows: int) -> int:
+        """Return the width of the batches of a user with `rows` rows, padding included."""
+        batch = self._client.batch_size
+        return batch if batch <= WIDEST or rows >= batch else min(batch, max(WIDEST, 1 << (rows - 1).bit_length()))
+
+    def trains(self, rows: int) -> bool:
+        """Whether a user with `rows` rows can train in a chunk of `base` users."""
+        batch, width = self._client.batch_size, self.width(rows)
+        return all(self.fits(self.base, width, count) for count in {min(batch, rows), rows % batch or batch})
+
+    def room(self, users: int, width: int, count: int) -> int:
+        """As `Sizes.room`. Raises RuntimeError where none is known: fewer users must train at once."""
+        slots = ladder(users)
+        while slots < 2 * max(users, self.base):
+            if self.fits(slots, width, count):
+                return slots
+            slots = self.base if slots < self.base else ladder(slots + 1)
+        raise RuntimeError(f"no chunk for {users} users leaves each of them alone on this machine")
+
+    def parts(self, users: int, width: int, count: int) -> list[int]:
+        """As `Sizes.parts`."""
+        if users <= self.base:
+            return [self.room(users, width, count)]
+        slots = ladder(users)
+        return [slots] if self.fits(slots, width, count) else [self.base] * -(-users // self.base)
+
+    def most(self, users: int, width: int) -> int:
+        """Return the most users that a chunk may hold, of `users` who wait."""
+        slots = ladder(users)
+        while slots > self.base:
+            if self.fits(slots, width, width):
+                return slots
+            slots = ladder(slots // 2)
+        return self.base
+
+    def fits(self, slots: int, width: int, count: int) -> bool:
+        """Whether users have the same bits in a chunk of `slots` users as in any other that fits. Tried only once.
+
+        Args:
+            slots: users of the chunk.
+            width: rows of its widest batches.
+            count: rows of another batch of theirs.
+        """
+        key = slots, width, count
+        if key not in self._found:
+            try:
+                self._found[key] = self._agree(slots, width, count)
+            except Exception as error:  # whatever torch or the task raises: then the loop trains
+                log.warning("training many users at once fails for made-up rows: %s", type(error).__name__)
+                self._found[key] = False
+            if not self._found[key] and slots == self.base and not self._warned:
+                self._warned = True
+                log.warning(
+                    "users train one at a time: in chunks of %d, batches of %d rows, this machine does not give "
+                    "every user the same bits whoever else trains",
+                    slots,
+                    count,
+                )
+        return self._found[key]
+
+    def _agree(self, slots: int, width: int, count: int) -> bool:
+        # A user with fewer rows than a batch has only one batch.
+        rows = count if width < self._client.batch_size else width + count
+        seeds, chance = np.arange(1, slots + 1), np.random.default_rng(slots)
+        whole = self.train(seeds, rows, width)
+        # Nothing is shown by updates that are all zero, or all alike.
+        if not bool(whole.isfinite().all()) or bool((whole == whole[:1]).all()):
+            return False
+        # Some of them, from both ends and between, in other slots of the smallest chunk and next to others.
+        some = max(2, min(slots, self.base) - self.base // 4)
+        for kept in (np.linspace(0, slots - 1, some).astype(np.int64), chance.choice(slots, some, replace=False)):
+            seated = np.full(self.base, -1)
+            seated[1::2] -= np.arange(slots, slots + len(seated[1::2]))
+            seats = chance.permutation(self.base)[: len(kept)]
+            seated[seats] = seeds[kept]
+            if not _same_bits(self.train(seated, rows, width)[seats], whole[kept]):
+                return False
+        return True
+
+    def train(self, seeds: NDArray[np.int64], rows: int, width: int) -> torch.Tensor:
+        """Train users with rows that are made up from their seeds."""
+        return self._updates(self._start, self.chunk(seeds, rows, width))
+
+    def chunk(self, seeds: NDArray[np.int64], rows: int, width: int) -> Chunk:
+        """Make up users of `rows` rows from their seeds. Those of -1 have numbers that are not finite."""
+        inputs, targets = [], []
+        first, second = (row.cpu().expand(rows, *row.shape[1:]) for row in self._rows)
+        for seed in seeds.tolist():
+            generator = torch.Generator().manual_seed(abs(seed))
+            if first.is_floating_point():
+                values = torch.randn(first.shape, generator=generator, dtype=first.dtype)
+                inputs.append(values if seed != -1 else values * torch.inf)
+            else:
+                inputs.append(first * torch.randint(0, 2, first.shape, generator=generator).to(first.dtype))
+            targets.append(second)
+        keys = mix(seeds.astype(np.uint64))
+        plan = schedule(np.full(len(seeds), rows), keys, self._client, width)
+        return Chunk(
+            torch.cat(inputs).to(self._start.device), torch.cat(targets).to(self._start.device), plan, _Tried()
+        )
+
+
+class _Tried:
+    """Sizes for a chunk that tries one: as many slots as users."""
+
+    def fits(self, slots: int, width: int, count: int) -> bool:
+        return True
+
+    def room(self, users: int, width: int, count: int) -> int:
+        return users
+
+    def parts(self, users: int, width: int, count: int) -> list[int]:
+        return [users]
+
+
+class Apart:
+    """How users train where it is secret who else does: chosen on made-up rows, before anybody trains.
+
+    Args:
+        run: trains a chunk: (engine, start, chunk) -> updates, float32 (users, d).
+        loops: engines that train one user after another; the first is the plain one.
+        batched: the engine that trains many at once; None where it does not suit the task or the plan.
+        rows: made-up inputs and targets of one row; None where the task cannot prepare such.
+        start: a model to train from, float32 (d,).
+        client: the local training of the plan.
+        most: the most users of a chunk.
+        work: what the choice holds for: model, settings and device.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Engine, torch.Tensor, Chunk], torch.Tensor],
+        loops: Sequence[Engine],
+        batched: BatchedEngine | None,
+        rows: tuple[torch.Tensor, torch.Tensor] | None,
+        start: torch.Tensor,
+        client: ClientSpec,
+        most: int,
+        work: Hashable,
+    ) -> None:
+        self.loop, self.batched, self._run, self._client = loops[0], batched, run, client
+        self.sizes: Isolation | None = None
+        self._widths: dict[int, int] = {}
+        self.why = "who else trains must not change a bit"
+        if rows is None:
+            return
+        made_up = Isolation(partial(run, batched or self.loop), rows, start, client, most, work)
+        if batched is not None and most >= 2:
+            self.sizes = made_up
+        mapped = batched is not None and not batched.layers
+        if len(loops) == 1 and not (mapped and client.engine == "auto"):
+            return
+        if work not in CHOSEN:
+            CHOSEN[work] = self._fastest(loops, made_up, start)
+        place, together, self.why = CHOSEN[work]
+        self.loop = loops[place]
+        if mapped and not together and client.engine == "auto":
+            self.sizes = None
+
+    def _fastest(self, loops: Sequence[Engine], made_up: Isolation, start: torch.Tensor) -> tuple[int, bool, str]:
+        """The place of the fastest loop, whether chunks of users are faster, and why."""
+        rows = min(2 * self._client.batch_size, 2 * WIDEST)
+        width = made_up.width(rows)
+
+        def seconds(engine: Engine, users: int) -> float:
+            chunk = made_up.chunk(np.arange(1, users + 1), rows, width)
+            took = []
+            for _ in range(TRIALS):
+                began = clock(start.device)
+                self._run(engine, start, chunk)
+                took.append((clock(start.device) - began) / users)
+            return min(took[1:])
+
+        try:
+            alone = [seconds(engine, 1) for engine in loops]
+            fast = min(range(len(loops)), key=alone.__getitem__)
+            if self.sizes is None or not made_up.trains(rows):
+                return fast, False, self.why
+            together = seconds(self.sizes_engine, made_up.base)
+        except Exception as error:
+            log.warning("training of made-up rows fails: %s", type(error).__name__)
+            return 0, False, self.why
+        what = f"{1e3 * together:.3g} ms a user in chunks of {made_up.base}, {1e3 * alone[fast]:.3g} ms alone"
+        return fast, together < CLEARLY * alone[fast], what
+
+    @property
+    def sizes_engine(self) -> Engine:
+        """The engine that trains chunks of users."""
+        assert self.batched is not None
+        return self.batched
+
+    def width(self, rows: int) -> int:
+        """Return the width of the batches in which a user with `rows` rows trains with others; 0 for alone."""
+        if rows not in self._widths:
+            # A short batch of a mapped model costs as much as a long one.
+            enough = bool(self.batched and self.batched.layers) or rows >= self._client.batch_size
+            together = self.sizes is not None and rows > 0 and enough and self.sizes.trains(rows)
+            self._widths[rows] = self.sizes.width(rows) if together and self.sizes is not None else 0
+        return self._widths[rows]
+
+    def candidates(self, users: int, width: int) -> Choice:
+        """How chunks of users of one width train. All candidates give the same bits."""
+        if not width or self.sizes is None:
+            return Choice([Candidate(self.loop, 1, "one user at a time")], self.why)
+        most = self.sizes.most(users, width)
+        mapped = self.batched is not None and not self.batched.layers
+        sizes = sorted({most, min(most, self.sizes.base)}) if mapped else [most]
+        why = "whoever else is in such a chunk, no bit of a user changes on this machine"
+        return Choice([Candidate(self.sizes_engine, size, f"{size} users at once") for size in sizes], why)
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))

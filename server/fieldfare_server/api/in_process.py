@@ -1,0 +1,88 @@
+"""The budget service of a ledger on this machine, in this process: the same answers, without HTTP and its framework.
+
+A command that reads asks it where no `--url` is named. Every answer becomes the bytes that a service would send, so a
+command prints the same from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from fieldfare.errors import LedgerError, Refused
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.population_schemas import WhatIf
+from fieldfare_server.api.refusal import ProblemError, described
+from fieldfare_server.api.service import Service, ServiceError, Written, as_json
+from fieldfare_server.ledger import Ledger
+
+
+class InProcess(Service):
+    """Answers about the ledger `opened`, which it closes.
+
+    root: the state directory, from which runs' stored strategies are read.
+    """
+
+    def __init__(self, opened: Ledger, root: Path | None = None) -> None:
+        self.where = opened.url
+        self._ledger, self._answers = opened, Answers(opened, root)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._ledger.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        accept: tuple[int, ...] = (200,),
+        body: dict[str, Any] | None = None,
+    ) -> bytes:
+        try:
+            answer = self._answer(path.removeprefix("/v1/").split("/"), dict(parameters or {}))
+        except LedgerError:
+            raise
+        except (ProblemError, Refused) as error:
+            raise ServiceError.of(described(error, path)) from None
+        if isinstance(answer, BaseModel):
+            return answer.model_dump_json().encode()
+        return answer.encode() if isinstance(answer, str) else as_json(answer)
+
+    def _answer(self, path: list[str], given: dict[str, str]) -> Any:
+        """What the route of `path` answers, as far as the command line asks."""
+        answers, cursor, limit = self._answers, given.get("cursor"), int(given.get("limit", "50"))
+        match path:
+            case ["populations"]:
+                nearest = given.get("order") == "nearness"
+                search = given.get("search", "")
+                return answers.populations(cursor, limit, order="nearness" if nearest else "name", search=search)
+            case ["populations", name]:
+                return answers.population(name)
+            case ["populations", name, "history"]:
+                return answers.history(name, int(given["points"]))
+            case ["populations", name, "charges"]:
+                return [charge.model_dump(mode="json") for charge in answers.charges(name)]
+            case ["populations", name, "participation"]:
+                return answers.population_participation(name)
+            case ["populations", name, "what-if"]:
+                return answers.what_if(name, WhatIf.model_validate(given))
+            case ["runs"]:
+                return answers.runs(cursor, limit, given.get("population"))
+            case ["runs", run]:
+                return answers.run(run)
+            case ["runs", run, "rounds"]:
+                return answers.rounds(run, cursor, limit)
+            case ["runs", run, "series"]:
+                return answers.series(run, int(given["points"]))
+            case ["runs", run, "participation"]:
+                return answers.participation(run)
+            case ["runs", run, "report"]:
+                return answers.report(run, cast("Written", given["format"]))
+            case ["audit"]:
+                return answers.audit(cursor, limit, given.get("run"))
+        raise ServiceError(f"{self.where}: {'/'.join(path)} is asked of a running service only.")

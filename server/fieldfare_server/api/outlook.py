@@ -1,0 +1,105 @@
+"""How near a population is to its limit, and what still fits: how many runs like the last one, for whom, until when.
+
+Counted so that no run is promised that would be refused: as if each run took all that it may from every user, and of
+the leak what the last one took.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import Demand
+from fieldfare.errors import BudgetRefused
+from fieldfare_server.api.schemas import utc
+from fieldfare_server.ledger import views, watch
+from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.admission import Admission, Position, admit
+
+Level = Literal["open", "low", "exhausted"]
+
+LOW, EXHAUSTED = 0.8, 0.01
+"""A budget is low once this share is committed, and exhausted where the largest run that fits has less than this share
+of epsilon."""
+STANDS_STILL = 5.0
+"""A run whose last round ended this many rounds' times ago has no projected end."""
+MOST_RUNS: Final = 1000
+"""More runs than these are not counted."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The fields of `Population` that say how it goes on."""
+
+    committed_share: float
+    level: Level
+    last_run_fits: bool | None = None
+    runs_left: int | None = None
+    runs_left_users: int | None = None
+    lasts_until: float | None = None
+    """Seconds since 1970."""
+
+
+def outlook(
+    snapshot: Reader, view: views.PopulationView, demand_of: Callable[[Reader, views.RunInBrief], Demand]
+) -> Outlook:
+    """How it goes on with `view`. demand_of: what a run's plan asks of single users."""
+    share = view.committed_epsilon / view.epsilon
+    level: Level = "low" if share >= LOW else "open"
+    if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
+        level = "exhausted"
+    run = view.newest_run
+    if run is None:
+        return Outlook(share, level)
+    hidden = view.adjacency == "add_remove"
+    if view.state != "open":
+        return Outlook(share, level, False, 0, None if hidden else 0)
+    position, _ = snapshot.position(view.name)
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
+    leak = None if run.planned.amplified else run.leak
+    demand = demand_of(snapshot, run) if run.accounting == "individual" else None
+    price = budget.quote(run.planned, position.alike, position.terms, leak)
+    found = _admitted(position, run.planned, price, demand)
+    if found is None:
+        return Outlook(share, level, False, 0, None if hidden else 0, _until(snapshot, view, 0))
+    each = budget.price_of(run.planned, run.leak)
+
+    def too_many(runs: int) -> bool:
+        after = _admitted(position.after(each, demand, runs - 1), run.planned, each, demand)
+        return after is None or after.waits
+
+    runs = max(1, bisect_left(range(1, MOST_RUNS + 1), True, key=too_many))
+    users = (view.users or 0) if found.whole is None else found.whole
+    return Outlook(share, level, True, runs, None if hidden else users, _until(snapshot, view, runs))
+
+
+def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: Demand | None) -> Admission | None:
+    try:
+        return admit(position, planned, price, demand)
+    except BudgetRefused:
+        return None
+
+
+def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> float | None:
+    starts = [run.started_at for run in snapshot.priced_runs(view.name)]
+    if len(starts) < 2 or runs >= MOST_RUNS:
+        return None
+    return starts[-1] + (runs + 1) * (starts[-1] - starts[0]) / (len(starts) - 1)
+
+
+def projected_end(snapshot: Reader, run: views.RunInBrief) -> datetime | None:
+    """When the run under way ends at its recent pace; None for a run that stands still."""
+    now = time.time()
+    activity = watch.activity(snapshot, run.seq, now)
+    if not activity.seconds_per_round or activity.last_closed_at is None or activity.state != "running":
+        return None
+    if now - activity.last_closed_at > STANDS_STILL * max(activity.seconds_per_round, 1.0):
+        return None
+    return utc(activity.last_closed_at) + timedelta(seconds=activity.seconds_per_round * run.rounds_left)

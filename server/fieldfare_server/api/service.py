@@ -1,0 +1,233 @@
+"""What can be asked of a budget service: over HTTP (`http_client`), or in this process (`in_process`)."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from fieldfare import signed_head
+from fieldfare.accounting.foreign import Loss
+from fieldfare.errors import FieldfareError
+from fieldfare_server.api.population_schemas import (
+    Charge,
+    History,
+    Population,
+    PopulationHistogram,
+    WhatIf,
+    WhatIfAnswer,
+)
+from fieldfare_server.api.refusal import Problem
+from fieldfare_server.api.schemas import (
+    Accepted,
+    AuditRow,
+    Health,
+    Histogram,
+    Me,
+    Page,
+    Request,
+    Round,
+    Run,
+    RunDetail,
+    Series,
+    SignedHead,
+    Verification,
+)
+from fieldfare_server.files.atomic import replace_file
+
+M = TypeVar("M", bound=BaseModel)
+
+Written = Literal["json", "markdown", "html"]
+"""What a privacy statement can be written as."""
+
+_CHARGES = TypeAdapter(tuple[Charge, ...])
+
+
+class ServiceError(FieldfareError):
+    """The service refused, or could not be reached. `problem` holds its answer, if there was one."""
+
+    def __init__(self, message: str, problem: Problem | None = None) -> None:
+        self.problem = problem
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """What a service refused."""
+        nearest = f" Nearest allowed: {problem.nearest}." if problem.nearest else ""
+        return cls(f"{problem.title}: {problem.detail or problem.status}{nearest}", problem)
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status, or None if there was no answer."""
+        return self.problem.status if self.problem else None
+
+
+class Service(ABC):
+    """A budget service; use as a context manager. Every method raises `ServiceError`."""
+
+    where: str
+    """What an error names: the service's address."""
+
+    @abstractmethod
+    def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        accept: tuple[int, ...] = (200,),
+        body: dict[str, Any] | None = None,
+    ) -> bytes:
+        """The body of an answer. Raises `ServiceError` unless its status is among `accept`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def me(self) -> Me:
+        """This client, as the service sees it."""
+        return self._get("/v1/me", Me)
+
+    def ready(self) -> Health:
+        """The readiness probe, whether it is ready or not."""
+        return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
+
+    def populations(self, search: str = "", order: Literal["name", "nearness"] = "name") -> Iterator[Population]:
+        """Every population whose name holds `search`, by name, or the ones nearest to their limits first."""
+        return self._pages("/v1/populations", Page[Population], {"search": search, "order": order})
+
+    def population(self, name: str) -> Population:
+        """One population."""
+        return self._get(f"/v1/populations/{name}", Population)
+
+    def history(self, population: str, points: int = 200) -> History:
+        """A population's budget over time, and every change to it."""
+        return self._get(f"/v1/populations/{population}/history", History, {"points": str(points)})
+
+    def charges(self, population: str) -> tuple[Charge, ...]:
+        """What other trainers have charged to a population, oldest first."""
+        return _CHARGES.validate_json(self._send("GET", f"/v1/populations/{population}/charges"))
+
+    def population_participation(self, population: str) -> PopulationHistogram:
+        """How many users took part how often in all runs of a population."""
+        return self._get(f"/v1/populations/{population}/participation", PopulationHistogram)
+
+    def what_if(self, population: str, asked: WhatIf) -> WhatIfAnswer:
+        """What a run's plan would cost with some values changed."""
+        given = {name: str(value) for name, value in asked.model_dump(exclude_none=True).items()}
+        return self._get(f"/v1/populations/{population}/what-if", WhatIfAnswer, given)
+
+    def runs(self, population: str | None = None) -> Iterator[Run]:
+        """Every run, newest first; of one population if given."""
+        return self._pages("/v1/runs", Page[Run], {"population": population} if population else {})
+
+    def run(self, run_id: str) -> RunDetail:
+        """One run with its plan and its guarantee."""
+        return self._get(f"/v1/runs/{run_id}", RunDetail)
+
+    def rounds(self, run_id: str) -> Iterator[Round]:
+        """Every attempt at a round, oldest first."""
+        return self._pages(f"/v1/runs/{run_id}/rounds", Page[Round])
+
+    def series(self, run_id: str, points: int = 400) -> Series:
+        """Committed rounds, down-sampled."""
+        return self._get(f"/v1/runs/{run_id}/series", Series, {"points": str(points)})
+
+    def participation(self, run_id: str) -> Histogram:
+        """How many users took part how often."""
+        return self._get(f"/v1/runs/{run_id}/participation", Histogram)
+
+    def report(self, run_id: str, format_: Written = "markdown") -> str:
+        """The privacy statement of a run, as text."""
+        return self._send("GET", f"/v1/runs/{run_id}/report", {"format": format_}).decode()
+
+    def audit(self, run_id: str | None = None) -> Iterator[AuditRow]:
+        """The audit log, newest first; of one run if given."""
+        return self._pages("/v1/audit", Page[AuditRow], {"run": run_id} if run_id else {})
+
+    def verification(self) -> Verification:
+        """Whether the audit chain is whole."""
+        return self._get("/v1/audit/verification", Verification)
+
+    def signed_head(self, since: int | None = None) -> SignedHead:
+        """The newest head that the coordinator signed, and the hash of row `since`. Needs read for all populations."""
+        return self._get("/v1/audit/head", SignedHead, {} if since is None else {"since": str(since)})
+
+    def watch_head(self, kept: Path) -> None:
+        """Compare the journal's head with the one in the file `kept`, then keep the newest there.
+
+        Raises `HeadRefused` if the journal went back, forked, or changed its key.
+        """
+        held = signed_head.SignedHead.parse(kept.read_text(encoding="ascii")) if kept.exists() else None
+        answer = self.signed_head(None if held is None else held.count)
+        shown = signed_head.SignedHead.parse(answer.text)
+        rows = {} if held is None or answer.since is None else {held.count: answer.since}
+        newest = signed_head.follow(held, shown, rows)
+        replace_file(kept, f"{newest}\n".encode())
+
+    def stop(self, run_id: str) -> Accepted:
+        """Ask a run to stop at the next round boundary. Needs scope admin."""
+        return self._request(run_id, "stop")
+
+    def pause(self, run_id: str) -> Accepted:
+        """Ask a run to pause at the next round boundary. Needs scope admin."""
+        return self._request(run_id, "pause")
+
+    def resume(self, run_id: str) -> Accepted:
+        """Cancel a pause. Needs scope admin."""
+        return self._request(run_id, "resume")
+
+    def reserve_charge(self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str = "") -> Charge:
+        """Reserve a loss for all users of a population. Needs scope charge; the token's name is the actor."""
+        described = loss.model_dump(mode="json", exclude_none=True)
+        return self._charge(population, {"key": key, "loss": described, "what": what, "why": why})
+
+    def commit_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
+        """What was reserved under `key` has been spent. Needs scope charge."""
+        return self._charge(population, {"key": key, "action": "commit"})
+
+    def release_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
+        """What was reserved under `key` never happened. Needs scope charge."""
+        return self._charge(population, {"key": key, "action": "release"})
+
+    def _charge(self, population: str, body: dict[str, Any]) -> Charge:
+        return self._model(Charge, self._send("POST", f"/v1/populations/{population}/charges", body=body))
+
+    def _request(self, run_id: str, request: Request) -> Accepted:
+        return self._model(Accepted, self._send("POST", f"/v1/runs/{run_id}/{request}", accept=(202,)))
+
+    def _get(self, path: str, model: type[M], query: Mapping[str, str] | None = None) -> M:
+        return self._model(model, self._send("GET", path, query))
+
+    def _pages(self, path: str, model: type[Page[M]], query: Mapping[str, str] | None = None) -> Iterator[M]:
+        parameters = {"limit": "500", **{name: value for name, value in (query or {}).items() if value}}
+        while True:
+            page = self._model(model, self._send("GET", path, parameters))
+            yield from page.items
+            if page.next is None:
+                return
+            parameters["cursor"] = page.next
+
+    def _model(self, model: type[M], content: bytes) -> M:
+        try:
+            return model.model_validate_json(content)
+        except ValidationError:
+            raise ServiceError(f"{self.where}: the answer is not what this version expects.") from None
+
+
+def as_json(value: Any) -> bytes:
+    """A value of JSON, as a service sends it."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,194 @@
+"""A strategy of one's own behind `PrivateStrategy`: it configures the rounds, and nothing else of it is used.
+
+What a FedAvg's `configure_train` decides beside the sampling is kept: the schedule of a learning rate, keys of the
+ConfigRecord, what it logs or saves. Who is asked, how replies are summed and what leaves is the private run's. What
+would be dropped in silence is refused instead, with its line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from fieldfare.errors import BadInput
+from fieldfare_server.run.private.plan import FLOWERS, refuse_flowers
+
+log = logging.getLogger("flwr")
+
+_RAW = "it would see what clients reply, without noise"
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "start": ("the rounds are opened, charged and released by PrivateStrategy.start", "on_round=, or evaluate_fn"),
+    "aggregate_train": (_RAW, "on_round=, which gets the released model; server_optimizer="),
+    "configure_evaluate": ("clients' metrics would leave un-noised", "evaluate_fn, on the server"),
+    "aggregate_evaluate": ("clients' metrics would leave un-noised", "evaluate_fn, on the server"),
+    "_check_and_log_replies": (_RAW, "on_round="),
+}
+"""What a base may not override: why, and the nearest."""
+_ADAPTIVE = {"eta": "learning_rate", "beta_1": "beta1", "beta_2": "beta2", "tau": "adaptivity"}
+"""Parameters of Flower's FedOpt, and what our `server_optimizer` calls them."""
+
+
+def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:
+    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in `refused`."""
+    for name, (why, nearest) in refused.items():
+        method = getattr(owner, name, None)
+        if method is not getattr(kept, name):
+            raise BadInput(f"{owner.__name__}.{name}{_line(method)}", f"{why}.", nearest)
+
+
+def _line(method: object) -> str:
+    code = getattr(method, "__code__", None)
+    return "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
+
+
+class Base:
+    """The `base=` of a `PrivateStrategy`.
+
+    Args:
+        strategy: a `FedAvg`, or of a subclass that keeps FedAvg's aggregation.
+
+    Raises:
+        BadInput: it overrides or sets what a private run replaces; says where, and the nearest that is allowed.
+    """
+
+    def __init__(self, strategy: object) -> None:
+        if not isinstance(strategy, FedAvg):
+            what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
+            raise BadInput(
+                f"base = {what}", "is no FedAvg object, whose configuration of rounds can be kept.", "FedAvg()"
+            )
+        kind = type(strategy)
+        if kind.__module__.startswith("flwr.") and kind.aggregate_train is not FedAvg.aggregate_train:
+            raise BadInput(f"base = {kind.__name__}(...)", "its aggregation would be replaced.", _nearest(strategy))
+        refuse_overrides(kind, FedAvg, REFUSED)
+        odd = next((name for name in REFUSED if name in vars(strategy)), None)
+        if odd is not None:
+            raise BadInput(f"base.{odd}{_line(vars(strategy)[odd])}", f"{REFUSED[odd][0]}.", REFUSED[odd][1])
+        plain, value = FedAvg(), vars(strategy)
+        unevaluated = strategy.fraction_evaluate == 0.0
+        for name in FLOWERS:
+            if unevaluated and name in ("fraction_evaluate", "min_evaluate_nodes"):
+                continue
+            if value.get(name) != getattr(plain, name):
+                raise refuse_flowers(name, value.get(name), "base.")
+        if not unevaluated:
+            log.info("base %s: no node evaluates, for its metrics would leave un-noised", kind.__name__)
+        self._strategy = strategy
+        self._made: tuple[int, ConfigRecord] | None = None
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The names of an instruction's two records."""
+        return self._strategy.arrayrecord_key, self._strategy.configrecord_key
+
+    def configure(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> ConfigRecord:
+        """The ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of `config`, in place.
+
+        It is asked once a round, however often the round is tried.
+
+        Args:
+            arrays: the released model, all arrays.
+            config: the app's `train_config`, the same object in every round, as Flower's `start` hands it on.
+
+        Raises:
+            BadInput: it asks nobody, changes the arrays, adds records, or says different things to different nodes.
+        """
+        if self._made is None or self._made[0] != number:
+            whole = dict(arrays)
+            grid = _NoNodes(max(1, self._strategy.min_train_nodes, self._strategy.min_available_nodes))
+            with _without_its_sample():
+                messages = list(self._strategy.configure_train(number, arrays, config, grid))
+            self._made = number, self._read(number, messages, whole)
+        return ConfigRecord(dict(self._made[1]))
+
+    def _read(self, number: int, messages: list[Message], arrays: Mapping[str, Any]) -> ConfigRecord:
+        where = f"{type(self._strategy).__name__}.configure_train, round {number}"
+        if not messages:
+            raise BadInput(where, "it asks no node.", "fewer rounds")
+        first: ConfigRecord | None = None
+        for message in messages:
+            content, (array_key, config_key) = message.content, self.keys
+            if message.metadata.message_type != "train" or set(content) != {array_key, config_key}:
+                raise BadInput(
+                    where, f"its messages hold {sorted(content)}.", f"{array_key!r} and {config_key!r} alone"
+                )
+            sent, config = content.array_records[array_key], content.config_records[config_key]
+            if list(sent) != list(arrays) or any(sent[name].data != arrays[name].data for name in arrays):
+                raise BadInput(
+                    where, "it changes the arrays, and nodes train the released model.", "other keys of config"
+                )
+            if first is not None and dict(config) != dict(first):
+                raise BadInput(
+                    where, "nodes get different configurations, and the run decides who is asked.", "one for all"
+                )
+            first = config
+        assert first is not None  # there is a message
+        return ConfigRecord(dict(first))
+
+
+def _nearest(strategy: FedAvg) -> str:
+    name, own = type(strategy).__name__, vars(strategy)
+    if name.lower() not in ("fedadam", "fedyogi", "fedadagrad"):
+        return "base=FedAvg(...), and server_optimizer= where it steps in another way"
+    table = {"kind": name.lower(), **{ours: own[theirs] for theirs, ours in _ADAPTIVE.items() if theirs in own}}
+    if name == "FedAdagrad":
+        del table["beta2"]
+    return f"server_optimizer={table}"
+
+
+class _NoNodes(Grid):
+    """The grid that a base sees: as many nodes as it wants to sample from, and none that it could ask."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = range(2, 2 + nodes)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._nodes)
+
+    def create_message(self, *arguments: Any, **keywords: Any) -> Message:
+        raise self._refusal()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise self._refusal()
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise self._refusal()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise self._refusal()
+
+    def set_run(self, run: Any) -> None:
+        raise self._refusal()
+
+    @property
+    def run(self) -> Any:
+        raise self._refusal()
+
+    def _refusal(self) -> BadInput:
+        return BadInput(
+            "base.configure_train", "it talks to nodes itself, and answers would leave un-noised.", "config="
+        )
+
+
+_NoNodes.__abstractmethods__ = frozenset()  # later versions of Flower may ask for more
+
+
+@contextmanager
+def _without_its_sample() -> Iterator[None]:
+    """Inside, FedAvg does not log its own sample of nodes, which is not the run's."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("configure_train: Sampled")
+
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)

@@ -1,0 +1,104 @@
+"""What commits a round: the metadata of its checkpoint; and what is released with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.errors import CheckpointError
+from fieldfare_server.ledger import Outcome
+from fieldfare_server.optimizers import State
+from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.round.rehearsal import Statistics
+from fieldfare_server.run.round.running_noise import StreamFacts
+
+_OPTIONAL = ("nonce", "nonces", "strategy", "charges")
+"""Fields that the records of some runs lack, as those of runs from before there were such fields."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRecord:
+    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
+
+    round: int
+    attempt: int
+    plan: str
+    """The plan's digest."""
+    schema: str
+    """The digest of the model's schema."""
+    participants: Users
+    """Indices of the users whose updates are in the sum, shape (n,)."""
+    spent: PrivacyLoss
+    """Of the run, this round included."""
+    statistics: Statistics
+    rejects: dict[str, int]
+    """Replies that were dropped or cut, by reason."""
+    reports: int
+    """Users whose updates are in the sum."""
+    clip: float
+    """The clip norm of the next round."""
+    score: dict[str, float]
+    noise: StreamFacts
+    blind: str
+    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
+    could try cohorts against the digest."""
+    nonce: str | None = None
+    """This round's, hex; None for a run without nonces."""
+    nonces: str | None = None
+    """SHA-256, hex, of the nonces of all rounds so far, this one included. The ledger holds the others."""
+    charges: list[int] | None = None
+    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
+    strategy: str | None = None
+    """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Finite JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in _OPTIONAL:
+            if fields[name] is None:
+                del fields[name]
+        return {**fields, "participants": self.participants.tolist(), "spent": self.spent.to_json()}
+
+    @classmethod
+    def from_json(cls, meta: Mapping[str, Any]) -> Self:
+        """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
+        try:
+            meta = {**dict.fromkeys(_OPTIONAL), **meta}
+            fields = {name: meta[name] for name in cls.__dataclass_fields__}
+            participants = np.asarray(meta["participants"], np.int64)
+            return cls(**{**fields, "participants": participants, "spent": PrivacyLoss.from_json(meta["spent"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
+
+    def outcome(self) -> Outcome:
+        """What the ledger is told."""
+        return Outcome(
+            self.participants,
+            self.spent,
+            self.statistics,
+            self.rejects,
+            self.reports,
+            nonce=None if self.nonce is None else bytes.fromhex(self.nonce),
+            charges=None if self.charges is None else np.asarray(self.charges, np.int64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The newest model whose charge is durable, and what the next round starts from."""
+
+    next_round: int
+    params: torch.Tensor
+    """Flat float32 (d,)."""
+    optimizer_state: State
+    clip: float
+    """The clip norm of the next round."""
+    spent: PrivacyLoss = field(default_factory=PrivacyLoss)
+    score: dict[str, float] = field(default_factory=dict)
+    noise_std: float = 0.0
+    """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
