@@ -14,6 +14,7 @@ import pytest
 from fieldfare.accounting.individual import Demand
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, BudgetRefused, Refused
+from fieldfare.participation import MinSeparation
 from fieldfare.plan import Plan
 from fieldfare_client.app import user_names
 from fieldfare_server.cli.progress import priced_here
@@ -24,6 +25,7 @@ from fieldfare_server.ledger.state.admission import count
 from fieldfare_server.notebook.simulation import _prepare
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
@@ -169,3 +171,39 @@ def test_a_closed_population_admits_nothing(tmp_path: Path) -> None:
         ledger.close_population("people", reason="enough", actor="test")
         with pytest.raises(Refused, match="closed"):
             admit(plan(), cost_of(plan()), ledger)
+
+
+@pytest.mark.parametrize("key", range(20))
+def test_rounds_provide_for_what_users_have_left(key: int) -> None:
+    """One of three users can pay for two rounds: two rounds of two users need that one in both."""
+    pays = np.array([2, 1, 1])
+    taken = np.zeros(3, np.int32)
+    selector = Selector(
+        MinSeparation(1),
+        2,
+        2,
+        fewest=2,
+        affords=lambda round, users: taken[users] < pays[users],
+        payable=lambda users: pays[users],
+    )
+    for round in range(2):
+        chosen = selector.select(
+            round,
+            np.arange(3),
+            lambda users: (np.minimum(taken[users], 1) - 1, taken[users]),
+            np.random.default_rng((key, round)),
+            lambda count: np.zeros(count),
+        )
+        assert 0 in chosen
+        taken[chosen] += 1
+
+
+def test_runs_that_come_first_are_counted(tmp_path: Path) -> None:
+    state = home(tmp_path, 3.0)
+    run_to_end(state, plan(privacy={"population": "people", "epsilon": 0.5, "delta": 1e-5}, run__noise_seed=None))
+    two = plan(privacy={"population": "people", "epsilon": 2.7, "delta": 1e-5}, run__noise_seed=None)
+    cost = cost_of(two)
+    with Ledger.open(state.ledger) as ledger:
+        assert admit(two, cost, ledger).margin >= 1
+        with pytest.raises(BudgetRefused):
+            admit(two, cost, ledger, first=[(two, cost)])
