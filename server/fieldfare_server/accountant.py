@@ -18,7 +18,6 @@ from a checkpoint, pays for all that it releases again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fieldfare.accounting import PrivacyLoss
@@ -79,6 +78,8 @@ class LedgerAccountant:
         self._key = f"{name}-{secrets.token_hex(8)}"
         self._events: list[tuple[float, int, int]] = []
         """(noise multiplier, sample size, population size) of every composed release."""
+        self._paid: tuple[float, int, int] | None = None
+        """With `rounds`: of each release that the one charge has paid for; it is committed with the first."""
 
     @property
     def config(self) -> PrivacyConfig:
@@ -100,7 +101,7 @@ class LedgerAccountant:
         if limit is not None and self._loss(after).epsilon(self._config.target_delta) > limit:
             return True
         try:
-            self._each(event, count, self._reserve)
+            self._reserve(event, count)
         except (BudgetRefused, FieldfareError) as error:
             if _is_refusal(error):
                 return True
@@ -109,8 +110,10 @@ class LedgerAccountant:
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
         """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not fit."""
-        self._each(event, count, self._reserve)
-        self._each(event, count, lambda key, _: self._charger.commit_charge(self._population, key, actor=self._name))
+        for key in self._reserve(event, count):
+            self._charger.commit_charge(self._population, key, actor=self._name)
+        if self._rounds is not None:
+            self._paid = _facts(event)
         self._events += [_facts(event)] * count
 
     def get_epsilon(self, delta: float) -> float:
@@ -139,23 +142,34 @@ class LedgerAccountant:
             raise BadInput("the accountant's state", f"it is not that of training {self._name!r}.")
         self._events = [(float(z), int(n), int(m)) for z, n, m in events]
 
-    def _each(self, event: GaussianPrivacyEvent, count: int, act: Callable[[str, Loss], object]) -> None:
-        if self._rounds is not None:
-            if self.num_releases + count > self._rounds:
-                raise BudgetRefused(
-                    f"release {self.num_releases + count} of training {self._name!r}",
-                    f"it was charged for {self._rounds} rounds.",
-                    "another name for another training",
-                )
-            act(self._key, self._priced(event, self._rounds))
-            return
-        for number in range(self.num_releases, self.num_releases + count):
-            act(f"{self._key}-{number}", self._priced(event, 1))
+    def _reserve(self, event: GaussianPrivacyEvent, count: int) -> list[str]:
+        """Reserve what the next `count` releases cost beyond what is paid; the charges' keys."""
+        charges = self._charges(event, count)
+        for key, loss in charges:
+            self._charger.reserve_charge(
+                self._population, key, loss, what=f"Flower training {self._name}", why=self._why, actor=self._name
+            )
+        return [key for key, _ in charges]
 
-    def _reserve(self, key: str, loss: Loss) -> None:
-        self._charger.reserve_charge(
-            self._population, key, loss, what=f"Flower training {self._name}", why=self._why, actor=self._name
-        )
+    def _charges(self, event: GaussianPrivacyEvent, count: int) -> list[tuple[str, Loss]]:
+        if self._rounds is None:
+            numbers = range(self.num_releases, self.num_releases + count)
+            return [(f"{self._key}-{number}", self._priced(event, 1)) for number in numbers]
+        if self.num_releases + count > self._rounds:
+            raise BudgetRefused(
+                f"release {self.num_releases + count} of training {self._name!r}",
+                f"it was charged for {self._rounds} rounds.",
+                "another name for another training",
+            )
+        if self._paid is None:
+            return [(self._key, self._priced(event, self._rounds))]
+        if self._paid != _facts(event):
+            raise BadInput(
+                f"release {self.num_releases + 1} of training {self._name!r}",
+                f"its noise multiplier, sample and population are {_facts(event)}, and {self._paid} were charged.",
+                "the same in every round, or no rounds=",
+            )
+        return []
 
     def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Loss:
         if self._config.sampling_method.value == "poisson" and self._adjacency == "add_remove":

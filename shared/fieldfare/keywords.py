@@ -53,7 +53,10 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
     """
 
-    def __call__(cls, **keywords: Any) -> Any:
+    def __call__(cls, *positional: object, **keywords: Any) -> Any:
+        if positional:
+            why = "a plan is made by keywords."
+            raise BadInput(f"Plan({positional[0]!r})"[:200], why, "task=..., or Plan.from_toml(text) of a plan file")
         try:
             if "privacy" in keywords or "run" in keywords:
                 return super().__call__(**keywords)
@@ -76,7 +79,7 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
         tables: the plan's fields by name.
 
     Raises:
-        BadInput: a keyword is unknown; names the nearest.
+        BadInput: a keyword is unknown, or a task's name; names the nearest.
     """
     places = {key: name for name in ("privacy", "run") for key in tables[name].annotation.model_fields}
     flat: dict[str, dict[str, Any]] = {"privacy": {"population": POPULATION}, "run": {}}
@@ -107,9 +110,12 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
 
 def task_name(task: str | Task | type[Task]) -> str:
     """The name of a task in a plan: `task` itself, or "package.module:Class", or that of an object of this process."""
+    from fieldfare.task import OBJECT, Task, find_task, hold  # torch
+
     if isinstance(task, str):
+        if ":" not in task and not task.startswith(OBJECT):
+            find_task(task)  # a slip is found here, and not when the run begins
         return task
-    from fieldfare.task import Task, hold  # torch
 
     if isinstance(task, type) and issubclass(task, Task):
         path = task.__qualname__

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Protocol, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.names import split_task_reference
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table

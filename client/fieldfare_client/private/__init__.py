@@ -160,7 +160,12 @@ class Private(_Module):
     train = staticmethod(train)
     users = staticmethod(users)
 
-    def __call__(self, message: Message, context: Context, call_next: Call) -> Message:
+    def __call__(self, message: Message, context: Context | None = None, call_next: Call | None = None) -> Message:
+        if context is None or call_next is None:
+            raise TypeError(
+                "ff.private is a mod, ClientApp(mods=[ff.private]); decorators are @ff.private.train(build) and "
+                "@ff.private.users"
+            )
         return clip_reply(message, context, call_next)
 
 

@@ -35,7 +35,7 @@ from fieldfare.participation import adjacency_factor
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds

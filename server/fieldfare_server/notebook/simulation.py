@@ -25,7 +25,7 @@ from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.state.budget import price_of
 from fieldfare_server.notebook.runs import Run, Runs
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.pricing import price_with_model, require_plans
 from fieldfare_server.run.session import Session
 
 Budget = float | tuple[float, float]
@@ -72,10 +72,16 @@ def simulate(
         BudgetRefused: the budget does not hold all runs.
         Interrupted: Ctrl-C. In a named ledger the run can be resumed.
     """
+    require_plans("ff.simulate", plans)
     if bool(plans) == bool(resume):
         raise BadInput("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
     if resume and ledger is None:
         raise BadInput(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
+    numbers = budget if isinstance(budget, tuple) else () if budget is None else (budget,)
+    if len(numbers) > 2 or any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+        raise BadInput(f"budget = {budget!r}", "is epsilon, or (epsilon, delta).", "budget=10")
+    if not isinstance(nodes, int) or nodes < 1:
+        raise BadInput(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = _home(ledger)
     if any(map(_starts_workers, plans or [_resumed(home, resume)])):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
+from typing import overload
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
@@ -75,14 +76,41 @@ def price_with_model(
     return cost_with_resolution(plan, cache, *sums, draw)
 
 
-def price(plan: Plan) -> Cost:
+@overload
+def price(plan: Plan, /) -> Cost: ...
+
+
+@overload
+def price(plan: Plan, /, *more: Plan) -> list[Cost]: ...
+
+
+def price(plan: Plan, /, *more: Plan) -> Cost | list[Cost]:
     """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
+
+    Of several plans, a list of their costs, each by itself.
 
     With the resolution of the noise for the task's model, where the task is installed here, else without it.
 
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
     """
+    require_plans("ff.price", (plan, *more))
+    return [_price(each) for each in (plan, *more)] if more else _price(plan)
+
+
+def require_plans(what: str, plans: Iterable[object]) -> None:
+    """Raise `BadInput` for what is no `Plan`; `what` was asked of it."""
+    for plan in plans:
+        if not isinstance(plan, Plan):
+            near = (
+                "ff.Plan.from_toml(text), or ff.Plan(epsilon=..., ...)"
+                if isinstance(plan, str | dict)
+                else "ff.Plan(...)"
+            )
+            raise BadInput(f"{what}({plan!r})"[:200], f"takes plans, not a {type(plan).__name__}.", near)
+
+
+def _price(plan: Plan) -> Cost:
     if not plan.run.task:
         return cost_of(plan)
     try:

@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
 from flwr.app import ConfigRecord
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
@@ -32,8 +32,8 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.sql.models import STAIRCASE, noise_map
-from fieldfare_server.ledger.states import EndState
+from fieldfare_server.ledger.state.formats import STAIRCASE, noise_map
+from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.presence.bindings import Bindings
@@ -212,6 +212,9 @@ class Session:
         if model is None:
             require_task(run_id, plan)
         require_identity(plan, identity_is_stable)
+        if run.state not in ACTIVE:
+            ledger.close()
+            raise BadInput(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
         cost = StoredStrategy(home.root, run_id, run.strategy, run.planned, run.format).cost(run.plan)
@@ -368,7 +371,8 @@ def require_identity(plan: Plan, stable: bool) -> None:
             "run.trust_node_ids = false",
             "nodes are not authenticated, so it is unknown how often a user takes part; the plan's participation "
             "limits would mean nothing.",
-            "authenticate nodes (deploy/README.md), or trust_node_ids = true, which the ledger and the page will show",
+            "FIELDFARE_NODE_AUTH=required where ServerApps run, if the SuperLink has --enable-supernode-auth, which no "
+            "ServerApp can see (docs/deployment.md); or trust_node_ids = true, which the ledger and the page will show",
         )
 
 

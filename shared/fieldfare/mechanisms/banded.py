@@ -15,10 +15,10 @@ factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
@@ -30,6 +30,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -206,7 +207,7 @@ class ColumnNormalisedBanded(Mechanism):
         return out
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
             numel,
@@ -258,8 +259,11 @@ class BandedSpec(MechanismSpec):
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
-        def stream(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-            return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
+        make = partial(_make_inverse, rounds, c)
+        return ToeplitzMechanism(self.kind, rounds, c, toeplitz.inverse(c, rounds), make, buffers=len(c) - 1)
 
-        inverse = toeplitz.inverse(c, rounds)
-        return ToeplitzMechanism(self.kind, rounds, c, inverse, stream, buffers=len(c) - 1)
+
+def _make_inverse(
+    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+) -> Stream:
+    return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats, fftconvolve
@@ -14,6 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
@@ -24,44 +25,66 @@ from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 
 class MakeStream(Protocol):
-    """How a Toeplitz mechanism makes its running noise."""
+    """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
-    def __call__(self, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def __call__(
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+    ) -> Stream:
         """A fresh stream of B z at row 0, for vectors of `numel` elements."""
         ...
 
 
 def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     """Streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
+    return partial(_make_window, horizon, noising_coefs[:horizon])
 
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return WindowStream(numel, noise, horizon, noising_coefs[:horizon], dtype=dtype, device=device)
 
-    return make
+def _make_window(
+    horizon: int, kept: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+) -> Stream:
+    return WindowStream(numel, noise, horizon, kept, dtype=dtype, device=device)
 
 
 def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "replay"]) -> MakeStream:
     """Streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it again from the key."""
-    values = toeplitz.coefficients(noising_coefs, horizon)
+    return partial(_make_rows, horizon, toeplitz.coefficients(noising_coefs, horizon), engine)
+
+
+def _make_rows(
+    horizon: int,
+    values: Floats,
+    engine: Literal["memory", "replay"],
+    numel: int,
+    noise: SecureNoise,
+    *,
+    dtype: torch.dtype,
+    device: str | torch.device,
+) -> Stream:
     kind = MemoryStream if engine == "memory" else ReplayStream
 
     def row(t: int) -> Floats:
         return values[t::-1]
 
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
-
-    return make
+    return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
     """The mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
-
-    def make(numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
-        return BufferStream(numel, noise, rounds, exponentials.omega, exponentials.theta, dtype=dtype, device=device)
-
+    make = partial(_make_buffers, rounds, exponentials)
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
     return ToeplitzMechanism(kind, rounds, *coefficients, make, buffers=len(exponentials.theta))
+
+
+def _make_buffers(
+    rounds: int,
+    exponentials: Exponentials,
+    numel: int,
+    noise: SecureNoise,
+    *,
+    dtype: torch.dtype,
+    device: str | torch.device,
+) -> Stream:
+    return BufferStream(numel, noise, rounds, exponentials.omega, exponentials.theta, dtype=dtype, device=device)
 
 
 class ToeplitzMechanism(Mechanism):
@@ -160,6 +183,6 @@ class ToeplitzMechanism(Mechanism):
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return self._make_stream(numel, noise, dtype=dtype, device=device)

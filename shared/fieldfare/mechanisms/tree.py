@@ -29,10 +29,10 @@ draws a round: for research only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.arrays import Floats, Indices
@@ -44,6 +44,7 @@ from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
 from fieldfare.factorization.triangular import factor
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
@@ -197,7 +198,7 @@ class PlainTree(_Tree):
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         ones = np.ones(self.rounds.bit_length())
         return ReadNodesStream(
@@ -298,7 +299,7 @@ class OnlineTree(_Tree):
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
 
@@ -314,5 +315,5 @@ def full_tree(rounds: int) -> TriangularMechanism:
     return TriangularMechanism(
         "tree",
         factor(matrix.T @ matrix),
-        horizon_sensitivity=lambda participation: tree_sensitivity(participation, rounds, read_only=False),
+        horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False),
     )

@@ -6,8 +6,10 @@ import math
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.serverapp import (
@@ -16,6 +18,8 @@ from flwr.serverapp import (
     PrivacyConfig,
     SamplingMethod,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.errors import BadInput, BudgetRefused
@@ -254,3 +258,67 @@ def test_an_accountant_that_could_not_stop_is_refused(ledger: Ledger) -> None:
     )
     with pytest.raises(BadInput, match="replace-one"):
         LedgerAccountant(ledger, "people", "t", config=config, adjacency="zero_out")
+
+
+@st.composite
+def trainings(draw: st.DrawFn) -> dict[str, Any]:
+    relation, sampling, adjacency = draw(
+        st.sampled_from(
+            [
+                (NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, "zero_out"),
+                (NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, "add_remove"),
+                (NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.POISSON, "zero_out"),
+                (NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.POISSON, "add_remove"),
+                (NeighboringRelation.REPLACE_ONE, SamplingMethod.WITHOUT_REPLACEMENT, "replace_one"),
+            ]
+        )
+    )
+    return {
+        "config": PrivacyConfig(1e-5, 100, relation, sampling, max_epsilon=1e4),
+        "adjacency": adjacency,
+        "rounds": draw(st.one_of(st.none(), st.integers(1, 5))),
+        "event": GaussianPrivacyEvent(draw(st.floats(2.0, 8.0)), 10, 100),
+        "counts": draw(st.lists(st.integers(1, 2), min_size=1, max_size=4)),
+        "asks": draw(st.lists(st.booleans(), min_size=4, max_size=4)),
+        "stops": draw(st.integers(1, 4)),
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(training=trainings())
+def test_an_accountant_pays_for_every_release_and_trains_to_its_end(training: dict[str, Any]) -> None:
+    """With every option, asked or not, several at a time, and started again from its state after some composes."""
+    event, rounds, adjacency = training["event"], training["rounds"], training["adjacency"]
+    with tempfile.TemporaryDirectory() as folder, Ledger.open(f"sqlite:///{folder}/l.sqlite3", create=True) as ledger:
+        ledger.create_population("flower", 1e6, 1e-5, adjacency=adjacency, actor="officer")
+        words = {"config": training["config"], "adjacency": adjacency, "rounds": rounds}
+        of = LedgerAccountant(ledger, "flower", "training", **words)
+        trained, anew = 0, 1
+        for step, (count, asks) in enumerate(zip(training["counts"], training["asks"], strict=False)):
+            if step == training["stops"]:
+                state, of = of.state_dict(), LedgerAccountant(ledger, "flower", "training", **words)
+                of.load_state_dict(state)
+                anew = 2
+            if rounds is not None and trained + count > rounds:
+                assert of.would_exceed(event, count=count)
+                with pytest.raises(BudgetRefused):
+                    of.compose(event, count)
+                continue
+            if asks:
+                assert not of.would_exceed(event, count=count)
+                assert not of.would_exceed(event, count=count)
+            of.compose(event, count)
+            trained += count
+            factor = 2.0 if adjacency == "replace_one" else 1.0
+            spent = ledger.population("flower").spent
+            if training["config"].sampling_method is not SamplingMethod.POISSON or adjacency != "add_remove":
+                single = (factor / event.noise_multiplier) ** 2
+                assert spent.mu_squared >= trained * single * (1 - 1e-12)
+                assert spent.mu_squared <= (anew * rounds if rounds else trained) * single * (1 + 1e-9)
+            if rounds is not None and trained < rounds:
+                other = GaussianPrivacyEvent(event.noise_multiplier / 2, 10, 100)
+                with pytest.raises(BadInput, match="were charged"):
+                    of.compose(other)
+        assert of.num_releases == trained
+        assert verify(ledger).ok
+        assert ledger.population("flower").committed_epsilon >= ledger.population("flower").spent_epsilon * (1 - 1e-9)

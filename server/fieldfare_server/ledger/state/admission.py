@@ -162,7 +162,7 @@ def admit(position: Position, planned: PrivacyLoss, price: Price, demand: Demand
     if alike.leak + price.leak > terms.leak:
         raise budget.refusal(name, planned, price, alike, terms)
     limit = limit_units(terms)
-    nobody = not room.size and not demand.newcomers
+    nobody = not room.size  # none is known: each who comes has what a newcomer has
     most_left = newcomer if nobody else limit - units_of(alike)
     if most_left < demand.most:
         # Not even a user who was never asked could be charged all of it.

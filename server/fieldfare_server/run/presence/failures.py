@@ -34,9 +34,21 @@ _ADVICE = {
 _CLASSES = {
     "BFloat16": "reply in float32: arrays of bfloat16 cannot travel (call .float())",
     "WrongDialect": "these nodes train several users each with ff.private: use dialect = 'cohort'",
+    "ids that are no strings": "str(id) in the list of @ff.private.users",
+    "ids that stand twice": "each id once in the list of @ff.private.users",
+    "users that are not there": "the same list at every call of @ff.private.users",
+    "no list of users": "@app.query('users') above @ff.private.users, in the module of the training loop",
     "older interface": "ClientApps of the older interface (client_fn, NumPyClient) cannot answer: use @app.train()",
 }
-_MARKS = {"BFloat16": "BFloat16", "fitins": "older interface", "Invalid message type": "older interface"}
+_MARKS = {
+    "BFloat16": "BFloat16",
+    "fitins": "older interface",
+    "Invalid message type": "older interface",
+    "ids are not strings": "ids that are no strings",
+    "ids occur before in the list": "ids that stand twice",
+    "asked users are not hosted here": "users that are not there",
+    "there is no list of users in its module": "no list of users",
+}
 """What of a reason's text tells a known fault, and the words that are shown for it."""
 _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
 """How Flower begins the reason of an exception in a ClientApp."""
@@ -192,6 +204,8 @@ class Failures:
             return (
                 "a ClientApp with ff.private or a fieldfare Task; or dialect = 'plain' for one that knows only Flower"
             )
+        if fault.code is None and self._dialect == "cohort":
+            return "the model that nodes build: model= of the strategy says what of initial_arrays is trained and tied"
         if fault.code is None:
             return "one ArrayRecord with the names, shapes and floating types that the instruction had"
         return _ADVICE.get(fault.code, _ADVICE[0])

@@ -87,6 +87,11 @@ class Presence(ABC):
             self._began = time.monotonic()
             self.roster.settle(self.grid, self.settling, self.session.heartbeat)
 
+    @property
+    def complete(self) -> bool:
+        """Whether no time brings another user: all who can be there are."""
+        return False
+
     def await_opening(self) -> None:
         """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
         deadline = time.monotonic() + self.timeout
@@ -168,6 +173,12 @@ class Presence(ABC):
         # Adding to an empty Counter drops reasons that count nothing.
         return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
 
+    def require_training(self) -> None:
+        """Raise `EveryUserFailed` where a grid whose data are the caller's own says so. Real nodes do not tell."""
+        fault = getattr(self.grid, "fault", lambda: None)() if is_simulated(self.grid) else None
+        if fault is not None:
+            raise fault
+
     def note_void(self, round: int, reports: int) -> None:
         """An attempt had too few reports. Raises `BadInput` where every further one would have as few."""
         self.patience.note_void()
@@ -209,6 +220,10 @@ class InProcess(Presence):
     def judged_from(self) -> float:
         """All have answered."""
         return 0.0
+
+    @property
+    def complete(self) -> bool:
+        return not self.roster.silent
 
 
 class Federation(Presence):

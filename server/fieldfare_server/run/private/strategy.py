@@ -89,7 +89,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         population: whose budget is charged.
         budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is created.
         rounds: how many models are released; None: `start`'s `num_rounds`.
-        participation: a scheme or a `[participation]` table; None: the users online at the start take turns.
+        participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at the start
+            take turns; in the cohort dialect, where users are known only later, each takes part once.
         server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
         base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the learning
             rate, keys of its own), and may log and save. Its sampling and aggregation are not used: where it has its
@@ -512,14 +513,21 @@ class PrivateStrategy(WithoutNodeEvaluation):
             self._home.require_named(f"budget = {budget:g} of population {privacy.population!r}, for real nodes")
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
-            made = ledger.create_population(
-                privacy.population,
-                budget,
-                privacy.delta,
-                adjacency=privacy.adjacency,
-                simulated=there.kind != "real",
-                actor="PrivateStrategy",
-            )
+            try:
+                made = ledger.create_population(
+                    privacy.population,
+                    budget,
+                    privacy.delta,
+                    adjacency=privacy.adjacency,
+                    simulated=there.kind != "real",
+                    actor="PrivateStrategy",
+                )
+            except BadInput:
+                # Another first run may have made it since it was looked for: then its budget is this run's too.
+                known = [view for view in ledger.populations() if view.name == privacy.population]
+                if not known:
+                    raise
+                return known[0]
         users = "simulated users" if made.simulated else "real users"
         shown = (privacy.population, users, budget, privacy.delta)
         log.info("Population %s is new (%s): all runs on it share epsilon %g at delta %g", *shown)
