@@ -20,7 +20,6 @@ from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
 from fieldfare_server.planning.search import Assumed
@@ -104,6 +103,8 @@ def plan(
         count = there if there is None or isinstance(there, int) else len(there)
         warnings = []
         if there is not None and count is not None:
+            from fieldfare_server.planning.admission import admit  # imports the ledger
+
             warnings = [*admit(planned, None, None, there).warnings]
             warnings += check_population_size(planned, count, accepted=accept_delta)
         cost = price(planned)
