@@ -314,7 +314,7 @@ def test_only_the_migration_has_the_password_of_the_ledgers_owner() -> None:
 SECRETS = {
     "migrate-secrets": {"migrate"},
     "ledger-secrets": {"ledger"},
-    "api-secrets": {"api"},
+    "api-secrets": {"api", "backup"},
     "coordinator-secrets": {"coordinator", "supervisor"},
     "admin-secrets": {"submit"},
 }
