@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms
 from fieldfare_client.users import Column, UserTable
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-import torch
-
 from fieldfare.errors import BadInput, Refused
+from fieldfare.lazily import torch
 
 Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

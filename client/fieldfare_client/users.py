@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 
 
@@ -70,6 +70,8 @@ class UserTable:
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
         self.columns: dict[str, Column] = dict(columns)
         self._selection: NDArray[np.int64] | None = None
+        self._resident: dict[str, dict[str, torch.Tensor]] = {}
+        """Columns by the GPU that has them. Tables that are selected from this one share it."""
         self.source: Path | None = None
         """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
         if np.unique(named).size != named.size:
@@ -150,12 +152,34 @@ class UserTable:
         return self.select(np.flatnonzero(self.pseudonyms % np.uint64(count) == index))
 
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
-        """Copy the rows of `users` (indices) to `device`."""
+        """Copy the rows of `users` (indices) to `device`.
+
+        A GPU keeps all columns, once they were asked for and where they fill at most a quarter of its free memory: then
+        rows are copied there. Otherwise they travel through pinned memory, while the processor goes on.
+        """
         inside = self.positions(users)
         starts, sizes = self.offsets[inside], self.offsets[inside + 1] - self.offsets[inside]
         first = np.cumsum(sizes) - sizes
         places = np.arange(int(sizes.sum())) + np.repeat(starts - first, sizes)
-        columns = {
-            name: torch.from_numpy(np.ascontiguousarray(c[places])).to(device) for name, c in self.columns.items()
-        }
+        place = torch.device(device)
+        if place.type == "cuda" and (resident := self._on_gpu(place)):
+            chosen = torch.from_numpy(places).to(place)
+            columns = {name: column.index_select(0, chosen) for name, column in resident.items()}
+        else:
+            copies = {name: torch.from_numpy(np.ascontiguousarray(c[places])) for name, c in self.columns.items()}
+            if place.type == "cuda":
+                copies = {name: copy.pin_memory() for name, copy in copies.items()}
+            columns = {name: copy.to(place, non_blocking=True) for name, copy in copies.items()}
         return Rows(columns, sizes, self._pseudonyms[inside])
+
+    def _on_gpu(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """All columns in the memory of `device`; empty where they are too large for it."""
+        if str(device) not in self._resident:
+            rows, free = np.arange(int(self.offsets[-1])), torch.cuda.mem_get_info(device)[0]
+            one = {name: column[np.zeros(min(1, len(rows)), np.int64)] for name, column in self.columns.items()}
+            fits = 4 * len(rows) * sum(values.nbytes for values in one.values()) <= free
+            self._resident[str(device)] = {
+                name: torch.from_numpy(np.ascontiguousarray(column[rows])).to(device)
+                for name, column in (self.columns.items() if fits else ())
+            }
+        return self._resident[str(device)]

@@ -67,11 +67,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.accounting.discretised import SMALLEST_SCALE
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.noise.chunks import DEVICE_CHUNK, scratch
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
 from fieldfare.streams.base import require_fit
@@ -92,7 +92,7 @@ _CELLS: Final = 2.0**53
 """Grid cells on either side of 0 that float64 adds without error."""
 _ANCHORED: Final = 2.0**50
 """The same for sums that are taken next to an anchor of 1.5 x 2^52 cells."""
-_EPS: Final = torch.finfo(torch.float64).eps
+_EPS: Final = float(np.finfo(np.float64).eps)
 _RESOLUTION: Final = 2.0**-20
 """Largest spacing of noise floats, in cells."""
 _FINE: Final = 2.0**-28

@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -31,6 +31,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client import own_data
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
@@ -54,6 +55,8 @@ ALONE, WRITTEN = (
     "one user at a time",
     "a stack of linear layers, for which one batched product serves all users",
 )
+CLIPPED = 64
+"""Users whom a GPU clips at once, where they are isolated: always as many."""
 LOOP_USERS, LOOP_TRIAL = 16, 4
 """How many users the loop trains between two clippings, and in a chunk that is timed."""
 
@@ -233,7 +236,7 @@ class Trainer:
             picked = choice.next()
             alike = int(np.argmax(np.append(widths[first:], -1) != width))
             last = first + min(choice.users(picked), self._room, alike)
-            began = clock(self.device)
+            began = 0.0 if choice.best is not None else clock(self.device)
             try:
                 updates = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], width, failures)
             except torch.OutOfMemoryError:
@@ -244,7 +247,7 @@ class Trainer:
             if choice.best is None:
                 choice.record(picked, clock(self.device) - began, int(steps[first:last].sum()))
             for query, combined in zip(total, updates, strict=True):
-                over = self.clip(combined)
+                over = self._clip(combined)
                 if over and queries > 1:
                     raise BadInput("several queries", "have no one norm to count users by.", "flat")
                 add_rows_(query, combined)
@@ -253,6 +256,19 @@ class Trainer:
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
         return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
+
+    def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:
+        """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number decides."""
+        if not self.isolated or self.device.type != "cuda":
+            return self.clip(updates)
+        counts: list[float] = []
+        for first in range(0, len(updates), CLIPPED):
+            part = updates[first : first + CLIPPED]
+            whole = updates.new_zeros(CLIPPED, updates.shape[1])  # updates of zero are no longer than any norm
+            whole[: len(part)] = part
+            counts = [a + b for a, b in itertools.zip_longest(counts, self.clip(whole) or (), fillvalue=0.0)]
+            part.copy_(whole[: len(part)])
+        return counts
 
     def _widths(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where users are isolated: of each, the width of its batches in a chunk with others; 0 for alone."""
@@ -328,6 +344,7 @@ class Trainer:
                     updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
                 else:
                     failures[type(error).__name__] += 1
+                    own_data.note_error(error)
             for target, update in zip(combined, updates, strict=False):
                 target[place] = update[0]
         return combined
@@ -356,6 +373,7 @@ class Trainer:
             except Exception as error:
                 # The kind of the error, not its text: an error of a task may quote a user's data.
                 failures[type(error).__name__] += 1
+                own_data.note_error(error)
                 updates = [torch.zeros(1, self.schema.numel, device=self.device) for _ in work.weights]
             for target, update in zip(combined, updates, strict=True):
                 target[place] = update[0]

@@ -16,7 +16,7 @@ from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.names import OWN_APP
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
-from fieldfare_server.ledger.rules.tokens import LATEST
+from fieldfare_server.ledger.sql.tokens import LATEST
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import out, refusals
-from fieldfare_server.cli.starter.csv_task import CsvParameters
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import reference
@@ -59,6 +58,8 @@ def init(
 
 
 def _files() -> dict[str, str]:
+    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
+
     task = reference.keys_of("task", CsvParameters)
     return {
         "plan.toml": reference.template(CHOSEN, task),

@@ -9,9 +9,8 @@ import typer
 
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, refusals
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.ending import SHAREABLE
 from fieldfare_server.run.export_model import released_model, write_onnx, write_safetensors
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fieldfare.plan import Plan, ServerOptimizerSpec
-from fieldfare_client.app import app as client_app
-from fieldfare_client.app import user_names
-from fieldfare_client.simulation import LocalGrid
-from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.evidence.population_size import check_population_size
@@ -21,6 +17,9 @@ from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
+
+if TYPE_CHECKING:
+    from fieldfare_client.simulation import LocalGrid
 
 
 @dataclass
@@ -65,6 +64,10 @@ class Trace:
 
 def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes."""
+    from fieldfare_client.app import app as client_app  # imports PyTorch
+    from fieldfare_client.simulation import LocalGrid
+    from fieldfare_client.training.cores import processes
+
     at_once = min(nodes, processes(plan.client, plan.run.task))
     return LocalGrid(client_app, nodes, {"task": plan.task_reference}, at_once=at_once)
 
@@ -76,6 +79,8 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
         accept_delta: as `check_population_size`, whose warnings are printed.
         quiet: no traceback of the task's code.
     """
+    from fieldfare_client.app import user_names  # imports PyTorch
+
     print_check_warnings(check_here(plan.task_reference, plan.client, quiet=quiet))
     names = user_names(plan.task_reference)
     print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))

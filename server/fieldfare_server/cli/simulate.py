@@ -15,11 +15,10 @@ from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOpti
 from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.run.ending import SHAREABLE
 from fieldfare_server.run.session import Session
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.check import Report, check_task
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_progress, refusals
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
+
+if TYPE_CHECKING:
+    from fieldfare_client.check import Report
 
 task = typer.Typer(help="Try a task on this machine.", no_args_is_help=True)
 
@@ -69,6 +71,8 @@ def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = Fal
     Raises:
         Faulty: the first fault (a `BadInput`).
     """
+    from fieldfare_client.check import check_task  # imports PyTorch
+
     try:
         return check_task(name, client=client)
     except Faulty as fault:

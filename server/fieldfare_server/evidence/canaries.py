@@ -16,12 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.lazily import torch
 from fieldfare.mechanisms import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation, adjacency_factor

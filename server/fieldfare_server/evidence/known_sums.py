@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_at_noise
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import Task, Users

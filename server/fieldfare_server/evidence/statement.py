@@ -16,9 +16,9 @@ from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
+from fieldfare_server.files.home import SHAREABLE
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
-from fieldfare_server.run.ending import SHAREABLE
 
 HIDDEN = "not shown under add_remove: who took part is what is protected"
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 
 from fieldfare.errors import CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.nonces import digest_of
 from fieldfare_server import faults
 from fieldfare_server.files.atomic import replace_file, sync_directory
@@ -34,16 +34,16 @@ from fieldfare_server.files.keys import KEY_BYTES, key_format
 
 _SUFFIX = ".safetensors"
 _DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+    "torch.float64": "F64",
+    "torch.float32": "F32",
+    "torch.float16": "F16",
+    "torch.bfloat16": "BF16",
+    "torch.int64": "I64",
+    "torch.int32": "I32",
+    "torch.int16": "I16",
+    "torch.int8": "I8",
+    "torch.uint8": "U8",
+    "torch.bool": "BOOL",
 }
 """torch's types by the names that safetensors gives them."""
 _BLOCK = 1 << 22
@@ -314,10 +314,10 @@ def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], met
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     offset = 0
     for name, tensor in ordered:
-        if tensor.dtype not in _DTYPES or name == "__metadata__":
+        if str(tensor.dtype) not in _DTYPES or name == "__metadata__":
             raise CheckpointError(f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_DTYPES.values()))
         end = offset + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        header[name] = {"dtype": _DTYPES[str(tensor.dtype)], "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # data begin at a multiple of 8

@@ -19,6 +19,13 @@ BEFORE = Path("runs")
 LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
 
 
+SHAREABLE = (
+    "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
+    "noise key and the checkpoints of a run under way would give users' sums back."
+)
+"""The one sentence on what may be shared."""
+
+
 @dataclass(frozen=True)
 class StateDirectory:
     """`root` holds one directory for each run; `ledger` is a SQLAlchemy URL."""

@@ -19,7 +19,6 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.rules import foreign
 from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, Priced
@@ -303,7 +302,7 @@ class Reader:
     def charge(self, population: str, key: str) -> views.ChargeView:
         """A charge of another trainer. Raises `BadInput` if there is none."""
         with self.read() as connection:
-            row = foreign.find(connection, rows.population_row(connection, population), key)
+            row = rows.charge_row(connection, rows.population_row(connection, population), key)
         return rows.charge_view(row, population)
 
     def charges(self, population: str) -> tuple[views.ChargeView, ...]:

@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
 from fieldfare_server.ledger import views
+from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Source
-from fieldfare_server.ledger.rules.runs import RESIDUAL_TEST
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.rows import run_row, state_now
@@ -138,7 +138,7 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
 def failed_residual_tests(source: Source) -> int:
     """How many runs' newest residual test found other noise than was charged."""
     c = models.journal.c
-    newest = select(func.max(c.id)).where(c.action == RESIDUAL_TEST).group_by(c.run)
+    newest = select(func.max(c.id)).where(c.action == Audited.action).group_by(c.run)
     with source.read() as connection:
         bodies = connection.execute(select(c.body).where(c.id.in_(newest))).scalars().all()
     return sum(not json.loads(body).get("passed") for body in bodies)

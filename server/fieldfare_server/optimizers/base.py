@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pydantic import Field
-from torch import Tensor
 
 from fieldfare.plan import ServerOptimizerSpec
 from fieldfare_server.optimizers.schedules import Constant, Schedule
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 """Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit."""
 
 

@@ -29,19 +29,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import torch
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
-from torch import Tensor
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare_server.optimizers import kalman
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.innovation import PRIOR, Innovation
 from fieldfare_server.optimizers.registry import register
 from fieldfare_server.optimizers.sgd import SGDSpec
 from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register

@@ -21,9 +21,9 @@ import math
 from typing import NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from fieldfare.lazily import torch
 from fieldfare_server.optimizers.kalman import best_gain
 
 Floats = NDArray[np.float64]

@@ -10,11 +10,13 @@ noise would then be enormous. A floor of one standard deviation keeps them withi
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from fieldfare.lazily import torch
 from fieldfare_server.optimizers.base import State
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def no_noise() -> State:

@@ -32,10 +32,9 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
-from torch import Tensor
 
 from fieldfare.clipping import Automatic
 from fieldfare.errors import BadInput
@@ -44,6 +43,9 @@ from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimi
 from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentumSpec
 from fieldfare_server.optimizers.registry import register
 from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BASES: Final = ("normalised-momentum", "sgd")
 """Other kinds may use the size of the noise, which is not known behind the memory."""

@@ -12,10 +12,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from safetensors.torch import save
-
 from fieldfare.errors import BadInput, CheckpointError, FieldfareError
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
@@ -27,16 +25,11 @@ from fieldfare_server.run.round.task_model import model_of
 log = logging.getLogger("fieldfare.session")
 
 
-SHAREABLE = (
-    "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
-    "noise key and the checkpoints of a run under way would give users' sums back."
-)
-"""The one sentence on what may be shared."""
-
-
 def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
     """Write the model of a run, durably, for everyone to read; returns its path."""
     path = files.directory / "model.safetensors"
+    from safetensors.torch import save  # imports PyTorch
+
     replace_file(path, save({name: value.clone().contiguous() for name, value in tensors.items()}), mode=0o644)
     return path
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 
 from fieldfare.errors import BadInput, CheckpointError, FieldfareError
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
 from fieldfare_server.files.atomic import replace_file
@@ -49,6 +48,8 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
     path = files.directory / "model.safetensors"
     if path.exists() and wanted == last:
         try:
+            from safetensors.torch import load_file  # imports PyTorch
+
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"model {path}", f"it cannot be read ({error}).", "its backup") from None
@@ -100,6 +101,8 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
         "fieldfare.plan": run.plan_digest,
     }
     _require_new(path)
+    from safetensors.torch import save  # imports PyTorch
+
     replace_file(path, save(model.tensors, metadata=note), mode=0o644)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field
 
 from fieldfare.clipping.base import MARGIN, ClippingSpec, clippings, divide
+from fieldfare.lazily import torch
 from fieldfare.registry import NORM
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-import torch
 from pydantic import Field
 
+from fieldfare.lazily import torch
 from fieldfare.registry import NORM, Registry, Table
 
 MARGIN = 2.0**-17

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from fieldfare.clipping.base import ClippingSpec, Layout
+from fieldfare.lazily import torch
 
 _BLOCK = 128
 """Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""
@@ -109,8 +108,10 @@ def _peaks(updates: torch.Tensor) -> torch.Tensor:
 def _wide_norms(updates: torch.Tensor) -> torch.Tensor:
     """As `norms`, in float64, where the square of no float32 overflows or vanishes; slower."""
     squared = torch.zeros(updates.shape[0], dtype=torch.float64, device=updates.device)
-    for columns in _chunks(updates):
-        squared += updates[:, columns].to(torch.float64).square().sum(dim=1)
+    # Row by row: how many rows there are must not decide in which order one of them is added up.
+    for place, row in enumerate(updates):
+        for columns in _chunks(row[None]):
+            squared[place] += row[columns].to(torch.float64).square().sum()
     return squared.sqrt()
 
 

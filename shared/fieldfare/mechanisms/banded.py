@@ -19,7 +19,6 @@ from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
@@ -31,6 +30,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -207,7 +207,7 @@ class ColumnNormalisedBanded(Mechanism):
         return out
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
             numel,
@@ -264,6 +264,6 @@ class BandedSpec(MechanismSpec):
 
 
 def _make_inverse(
-    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device
+    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
 ) -> Stream:
     return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
+from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.registry import ROUNDS, Table
@@ -121,7 +121,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         """A fresh stream of B z at row 0, for vectors of `numel` elements."""
 

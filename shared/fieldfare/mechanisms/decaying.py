@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.arrays import Floats
@@ -22,6 +21,7 @@ from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import ColumnProducts
 from fieldfare.factorization.triangular import best_separated
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
@@ -93,7 +93,7 @@ class Decaying(Mechanism):
         return np.asarray(np.sqrt(np.cumsum(np.square(self.levels[: self._released(n)]))))
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> InverseBandStream:
         one = np.ones(1)
         return InverseBandStream(numel, noise, self.rounds, one, column_norms=self.levels, dtype=dtype, device=device)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 
 from fieldfare.arrays import Floats
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.toeplitz import ColumnProducts
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.noise import SecureNoise
@@ -65,7 +65,7 @@ class Independent(Mechanism):
         return np.asarray(np.sqrt(np.arange(1.0, self._released(n) + 1)))
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> IndependentStream:
         return IndependentStream(
             numel, noise, self.rounds, dtype=dtype, device=device, restart_every=self.restart_every

@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.arrays import Floats
@@ -42,6 +41,7 @@ from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import column_norms, largest_discounted_sum, node_norms
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
@@ -220,6 +220,6 @@ class MomentumTree(Mechanism):
         return np.asarray((1 - self.momentum) * np.sqrt(variance), dtype=np.float64)
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, dtype=dtype, device=device)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.linalg import block_diag
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import best_split, block_lengths, block_rounds, tight_patterns
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
@@ -122,7 +122,7 @@ class Stamped(Mechanism):
         return self._split(lengths, b, k, joint=joint)
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return StampedStream(self, numel, noise, dtype=dtype, device=device)
 
@@ -161,10 +161,10 @@ class StampedStream(Stream):
         numel: int,
         noise: SecureNoise,
         *,
-        dtype: torch.dtype,
+        dtype: torch.dtype | None,
         device: str | torch.device,
     ) -> None:
-        self.numel, self.dtype, self.round = numel, dtype, 0
+        self.numel, self.dtype, self.round = numel, dtype or torch.float32, 0
         self._mechanism, self._noise, self.device = mechanism, noise, torch.device(device)
         self._rows = mechanism.block.noise_rows
         self._block = 0

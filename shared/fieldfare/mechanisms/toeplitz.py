@@ -7,7 +7,6 @@ from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats, fftconvolve
@@ -15,6 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
@@ -27,7 +27,9 @@ from fieldfare.streams.rows import MemoryStream, ReplayStream
 class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
-    def __call__(self, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device) -> Stream:
+    def __call__(
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+    ) -> Stream:
         """A fresh stream of B z at row 0, for vectors of `numel` elements."""
         ...
 
@@ -38,7 +40,7 @@ def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
 
 
 def _make_window(
-    horizon: int, kept: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype, device: str | torch.device
+    horizon: int, kept: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
 ) -> Stream:
     return WindowStream(numel, noise, horizon, kept, dtype=dtype, device=device)
 
@@ -181,6 +183,6 @@ class ToeplitzMechanism(Mechanism):
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return self._make_stream(numel, noise, dtype=dtype, device=device)

@@ -33,7 +33,6 @@ from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.arrays import Floats, Indices
@@ -45,6 +44,7 @@ from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
 from fieldfare.factorization.triangular import factor
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
@@ -198,7 +198,7 @@ class PlainTree(_Tree):
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         ones = np.ones(self.rounds.bit_length())
         return ReadNodesStream(
@@ -299,7 +299,7 @@ class OnlineTree(_Tree):
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
 

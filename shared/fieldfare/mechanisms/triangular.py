@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
@@ -29,6 +28,7 @@ from fieldfare.factorization.triangular import (
     pattern_sums,
     triangle_bound,
 )
+from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
@@ -73,7 +73,7 @@ class MatrixMechanism(Mechanism):
         return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
 
     def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         make = MemoryStream if self.engine == "memory" else ReplayStream
         return make(numel, noise, self.rounds, self._row, identity=self._identity(), dtype=dtype, device=device)

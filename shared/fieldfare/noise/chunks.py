@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from fieldfare.lazily import torch
 
 CHUNK: Final = 1 << 17
 """Elements worked on at a time: as many as stay in one core's cache."""

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from fieldfare.lazily import torch
 from fieldfare.noise.chunks import in_chunks, numpy_dtype
 
 UNIT: Final = 4096

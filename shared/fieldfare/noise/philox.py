@@ -6,11 +6,11 @@ no security reduction is known. A named alternative for accelerators (`source="p
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-import torch
 
+from fieldfare.lazily import torch
 from fieldfare.noise.drawer import UNIT, Drawer
 
 _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
@@ -20,7 +20,7 @@ _HALF: Final = UNIT // 2
 _PIECE: Final = 1 << 22
 """Elements made at a time: bounds the scratch at eight int64 vectors of half this length."""
 
-Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Words: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]"
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:

@@ -46,9 +46,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
 import numpy as np
-import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
 from fieldfare.noise.philox import PhiloxDrawer
@@ -217,10 +217,10 @@ class SecureNoise:
         return out
 
     def standard_normal(
-        self, n: int, *, row: int, offset: int = 0, stream: str = "z", dtype: torch.dtype = torch.float32
+        self, n: int, *, row: int, offset: int = 0, stream: str = "z", dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """`normal_` into a new vector, shape (n,), of `dtype` on this source's device."""
-        return self.normal_(empty(n, dtype, self.device), row=row, offset=offset, stream=stream)
+        """`normal_` into a new vector, shape (n,), of `dtype` (default float32) on this source's device."""
+        return self.normal_(empty(n, dtype or torch.float32, self.device), row=row, offset=offset, stream=stream)
 
     def bytes(self, n: int, *, row: int, offset: int = 0, stream: str) -> memoryview:
         """`n` uniform secret bytes from position `offset` of row `row` of the byte stream `stream`.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch
+from typing import Any, TypeAlias
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.streams.ops import ops_on
 
-Take = Callable[[int, torch.Tensor], None]
+Take: TypeAlias = "Callable[[int, torch.Tensor], None]"
 """`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
 
 

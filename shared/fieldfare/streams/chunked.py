@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypedDict
 
 import numpy as np
-import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import CHUNK, DEVICE_CHUNK, empty
 from fieldfare.streams.base import HorizonError, Stream, Take, require_fit
@@ -39,7 +39,7 @@ The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out
 class Settings(TypedDict, total=False):
     """Arguments that every stream takes by name; see `ChunkedStream`."""
 
-    dtype: torch.dtype
+    dtype: torch.dtype | None
     device: str | torch.device
     restart_every: int | None
 
@@ -55,7 +55,7 @@ class ChunkedStream(Stream):
         horizon: rounds of the mechanism. Its charge covers no further row.
         slots: vectors of `numel` elements to keep from round to round.
         coefficients: the bytes of all that B depends on; they become part of the state's identity.
-        dtype: float32 or float64, of z, the state and the rows.
+        dtype: float32 (the default) or float64, of z, the state and the rows.
         device: where state and rows lie.
         restart_every: rounds of a block of a block-diagonal B; None for one block.
 
@@ -77,13 +77,14 @@ class ChunkedStream(Stream):
         *,
         slots: int = 0,
         coefficients: bytes = b"",
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         device: str | torch.device = "cpu",
         restart_every: int | None = None,
     ) -> None:
         for field, value in (("numel", numel), ("horizon", horizon), ("restart_every", restart_every)):
             if value is not None and value < 1:
                 raise BadInput(f"{field} = {value}", "must be at least 1.", "1")
+        dtype = dtype or torch.float32
         if dtype not in (torch.float32, torch.float64):
             raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
         self.numel, self.horizon, self.restart_every = numel, horizon, restart_every

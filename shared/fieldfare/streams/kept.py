@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import torch
-
+from fieldfare.lazily import torch
 from fieldfare.noise.chunks import empty
 from fieldfare.streams.ops import Array
 

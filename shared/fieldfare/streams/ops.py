@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from fieldfare.lazily import torch
 from fieldfare.noise import Drawer
 from fieldfare.noise.chunks import DEVICE_CHUNK, in_chunks, scratch
 

@@ -107,6 +107,23 @@ def test_columns_that_are_not_next_to_each_other_are_clipped_too() -> None:
     assert float(norms(updates).max()) <= 1.0
 
 
+@pytest.mark.parametrize("kind", ["flat", "per-layer"])
+@pytest.mark.parametrize("numel", [8, 127, 128, 129, 1000, 300_001])
+def test_a_row_is_clipped_to_the_same_bits_whoever_else_is_there(numel: int, kind: str) -> None:
+    """Rows of usual size, and rows whose squares leave float32: 12 of each."""
+    generator = torch.Generator().manual_seed(numel)
+    updates = torch.randn(24, numel, generator=generator)
+    updates[::2] *= 1e25
+    layout = slice(0, numel // 3), slice(numel // 3, numel)
+    spec, whole = parse({"kind": kind, "norm": 0.3}), updates.clone()
+    clip_(whole, spec, layout)
+    for rows in ([0], [1], [3, 4, 23], list(range(5, 17)), list(range(24))[::-1]):
+        some = updates[rows].clone()
+        assert torch.equal(norms(some), norms(updates)[rows])
+        clip_(some, spec, layout)
+        assert torch.equal(some, whole[rows])
+
+
 @given(rows=matrices)
 @settings(max_examples=100, deadline=None)
 def test_float64_sum_of_many_clipped_users_stays_below_users_times_norm(rows: list[list[float]]) -> None:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from fieldfare.task import seeded
 from fieldfare_server.cli.application import application
+from fieldfare_server.files.home import SHAREABLE
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run import export_model
-from fieldfare_server.run.ending import SHAREABLE
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, TinyTask, home, plan

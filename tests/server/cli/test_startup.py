@@ -71,6 +71,53 @@ def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told() -> None:
     assert threads == "2"
 
 
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Absent())
+"""
+"""A Python in which PyTorch is not installed."""
+WITHOUT_TORCH = {
+    "a plan in Python": "import fieldfare as ff; ff.Plan(epsilon=4, delta=1e-5, rounds=8, cohort=2, mechanism='blt')",
+    "a price of every kind of noise": """
+import fieldfare as ff
+from fieldfare.mechanisms.registry import kinds
+more = {
+    "banded": {"bands": 2}, "banded-inverse": {"bands": 2}, "blt": {"buffers": 2}, "momentum-tree": {"momentum": 0.9},
+    "spectral": {"eigenvalues": [0.5, 0.1], "learning_rate": 0.5},
+}
+for kind in kinds():
+    mechanism = {"kind": kind, **more.get(kind, {})}
+    ff.price(ff.Plan(epsilon=4, delta=1e-5, rounds=8, cohort=2, population="p", mechanism=mechanism))
+""",
+    "the service": """
+import fieldfare as ff; from fieldfare_server.api import create_app
+ff.Ledger.open('ledger.sqlite3', create=True).close(); create_app('sqlite:///ledger.sqlite3')
+""",
+    "another trainer's charge": "import fieldfare as ff; ff.Ledger; ff.LedgerAccountant",
+    "what a node says of its users": "import fieldfare as ff; ff.UserTable.grouped(['a', 'b'], {})",
+    "the help of every command": "from fieldfare_server.cli.application import assemble; assemble()",
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_TORCH)
+def test_what_trains_nothing_imports_no_torch(what: str, tmp_path: Path) -> None:
+    """Nor needs it: pricing, ledger, service and page work where PyTorch is not installed."""
+    command = [sys.executable, "-c", ABSENT + WITHOUT_TORCH[what]]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_needs_torch_says_so_where_it_is_missing() -> None:
+    code = "from fieldfare.lazily import torch; torch.zeros(3)"
+    done = subprocess.run([sys.executable, "-c", ABSENT + code], capture_output=True, text=True)
+    assert "BadInput: PyTorch: is not installed" in done.stderr
+    assert "pip install 'fieldfare[torch]'" in done.stderr
+
+
 def test_the_overview_says_what_each_command_says_of_itself() -> None:
     whole, summaries = get_command(assemble()), get_command(overview())
     for name in (*COMMANDS, *GROUPS):

@@ -100,6 +100,15 @@ def population_and_head(connection: Connection, name: str) -> tuple[Row[Any], He
     return row, Head(row.head_ledger, row.head_count, row.head_hash)
 
 
+def charge_row(connection: Connection, population: Row[Any], key: str) -> Row[Any]:
+    """The row of a charge of another trainer. Raises `BadInput` if there is none."""
+    c = models.charges.c
+    row = connection.execute(select(models.charges).where(c.population_id == population.id, c.key == key)).first()
+    if row is None:
+        raise BadInput(f"charge {key[:80]!r}", f"population {population.name!r} has none with that key.")
+    return row
+
+
 def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
     """The row of a proposed raise. Raises `BadInput` if there is none."""
     query = select(models.proposals).where(models.proposals.c.id == proposal_id)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.clipping import ClippingSpec, Flat
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
 from fieldfare_flower.npy import BadReply, read_array
@@ -52,7 +52,7 @@ class Round:
     """Seconds."""
 
 
-Configure = Callable[[int, torch.Tensor], ConfigRecord]
+Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
 """What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`."""
 
 

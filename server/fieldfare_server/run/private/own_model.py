@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
@@ -149,6 +148,8 @@ class OwnModel:
             "buffer_weight": self.buffer_weight,
         }
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in self.values.items()}
+        from safetensors.torch import save  # imports PyTorch
+
         replace_file(directory / INITIAL, save(tensors, metadata={"fieldfare": json.dumps(note)}), mode=0o644)
 
     @classmethod

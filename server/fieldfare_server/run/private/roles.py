@@ -16,13 +16,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 
 Role = Literal["trained", "frozen", "tied", "buffer"]
 Buffers = Literal["initial", "private"]
@@ -32,7 +32,7 @@ STATISTICS = ("running_mean", "running_var")
 SMALLEST_VARIANCE = 1e-5
 """Released variances are at least this: a negative one makes every output NaN."""
 
-Model = torch.nn.Module | Callable[[], torch.nn.Module]
+Model: TypeAlias = "torch.nn.Module | Callable[[], torch.nn.Module]"
 
 
 @dataclass(frozen=True)

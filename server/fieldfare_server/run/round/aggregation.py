@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.lazily import torch
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import Occasion, TrainReply
@@ -34,6 +34,9 @@ from fieldfare_flower.npy import BadReply
 CHUNK = 1 << 15
 """Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So few that
 they stay in the processor's cache from their conversion to the sum."""
+
+NON_FINITE = "non-finite"
+"""The word under which a round counts updates that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class Aggregate:
             for first in range(0, arrays, per_query)
         ]
         if not all(math.isfinite(norm) for norm in norms):
-            self.reject("non-finite")
+            self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
         if max(norms) > bound and reply.clipped_by_node:

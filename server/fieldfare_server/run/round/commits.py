@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import torch
-
+from fieldfare.lazily import torch
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound

@@ -9,11 +9,10 @@ draws the rows since. A small state simply is in the checkpoint, as every state 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-import torch
+from typing import Final, TypeAlias
 
 from fieldfare.errors import CheckpointError
+from fieldfare.lazily import torch
 from fieldfare.nonces import Nonces
 from fieldfare_server.files.checkpoint import NOISE_BASE, RunFiles
 from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
@@ -24,7 +23,7 @@ SMALL: Final = 1 << 22
 """Bytes of a state that every checkpoint may hold."""
 _BASE_ROUND: Final = "base_round"
 
-Tensors = dict[str, torch.Tensor]
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
 
 
 class NoiseState:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import CheckpointError
+from fieldfare.lazily import torch
 from fieldfare_server.ledger import Outcome
 from fieldfare_server.optimizers import State
 from fieldfare_server.run.presence.selection import Users

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare import clipping
@@ -28,6 +27,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces, digest_of
 from fieldfare.plan import Plan

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fieldfare.cost import Cost
+from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.privatise import Privatiser, Rounding
 from fieldfare.streams.base import Stream

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from flwr.app import ArrayRecord
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import complete_state, load_task
