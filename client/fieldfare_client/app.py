@@ -88,7 +88,7 @@ class Settings:
     clipping: clipping.ClippingSpec
     seed: int
     isolated: bool
-    """Whether every user trains alone: `add_remove` adjacency, where it is secret who else does."""
+    """Whether every user trains alone: where it is secret who else does."""
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> Settings:

@@ -15,8 +15,8 @@ Neither decides who is charged: that is the user's number, whichever node answer
 claimed is asked there and nowhere else while that node answers well; the claim costs that user a place in the sum,
 never privacy.
 
-Under `add_remove` a refused claim removes the users that it names and no others, except where a node claims more users
-than it was registered for: then one user more decides about all of that node (THREATS.md).
+Where presence is secret a refused claim removes the users that it names and no others, except where a node claims more
+users than it was registered for: then one user more decides about all of that node (THREATS.md).
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ class Roster:
     def register(self) -> None:
         """Register the users of all nodes that answered since the last call.
 
-        Under `add_remove` every call leaves one row in the journal, also where no node is new. There, call it as often,
-        and at the same times, whoever is present.
+        Where presence is secret every call leaves one row in the journal, also where no node is new. There, call it as
+        often, and at the same times, whoever is present.
         """
         claims, self._claims = self._claims, []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
