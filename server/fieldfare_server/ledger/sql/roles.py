@@ -45,7 +45,7 @@ ADMIN_ACTIONS = (
 
 _GRANTS: Mapping[Part, tuple[str, ...]] = {
     "coordinator": (
-        "INSERT ON audit, users, runs, leases, rounds, participations, odometers, pledges, charges",
+        "INSERT ON audit, objects, users, runs, leases, rounds, participations, odometers, pledges, charges",
         "USAGE ON SEQUENCE runs_seq_seq, rounds_id_seq",
         "UPDATE ON runs, leases, rounds, odometers, pledges",
         "UPDATE (count, hash, signed) ON head",
@@ -63,8 +63,8 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
         "UPDATE (revoked_at) ON tokens",
     ),
     "admin": (
-        "INSERT ON audit, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
-        "pledges, charges",
+        "INSERT ON audit, objects, populations, proposals, tokens, users, runs, leases, rounds, participations, "
+        "odometers, pledges, charges",
         "UPDATE ON populations, proposals, tokens, runs, leases, rounds, odometers, pledges, charges",
         "UPDATE (count, hash, signed) ON head",
         "UPDATE (charges) ON participations",
@@ -75,7 +75,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
 """Beyond SELECT on every table."""
 
 _TABLES = (
-    *("alembic_version", "audit", "head", "populations", "proposals", "users", "runs", "leases", "rounds"),
+    *("alembic_version", "audit", "head", "objects", "populations", "proposals", "users", "runs", "leases", "rounds"),
     *("participations", "odometers", "pledges", "charges", "tokens"),
 )
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")
