@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
@@ -37,6 +37,8 @@ class Entry:
         end: chain.Head,
         head_file: chain.HeadFile | None = None,
         proven: State | None = None,
+        *,
+        narrow: bool = False,
     ) -> None:
         """Begin with no row.
 
@@ -46,7 +48,9 @@ class Entry:
             head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
             proven: the state that the log proves, which is shared and does not change here; None: what the tables show
                 is enough, because nothing is charged.
+            narrow: the database's own function appends the rows (`roles`).
         """
+        self._narrow = narrow
         self._connection, self._event, self.now, self._file = connection, event, now, head_file
         self._end, self._rows = end, list[dict[str, Any]]()
         self._tables = Tables(connection) if proven is None else None
@@ -109,21 +113,35 @@ class Entry:
         """Write the rows of the log and of the tables. Row and head move together: the database lets neither alone."""
         self._changes.write(self._connection, self.contents, {} if self._tables is None else self._tables.numbers)
         for row in self._rows:
-            self._connection.execute(_INSERT, row)
             end = chain.Head(self._end.ledger, row["id"], row["hash"])
-            moved = {"at": end.count, "to": end.hash}
-            if self._file is not None and row is self._rows[-1]:
-                self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
-            else:
-                self._connection.execute(_MOVE, moved)
+            shown = self._file if row is self._rows[-1] else None
+            self._put(row, None if shown is None else str(shown.sign(end)))
             self.head = end
         self._rows.clear()
+
+    def _put(self, linked: Mapping[str, Any], signed: str | None) -> None:
+        if self._narrow:
+            # The database computes number and hash itself. That they are these is all that this side may say.
+            made = self._connection.execute(_APPEND, {**linked, "signed": signed}).one()
+            if (made.number, made.hash) != (linked["id"], linked["hash"]):
+                raise LedgerError("the ledger's journal", f"the database hashes row {made.number} otherwise.", "UTF8")
+            return
+        self._connection.execute(_INSERT, linked)
+        moved = {"at": linked["id"], "to": linked["hash"]}
+        if signed is None:
+            self._connection.execute(_MOVE, moved)
+        else:
+            self._connection.execute(_MOVE_SIGNED, {**moved, "signature": signed})
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
 _HEAD = select(models.head)
 _HASH = select(models.journal.c.hash).where(models.journal.c.id == bindparam("number"))
 _INSERT = insert(models.journal)
+_APPEND = text(
+    "SELECT number, hash FROM ledger_append(CAST(:at AS float8), :actor, :action, :population, :run, "
+    "CAST(:round AS int), :event, :body, :signed)"
+)
 _MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
 _MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
 
@@ -210,7 +228,8 @@ class Journal:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
             proven = self.proof.require(connection) if admits else None
-            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None, proven)
+            file, narrow = self._file if self._coordinator else None, self.database.narrow(connection)
+            entry = Entry(connection, event, self.clock(), end, file, proven, narrow=narrow)
             result = work(connection, entry)
             entry.flush()
             return result

@@ -108,6 +108,20 @@ class NotEnoughUsers(Refused):
         )
 
 
+class TooFewHere(NotEnoughUsers):
+    """Fewer users have been named by the nodes than a round needs, and the time to wait for more is over."""
+
+    def __init__(self, round: int, needed: int, here: int, cause: str) -> None:
+        """cause: what went wrong first, if anything did."""
+        self.standing = Standing(here, here, 0, 0)
+        Refused.__init__(
+            self,
+            f"the cohort of round {round}",
+            f"{needed} users are needed, {here} here." + (f" First cause: {cause}." if cause else ""),
+            "more nodes, or a smaller cohort and min_reports",
+        )
+
+
 class Selector:
     """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the key."""
 
