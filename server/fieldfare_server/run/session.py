@@ -84,7 +84,7 @@ class Session:
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
-        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords)
+        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
         self.interrupts = Interrupts()
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
