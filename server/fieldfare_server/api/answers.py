@@ -136,7 +136,7 @@ class Answers(RunAnswers, JournalAnswers):
             run = snapshot.run(asked.run) if asked.run else snapshot.newest_run(population)
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
-        return WhatIfAnswer.of(run.id, what_if(run.plan, asked.model_dump(exclude={"run"}), population, self._ledger))
+        return WhatIfAnswer.of(run.id, what_if(run.plan, asked.model_dump(exclude={"run"}), self._ledger))
 
     def charge(self, name: str, asked: NewCharge, actor: str, secret: str | None, anyones: bool) -> Charge:
         """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""

@@ -15,8 +15,7 @@ from fieldfare_server.cli.output import refusals
 
 COMMANDS = {
     "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
-    "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, "
-    "sampled, both; and without noise.",
+    "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.",
     "plan": "What a plan will cost and how much noise it adds.",
     "simulate": "Run a plan on this machine and charge its population.",
     "compare": "The same budget, several mechanisms: a table, and with --train a plot of held-out scores.",
