@@ -36,6 +36,7 @@ COMMANDS = {
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
     "model": "Write the model of a run with all its parameters and buffers.",
+    "backup": "Copy the ledger while it is written to: SQLite by itself, PostgreSQL with pg_dump.",
     "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
     "Back it up.",
 }

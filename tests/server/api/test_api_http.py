@@ -236,7 +236,7 @@ def test_metrics_have_base_units_and_no_names_of_users_or_nodes(local: TestClien
     assert 'route="unmatched"' in text
     assert "secret" not in text
     labels = {part.split("=")[0] for line in text.splitlines() if "{" in line for part in _labels(line)}
-    assert labels <= {"population", "state", "reason", "method", "route", "status", "le"}
+    assert labels <= {"population", "state", "reason", "method", "route", "status", "le", "place"}
 
 
 def _labels(line: str) -> list[str]:

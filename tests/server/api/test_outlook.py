@@ -15,12 +15,12 @@ from fastapi.testclient import TestClient
 
 from conftest import client_at
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price
 from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.errors import BudgetRefused
 from fieldfare_server.api import Settings
 from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.outlook import outlook
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle
 
 MU_SQUARED = 4 / ledger_data.SIGMA**2
@@ -76,10 +76,10 @@ def test_the_same_of_odometers_as_if_each_run_took_all_that_it_may(ledger: Ledge
     most = round(MU_SQUARED / UNIT)
     demand = Demand(most, tuple(most * j // 4 for j in (1, 2, 3, 4)), rounds=16, cohort=2, separation=4)
     start(ledger, "first", demand).register_users(np.arange(8, dtype=np.uint64))
-    told = ledger.room_for("aircraft", demand, Price(MU_SQUARED), 1000)
+    told = outlook(ledger, ledger.population("aircraft"), lambda *_: demand)
+    # Runs under way hold of every user the most that they can cost; the first one's caps are among them.
     runs = admitted(ledger, demand)
-    # Runs under way hold the whole of it of every user; the first one's cap is among them.
-    assert told == (runs, 8 if runs else 0)
+    assert (told.runs_left, told.runs_left_users) == (runs, 8 if runs else 0)
 
 
 def test_a_closed_population_takes_no_run_and_one_without_a_run_says_nothing(ledger: Ledger) -> None:

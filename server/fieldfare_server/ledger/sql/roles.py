@@ -409,6 +409,8 @@ def _grant(connection: Connection, place: tuple[str, str], part: Part, name: str
     _run(connection, f"GRANT CONNECT ON DATABASE {database} TO {role}")
     _run(connection, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     _run(connection, f"GRANT SELECT ON {tables} TO {role}")
+    # For a backup: `pg_dump` reads where each sequence stands.
+    _run(connection, f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
     for grant in (*_GRANTS[part], *(f"EXECUTE ON FUNCTION {function}" for function in _OF_THE_OWNER)):
         _run(connection, f"GRANT {grant} TO {role}")
 
