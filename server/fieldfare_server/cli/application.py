@@ -48,6 +48,7 @@ GROUPS = {
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",
     "nodes": "Admit nodes to the federation, or remove them.",
+    "ledger": "Put the ledger's tables right from its journal.",
 }
 
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")
