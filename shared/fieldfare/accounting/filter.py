@@ -40,11 +40,11 @@ from fieldfare.accounting.composition import Composition
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.errors import BadInput
-from fieldfare.participation import Adjacency, hides_presence
+from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 
 SAMPLED_SHARE = 0.1
-"""Default D of a population where presence is secret, as a share of delta: M shrinks by about 1 %."""
+"""Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %."""
 PLAIN_SHARE = 2.0**-60
 """Default D under the other adjacencies, as a share of delta: enough for discrete noise, whose leak is far smaller.
 
@@ -63,7 +63,7 @@ third of delta, so that the first dozen of runs all have a useful leak.
 
 def default_leak(adjacency: Adjacency, delta: float) -> float:
     """D of a population that does not choose it. Ledgers of the first version are migrated to this."""
-    return (SAMPLED_SHARE if hides_presence(adjacency) else PLAIN_SHARE) * delta
+    return (SAMPLED_SHARE if adjacency == "add_remove" else PLAIN_SHARE) * delta
 
 
 @dataclass(frozen=True)
