@@ -1,6 +1,6 @@
 """What the ledger shows: frozen values, safe for the API, the page and the command line.
 
-None of them holds a user, a node or a key. Counts of users are public, except where the adjacency is `add_remove`:
+None of them holds a user, a node or a key. Counts of users are public, except where presence is secret:
 there a user's presence is the secret, so the counts are None (or empty), here and in the bodies of events.
 """
 
@@ -104,6 +104,10 @@ class PopulationView(View):
     committed_epsilon: float
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""
+    remaining_users: int | None
+    """For how many users a run of `remaining_epsilon` can be started: those who have most left. None: for all."""
+    remaining_epsilon_of_all: float
+    """As `remaining_epsilon`, of the largest run for which every user has enough left."""
     remaining_epsilon: float
     """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can. With
     odometers, a run of those users alone who have most left."""

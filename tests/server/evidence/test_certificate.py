@@ -397,7 +397,9 @@ def lower_between(points: list[list[float]]) -> list[list[float]]:
     """Every point but each eighth of the curve."""
     step = max(1, len(points) // 8)
     # Deeper points would fall below the certificate's own failure probability.
-    share = [1.0 if i % step == 0 or d < 1e-6 else max(0.85, 1 - 0.015 * i) for i, (_, d) in enumerate(points)]
+    share = [
+        1.0 if i % step == 0 or d < 1e-6 else min(1.0, max(0.85, 1.015 - 0.015 * i)) for i, (_, d) in enumerate(points)
+    ]
     return [[epsilon, delta * by] for (epsilon, delta), by in zip(points, share, strict=True)]
 
 

@@ -16,11 +16,12 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.names import is_name
-from fieldfare.participation import CALLED
+from fieldfare.participation import CALLED, PRESENCE, hides_presence
 from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Event, Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import admit
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, Priced, RunRow, Seed
 from fieldfare_server.ledger.state.state import Population, Run, State
@@ -85,15 +86,6 @@ class NewRun:
         if self.leak is not None and not 0 <= self.leak < 1:
             raise BadInput(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
 
-    def on_odometers(self, population: Population) -> bool:
-        """Whether it is charged to the odometers of `population`."""
-        return self.demand is not None and population.row.individual
-
-    def position(self, population: Population) -> tuple[Price, budget.Terms]:
-        """What of a budget is spent and reserved: of all users alike, or with the largest odometer."""
-        alike = self.on_odometers(population)
-        return population.base() if alike else population.committed(), population.terms
-
 
 class Overdrawn(BudgetRefused):
     """What is committed leaves too little for a run."""
@@ -114,8 +106,8 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
     plan: SHA-256 of its plan.
 
     Raises:
-        BudgetRefused: too few users have enough left.
-        BadInput: a closed population, another adjacency, a fixed seed on real people, or, under `add_remove` on real
+        BudgetRefused: it does not fit in what is left, or too few users have enough left.
+        BadInput: a closed population, another adjacency, a fixed seed on real people, or, with secret presence of real
             people, a plan without `run.round_seconds`.
     """
     population = state.populations[run.population]
@@ -123,20 +115,16 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
     _require_adjacency(population.row, run)
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
-    committed, terms = run.position(population)
+    position = population.position()
+    admit(position, run.planned, cost, run.demand)
     caps: Units | None = None
     charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
-    if run.on_odometers(population):
-        if committed.leak + cost.leak > terms.leak:
-            raise Overdrawn(committed, terms)
-        assert run.demand is not None
-        assert population.standing is not None
-        asked = odometers.Asked(run.population, run.demand, run.planned, cost)
-        caps = odometers.admit(population.standing, terms, committed, asked)
+    if run.demand is not None and position.room is not None:
+        caps = odometers.pledge(position.room, run.demand.most)
         charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most, "pledged": odometers.digest(caps)}
     elif population.row.individual:
         # What is committed of the user who has least left: the log's reader has no odometers at hand.
-        charged["largest"] = population.largest(terms)
+        charged["largest"] = population.largest(position.terms)
     event = events.Started(
         plan_digest=run.plan_digest,
         rounds=run.rounds,
@@ -377,15 +365,15 @@ def _require_adjacency(population: PopulationRow, run: NewRun) -> None:
 
 
 def _require_schedule(population: PopulationRow, run: NewRun) -> None:
-    """Refuse to show when rounds of real people under `add_remove` end: the time that they take counts those people."""
-    if population.adjacency != "add_remove" or population.simulated:
+    """Refuse to show when rounds of real people end whose presence is secret: their time counts those people."""
+    if not hides_presence(population.adjacency) or population.simulated:
         return
     table = json.loads(run.plan_json).get("run")
     if not isinstance(table, dict) or table.get("round_seconds") is None:
         timeout = table.get("round_timeout", 600.0) if isinstance(table, dict) else 600.0
         raise BadInput(
             "run.round_seconds",
-            f"population {population.name!r} is of real people under 'add_remove', and the time that a round takes "
+            f"population {population.name!r} is of real people under {PRESENCE!r}, and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
             f"round_seconds = {3 * timeout:g}",
         )

@@ -31,12 +31,14 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
+from fieldfare.participation import PRESENCE, hides_presence
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -66,7 +68,7 @@ _POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
 )
 # Each journal row with whether a user's presence is the secret in its population, and with it every count of users.
 _j = models.journal.c
-_JOURNAL = select(models.journal, (models.populations.c.adjacency == "add_remove").label("hidden")).join(
+_JOURNAL = select(models.journal, (models.populations.c.adjacency == PRESENCE).label("hidden")).join(
     models.populations, models.populations.c.name == _j.population, isouter=True
 )
 EVENTS = _JOURNAL.where(_j.id > bindparam("after")).order_by(_j.id).limit(bindparam("most"))
@@ -203,14 +205,14 @@ def terms_of(population: Row[Any]) -> budget.Terms:
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
-# -- what add_remove hides ------------------------------------------------------------------------------------------
+# -- what secret presence hides ------------------------------------------------------------------------------------
 
 
 def hides_counts(connection: Connection, population_id: int) -> bool:
     """Whether counts of this population's users are secret."""
     c = models.populations.c
     adjacency: str = connection.execute(select(c.adjacency).where(c.id == population_id)).scalar_one()
-    return adjacency == "add_remove"
+    return hides_presence(adjacency)
 
 
 _COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}
@@ -232,6 +234,15 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
+def position(row: Row[Any], alike: Price, standing: odometers.Standing | None) -> Position:
+    """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
+    terms, committed = terms_of(row), alike
+    if standing is not None:
+        largest = standing.most_committed(odometers.limit_units(terms), odometers.units_of(alike))
+        committed = alike + _price(largest)
+    return Position.of(row.name, terms, alike, committed, standing)
+
+
 def population_view(connection: Connection, row: Row[Any], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
     taken = memory.taken(connection, row, head)
@@ -244,16 +255,21 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     # Only where a raise needs two persons does one wait.
     waiting = connection.execute(_WAITING, {"number": row.id}).all() if row.two_persons else ()
-    room = budget.Room(0.0, 0.0)
+    room = for_all = budget.Room(0.0, 0.0)
     if row.state == "open":
         used = totals.committed
         if left is not None and left.largest is not None:
             # A run can still be started for those who have most left.
             used = Price(from_units(odometers.limit_units(terms) - left.largest), used.leak)
         room = budget.room(used, terms)
+        if left is not None and left.least is not None:
+            everyone = Price(from_units(odometers.limit_units(terms) - left.least), totals.committed.leak)
+            for_all = budget.room(everyone, terms)
+        else:
+            for_all = room
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
-        "users": None if row.adjacency == "add_remove" else row.users,
+        "users": None if hides_presence(row.adjacency) else row.users,
         "left": None if left is None else left.classes,
         "exhausted": None if left is None else left.exhausted,
         "spent": totals.spent,
@@ -263,6 +279,8 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
         "remaining_epsilon": room.epsilon,
         "remaining_mu": room.mu,
+        "remaining_users": None if left is None else left.having_most,
+        "remaining_epsilon_of_all": for_all.epsilon,
         "overdrawn": not terms.hold(totals.committed),
         "rounds_left": sum(run.rounds_left for run in taken.active),
         "runs_active": len(taken.active),
