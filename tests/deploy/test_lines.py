@@ -32,6 +32,7 @@ MEANINGS = {
     "Point": 2,
     "Population": 2,
     "Priced": 2,
+    "Raised": 2,
     "Report": 2,
     "Round": 2,
     "Run": 3,
@@ -42,6 +43,7 @@ MEANINGS = {
     "Slots": 2,
     "Source": 2,
     "Standing": 3,
+    "Taken": 2,
     "Terms": 2,
     "WhatIf": 2,
 }

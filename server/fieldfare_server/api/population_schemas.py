@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -33,6 +34,8 @@ class Population(Answer):
         reserved_epsilon=0.39,
         committed=PLANNED,
         remaining_epsilon=1.68,
+        remaining_users=None,
+        remaining_epsilon_of_all=1.68,
         leak=0.0,
         overdrawn=False,
         users=3237,
@@ -76,6 +79,12 @@ class Population(Answer):
     remaining_epsilon: float = Field(
         description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
         "those users alone who have most left"
+    )
+    remaining_users: int | None = Field(
+        default=None, description="for how many users `remaining_epsilon` is: those who have most left; null: for all"
+    )
+    remaining_epsilon_of_all: float = Field(
+        default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
     )
     remaining_mu: float = Field(default=0.0, description="mu (sensitivity over noise multiplier) of that run")
     users: int | None = Field(description="users seen so far; not shown under add_remove")
@@ -280,6 +289,9 @@ class WhatIfAnswer(Answer):
         noise_std=0.0076,
         prefix_noise=0.031,
         fits=True,
+        margin=1.4,
+        users=3243,
+        users_who_can_pay=3100,
         bound="as charged",
         why=None,
         nearest=None,
@@ -295,7 +307,14 @@ class WhatIfAnswer(Answer):
     noise_multiplier: float
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
-    fits: bool = Field(description="whether the population would admit it now")
+    fits: bool = Field(description="whether the population would admit it now, and its users can fill its rounds")
+    margin: float | None = Field(
+        default=None, description="how many such runs what is left would pay for; null: any number, or it does not fit"
+    )
+    users: int | None = Field(default=None, description="for how many users it fits; null: for all alike")
+    users_who_can_pay: int | None = Field(
+        default=None, description="of these, who can pay all that it may cost one user"
+    )
     bound: Bound = Field(
         default="as charged",
         description="what the figures are: a run's own, or, where a Monte Carlo certifies the charge, more than a "
@@ -314,4 +333,7 @@ class WhatIfAnswer(Answer):
         own |= {"clip": plan.clipping.norm, "delta": plan.privacy.delta, "epsilon": price.cost.epsilon}
         own |= {name: getattr(price, name) for name in ("noise_std", "prefix_noise", "fits", "bound")}
         own |= {"noise_multiplier": price.cost.noise_multiplier}
+        if price.admission is not None:
+            own |= {"users": price.admission.users, "users_who_can_pay": price.admission.whole}
+            own |= {"margin": price.admission.margin if math.isfinite(price.admission.margin) else None}
         return cls.model_validate(own | {"why": price.refusal or None, "nearest": price.nearest or None})

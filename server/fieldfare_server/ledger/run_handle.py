@@ -179,12 +179,16 @@ class RunHandle:
 
         None: without odometers, and where each of these users is pledged all that the run can cost.
         """
+        pledged = self.pledged(indices)
+        return None if pledged is None else pledged - self._taken[self._registration.require_known(indices)]
+
+    def pledged(self, indices: ArrayLike) -> Units | None:
+        """What this run may take of each user from its first round to its last; None and units as `allowance`."""
         if not self._run.individual:
             return None
         users = self._registration.require_known(indices)
-        if (self._caps[users] >= self._most).all():
-            return None
-        return self._caps[users] - self._taken[users]
+        caps = self._caps[users]
+        return None if (caps >= self._most).all() else caps
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""

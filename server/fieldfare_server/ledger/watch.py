@@ -21,7 +21,7 @@ from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
-from fieldfare_server.ledger.sql.rows import run_row, state_now
+from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
 # Made once: to build a statement takes longer than to run it.
@@ -133,6 +133,12 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
     with source.read() as connection:
         rows = connection.execute(query.group_by(state)).all()
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
+
+
+def reservations_left(source: Source, now: float) -> dict[str, float]:
+    """Run -> the share of its reservation's time that is left, of runs under way in populations that state one."""
+    with source.read() as connection:
+        return {run: max(0.0, end - now) / seconds for run, seconds, end in reservations(connection)}
 
 
 def failed_residual_tests(source: Source) -> int:

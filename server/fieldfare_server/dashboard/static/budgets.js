@@ -50,7 +50,7 @@ export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 // With odometers the largest run is one of those users alone who have most left.
-export const largestOf = (population) => (population.left ? "Largest run of those with most left" : "Largest run that fits");
+export const largestOf = (population) => (population.remaining_users === null ? "Largest run that fits" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
 
 export const fits = (population) => [["More runs like the last", runsLeft(population)], ["The next, for users", usersLeft(population)],
   ["Lasts until, at this pace", lastsUntil(population)]];

@@ -104,7 +104,7 @@ const BOUNDS = {
 };
 
 function drawPrice(parent, price) {
-  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? "It fits." : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
+  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? (price.users === null ? "It fits." : `It fits, for ${count(price.users)} users.`) : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
     facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)]]),
     BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,

@@ -21,6 +21,7 @@ from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Event, Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import admit
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, Priced, RunRow, Seed
 from fieldfare_server.ledger.state.state import Population, Run, State
@@ -85,15 +86,6 @@ class NewRun:
         if self.leak is not None and not 0 <= self.leak < 1:
             raise BadInput(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
 
-    def on_odometers(self, population: Population) -> bool:
-        """Whether it is charged to the odometers of `population`."""
-        return self.demand is not None and population.row.individual
-
-    def position(self, population: Population) -> tuple[Price, budget.Terms]:
-        """What of a budget is spent and reserved: of all users alike, or with the largest odometer."""
-        alike = self.on_odometers(population)
-        return population.base() if alike else population.committed(), population.terms
-
 
 class Overdrawn(BudgetRefused):
     """What is committed leaves too little for a run."""
@@ -114,7 +106,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
     plan: SHA-256 of its plan.
 
     Raises:
-        BudgetRefused: too few users have enough left.
+        BudgetRefused: it does not fit in what is left, or too few users have enough left.
         BadInput: a closed population, another adjacency, a fixed seed on real people, or, under `add_remove` on real
             people, a plan without `run.round_seconds`.
     """
@@ -123,20 +115,16 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
     _require_adjacency(population.row, run)
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
-    committed, terms = run.position(population)
+    position = population.position()
+    admit(position, run.planned, cost, run.demand)
     caps: Units | None = None
     charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
-    if run.on_odometers(population):
-        if committed.leak + cost.leak > terms.leak:
-            raise Overdrawn(committed, terms)
-        assert run.demand is not None
-        assert population.standing is not None
-        asked = odometers.Asked(run.population, run.demand, run.planned, cost)
-        caps = odometers.admit(population.standing, terms, committed, asked)
+    if run.demand is not None and position.room is not None:
+        caps = odometers.pledge(position.room, run.demand.most)
         charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most, "pledged": odometers.digest(caps)}
     elif population.row.individual:
         # What is committed of the user who has least left: the log's reader has no odometers at hand.
-        charged["largest"] = population.largest(terms)
+        charged["largest"] = population.largest(position.terms)
     event = events.Started(
         plan_digest=run.plan_digest,
         rounds=run.rounds,

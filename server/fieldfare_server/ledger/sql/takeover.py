@@ -7,16 +7,17 @@ import time
 from sqlalchemy import Connection
 
 from fieldfare.accounting.filter import Price
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BudgetRefused, LedgerError
 from fieldfare_server.ledger.events.runs import Resumed
 from fieldfare_server.ledger.rules.populations import find
-from fieldfare_server.ledger.rules.runs import NewRun, Overdrawn, require_resumable, start
+from fieldfare_server.ledger.rules.runs import NewRun, require_resumable, start
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.sql import leases
 from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
 from fieldfare_server.ledger.sql.rows import run_row
 from fieldfare_server.ledger.sql.tables import Tables
 from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.admission import Position
 
 
 def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -34,19 +35,24 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
     run.check()
     while True:
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
-        seen, terms = journal.proof.ask(lambda state: run.position(find(state, run.population)))
-        cost = budget.quote(run.planned, seen, terms, run.leak)
+        seen = _position(journal, run)
+        cost = budget.quote(run.planned, seen.alike, seen.terms, run.leak)
         try:
             return _start(journal, run, cost, holder, lease_seconds)
-        except Overdrawn as overdrawn:
+        except BudgetRefused:
             # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
-            if overdrawn.committed == seen:
-                raise budget.refusal(run.population, run.planned, cost, seen, overdrawn.terms) from None
+            now = _position(journal, run)
+            if (now.alike, now.committed) == (seen.alike, seen.committed):
+                raise
+
+
+def _position(journal: Journal, run: NewRun) -> Position:
+    return journal.proof.ask(lambda state: find(state, run.population).position())
 
 
 def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
     def work(connection: Connection, entry: Entry) -> int:
-        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json))
+        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json, lasting=True))
         if caps is not None:
             entry.contents.keep_units(caps)
         entry.append(event, holder, population=run.population, run=run.id)

@@ -16,6 +16,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.rows import (
     ChargeRow,
@@ -124,6 +125,11 @@ class Population:
         terms: None for the budget of now.
         """
         return self.with_largest(self.largest(terms or self.terms))
+
+    def position(self) -> Position:
+        """What it has for one more run. Raises LookupError as `largest`."""
+        standing = self.standing if self.row.individual else None
+        return Position.of(self.row.name, self.terms, self.base(), self.committed(), standing)
 
     def with_largest(self, largest: int) -> Price:
         """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""

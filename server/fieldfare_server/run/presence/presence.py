@@ -85,7 +85,8 @@ class Presence(ABC):
         """Once in a session: give the nodes that are there a moment to say whom they host."""
         if self._began is None:
             self._began = time.monotonic()
-            self.roster.settle(self.grid, self.settling, self.session.heartbeat)
+            with self.session.interrupts.allowed():  # nodes of this process read their data
+                self.roster.settle(self.grid, self.settling, self._heartbeat)
 
     @property
     def complete(self) -> bool:
@@ -151,11 +152,21 @@ class Presence(ABC):
         copies: how many times the arrays of an instruction come back.
         """
         limit = limit_for(messages[0], copies) if messages else None
-        return self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+        answers = self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+        while True:
+            with self.session.interrupts.allowed():  # nodes of this process train
+                answer = next(answers, None)
+            if answer is None:
+                return
+            yield answer
 
     def _tick(self) -> None:
-        self.session.heartbeat()
+        self._heartbeat()
         self.roster.look_now_and_then(self.grid)
+
+    def _heartbeat(self) -> None:
+        with self.session.interrupts.allowed(at_once=False):
+            self.session.heartbeat()
 
     # -- after a round ------------------------------------------------------------------------------------------------
 

@@ -102,9 +102,16 @@ class FieldfareStrategy:
         require_simulated(plan, grid)
         require_callable(plan, grid)
         presence = self._meet(grid)
+        with session.interrupts:
+            self._take_to_end(presence)
+
+    def _take_to_end(self, presence: Presence) -> None:
+        """As `take_to_end`, where a Ctrl-C breaks nothing."""
+        session, plan = self.session, self.session.plan
         try:
             try:
                 while session.coming_round < plan.run.rounds:
+                    session.interrupts.check()
                     # Obey the ledger: an officer may stop or pause the run between two rounds.
                     request = session.account.request()
                     if request == "stop":
@@ -115,7 +122,7 @@ class FieldfareStrategy:
                         continue
                     with logs.about(session.account.id, session.coming_round, session.stamp):
                         presence.rest()
-                        self.run_round(grid)
+                        self.run_round(presence.grid)
                     require_finite_model(session)
                     presence.require_answers()
             finally:
