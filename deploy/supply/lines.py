@@ -3,8 +3,8 @@
     python deploy/supply/lines.py            # `make check` does it
     python deploy/supply/lines.py --write    # after lines have fallen: the table follows
 
-`lines.toml` has the lines of each room, rounded up to hundreds. Rooms may trade lines. A rise of the sum needs a new
-table and one line in CHANGELOG.md that names the new sum and says what it is for: "Lines: 51 300, ...".
+`lines.toml` has the lines of each room, rounded up to hundreds, and the most that all may have. Rooms may trade lines.
+A higher limit needs one line in CHANGELOG.md that names it and says what it is for: "Lines: 51 300, ...".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("lines.toml")
 PACKAGES = ("shared/fieldfare", "shared/fieldfare_flower", "server/fieldfare_server", "client/fieldfare_client")
 HEAD = """# Lines of Python in each room of the product, rounded up to hundreds; `lines.py --write` makes it.
-# The sum only falls where CHANGELOG.md does not say otherwise ("Lines: SUM, why").
+# The limit only falls where CHANGELOG.md does not explain it ("Lines: LIMIT, why").
 
 """
 
@@ -45,25 +45,23 @@ def explained(total: int, changelog: str) -> bool:
 def main(arguments: list[str]) -> int:
     """Print the table; 1 where the sum has risen and nothing explains it."""
     lines = count()
-    rounded = {room: -(-number // 100) * 100 for room, number in lines.items()}
-    allowed: dict[str, int] = tomllib.loads(TABLE.read_text()) if TABLE.exists() else {}
-    most, total = sum(allowed.values()), sum(lines.values())
+    allowed: dict[str, int] = tomllib.loads(TABLE.read_text())
+    most, total = allowed.pop("limit"), sum(lines.values())
     for room in sorted(lines.keys() | allowed.keys()):
         now, before = lines.get(room, 0), allowed.get(room, 0)
         print(f"{room:36} {now:7,} {'above' if now > before else 'within'} {before:,}")
     print(f"{'product':36} {total:7,} of {most:,}")
-    if "--write" in arguments:
-        new = sum(rounded.values())
-        if allowed and new > most and not explained(new, (ROOT / "CHANGELOG.md").read_text()):
-            print(
-                f'refused: the sum would rise from {most:,} to {new:,}; say why in CHANGELOG.md: "Lines: {new:,}, ..."'
-            )
-            return 1
-        TABLE.write_text(HEAD + "".join(f'"{room}" = {number}\n' for room, number in rounded.items()))
-        return 0
-    if total > most:
-        print("refused: lines may only fall where no capability is added; write the reason, then --write")
+    rounded = {room: -(-number // 100) * 100 for room, number in lines.items()}
+    limit = max(most, -(-total // 100) * 100)
+    if limit > most and not explained(limit, (ROOT / "CHANGELOG.md").read_text()):
+        print(
+            f"refused: {total:,} lines where {most:,} are allowed; if a capability was added, write into CHANGELOG.md"
+        )
+        print(f'"Lines: {limit:,}, ..." with the reason, and run lines.py --write')
         return 1
+    if "--write" in arguments:
+        rooms = "".join(f'"{room}" = {number}\n' for room, number in rounded.items())
+        TABLE.write_text(f"{HEAD}limit = {limit}\n\n{rooms}")
     return 0
 
 
