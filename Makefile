@@ -1,4 +1,5 @@
-# install · demo · test · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv, which `install` makes.
+# install · demo · test · test-all · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
+# `install` makes it for the main job (demo, simulate, serve); what needs the developers' tools adds those (`tools`).
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
 ENGINE ?= docker
@@ -9,24 +10,36 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
-install: $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
+
+# EXTRAS=service leaves PyTorch and Flower out: prices, ledger, API and page alone.
+EXTRAS ?= demo
+install: $(VENV)/.installed-$(EXTRAS)
+
+tools: $(VENV)/.tools
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[$(EXTRAS)]'
+	touch $@
 
 # LOCKED=1 installs the very files that locks/dev.lock names, as the workflows do; PyTorch is exempt (deploy/supply/lock.py).
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/.tools: pyproject.toml constraints.txt | $(VENV)/bin/python
 ifdef LOCKED
 	PIP_CONSTRAINT=locks/dev.lock $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement locks/dev.lock
 endif
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable '.[dev]'
-	touch $@
+	$(PIP) $(if $(LOCKED),--no-build-isolation) --editable '.[dev]'
+	touch $@ $(VENV)/.installed-$(EXTRAS)
 
 demo: install
 	$(BIN)/fieldfare demo $(ARGS)
 
-check: install
+check: tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -36,16 +49,16 @@ check: install
 test: check
 	$(BIN)/pytest -n 4 --dist loadfile -rs -m "not slow"
 
-test-long: install
+test-long: tools
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 # Broken builds, one line each, that named tests must notice; NAMES="grid ledger" for some of them.
-mutants: install
+mutants: tools
 	$(BIN)/python tests/mutants/run.py --jobs 2 $(NAMES)
 
 # Coverage-guided fuzzing of what reads nodes' replies, in a venv of its own; RUNS=10000 for a short one.
 RUNS ?= 1000000
-fuzz: install
+fuzz: tools
 	$(PYTHON) -m venv $(VENV)/fuzz
 	$(VENV)/fuzz/bin/python -m pip install --quiet --disable-pip-version-check 'atheris>=3,<4'
 	mkdir -p $(VENV)/fuzz/corpus
@@ -53,48 +66,48 @@ fuzz: install
 		$(VENV)/fuzz/bin/python tests/fuzz/fuzz.py $(VENV)/fuzz/corpus tests/fuzz/corpus -runs=$(RUNS) -max_len=96
 
 # The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
-flower-matrix: install
+flower-matrix: tools
 	$(BIN)/python tests/flower/matrix.py $(ARGS)
 
 # The documentation site, into site/; any broken link or reference fails.
-docs: install
+docs: tools
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # -- what is delivered: locks, licences, known vulnerabilities, images by digest, the wheel ---------------------------
-lock: install
+lock: tools
 	$(BIN)/python deploy/supply/lock.py $(BIN)/uv
 
-licences: install
+licences: tools
 	$(BIN)/python deploy/supply/licences.py
 
 # ADVISORIES=CLONE of PyPA's advisory database; without one the audit is skipped, and says so.
-audit: install
+audit: tools
 	$(BIN)/python deploy/supply/audit.py "$(ADVISORIES)"
 
-pin-images: install
+pin-images: tools
 	$(BIN)/python deploy/supply/pin_images.py "$(ENGINE)"
 
 # The same bytes on every machine: files carry the time of the newest commit, or SOURCE_DATE_EPOCH.
-wheel: install
+wheel: tools
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/hatchling build --target wheel --target sdist
 
 # All tests on real containers; SELECT="containers and not slow" for the short ones.
 SELECT ?= containers
-containers-test: install
+containers-test: tools
 	$(COMPOSE) build superlink
 	CONTAINERS=1 COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" $(BIN)/pytest -m "$(SELECT)" $(ARGS) tests/e2e
 
 # Containers that die at random in the middle of runs; SCHEDULES=20, or SEEDS="17 23" to repeat some.
 SCHEDULES ?= 20
-containers-random: install
+containers-random: tools
 	$(COMPOSE) build superlink
 	CONTAINERS=1 CONTAINERS_SCHEDULES="$(SCHEDULES)" CONTAINERS_SEEDS="$(SEEDS)" COMPOSE="$(COMPOSE)" ENGINE="$(ENGINE)" \
 	  $(BIN)/pytest -s tests/e2e/test_containers_random.py $(ARGS)
 
-bench-mechanisms: install
+bench-mechanisms: tools
 	$(BIN)/python benchmarks/mechanisms.py $(ARGS)
 
-bench-optimizers: install
+bench-optimizers: tools
 	$(BIN)/python benchmarks/optimizers.py $(ARGS)
 
 # pfl 0.6.0 wants an older dp-accounting, so it gets an environment of its own.
@@ -103,23 +116,23 @@ $(VENV)-pfl/.installed:
 	$(VENV)-pfl/bin/python -m pip install --quiet --disable-pip-version-check pfl==0.6.0 torch==2.13.0 numpy
 	touch $@
 
-bench-simulation: install $(VENV)-pfl/.installed
+bench-simulation: tools $(VENV)-pfl/.installed
 	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page docs/python.md $(ARGS)
 
-bench-cores: install
+bench-cores: tools
 	$(BIN)/python benchmarks/cores.py --ray --out benchmarks/results $(ARGS)
 
 # 1 000 000 users, 1 000 rounds of cohort 1 000; needs about 0.6 GB of disk.
-bench-scale: install
+bench-scale: tools
 	$(BIN)/python benchmarks/simulation_scale.py --out benchmarks/results/simulation_scale.json $(ARGS)
 
 # 10 000 runs, 2 000 000 rounds on each database, and the page in Chromium; a quiet machine, 6 GB of disk.
-bench-api: install
+bench-api: tools
 	$(BIN)/python benchmarks/api.py --out benchmarks/results $(ARGS)
 	$(BIN)/python benchmarks/page.py --out benchmarks/results
 
 # Two federations, one after the other; needs a quiet machine.
-bench-rounds: install
+bench-rounds: tools
 	$(BIN)/python benchmarks/round_time.py --out benchmarks/results $(ARGS)
 
 clean:

@@ -33,7 +33,7 @@ from fieldfare_server.cli.demo import ANYONE, WAYS, WHO_CALLS
 
 ROOT = Path(__file__).parents[1]
 README, RESULTS = ROOT / "README.md", ROOT / "benchmarks/results"
-COMMAND = "fieldfare demo --no-serve --json"
+COMMAND = "fieldfare demo --all --no-serve --json"
 NAMES = {
     "independent": "independent",
     "correlated": "correlated (`nu`)",

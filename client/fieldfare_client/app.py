@@ -34,7 +34,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
-from fieldfare_client import witness
+from fieldfare_client import own_data, witness
 from fieldfare_client.check import check_task
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
@@ -343,6 +343,7 @@ def train(message: Message, context: Context) -> Message:
 def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Message:
     settings = Settings.parse(instruction.settings)
     result = _train(node, instruction, settings)
+    own_data.note(result.users, result.failures)
     if result.failures:
         # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))

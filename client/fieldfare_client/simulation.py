@@ -16,8 +16,9 @@ from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, EveryUserFailed
 from fieldfare_client.main_guard import require_main_guard
+from fieldfare_client.own_data import Tally
 from fieldfare_flower import local_grid
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class LocalGrid(Grid):
             for index in range(nodes)
         }
         self._waiting: dict[str, Message] = {}
+        self._tally = Tally()
         self._shown: set[tuple[str, str]] = set()
         """Exceptions whose traceback is in the log."""
         self._run: Run = local_grid.make_run()
@@ -115,6 +117,13 @@ class LocalGrid(Grid):
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def fault(self) -> EveryUserFailed | None:
+        """Why every user failed who was asked to train since the last call; None where one was well.
+
+        Only a grid whose data are the caller's own may tell.
+        """
+        return self._tally.take()
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)
@@ -164,7 +173,8 @@ class LocalGrid(Grid):
             error = Error(local_grid.NODE_UNAVAILABLE, f"there is no node {message.metadata.dst_node_id}")
             return Message(error, reply_to=message)
         try:
-            reply: Any = self._app(message, context)
+            with self._tally.counting():
+                reply: Any = self._app(message, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
             return local_grid.as_reply(reply, message)

@@ -33,8 +33,14 @@ def image_requirements() -> list[str]:
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = tables["project"]
     wanted = [*project["dependencies"], *tables["build-system"]["requires"], *BUILD]
-    for extra in IMAGE:
-        wanted += project["optional-dependencies"][extra]
+    extras, seen = list(IMAGE), set[str]()
+    while extras:
+        extra = extras.pop()
+        seen.add(extra)
+        for line in project["optional-dependencies"][extra]:
+            named = re.fullmatch(r"fieldfare\[(.*)\]", line)
+            extras += [other for other in named[1].split(",") if other not in seen] if named else []
+            wanted += [] if named else [line]
     return sorted(set(wanted))
 
 

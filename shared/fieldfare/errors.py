@@ -67,5 +67,12 @@ class CheckpointError(Refused):
     """A checkpoint is missing, torn, or does not belong to the run that the ledger describes."""
 
 
+class EveryUserFailed(FieldfareError):
+    """The training of all users of a round failed, where their data are the caller's own. Its cause is the first error.
+
+    On real nodes nothing raises it: that a user failed is that user's data.
+    """
+
+
 class Interrupted(FieldfareError):
     """The run stopped before its end but can be resumed."""

@@ -34,6 +34,8 @@ GROUP = "fieldfare.tasks"
 OBJECT = "object:"
 """How the names of tasks begin that are objects of this process (`hold`), and that no other process can load."""
 _held: WeakValueDictionary[str, Task] = WeakValueDictionary()
+CLIENT = "pip install 'fieldfare[client]'"
+"""What installs all that tasks need."""
 BUNDLED = "fieldfare_client.tasks"
 """The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some."""
 
@@ -198,6 +200,8 @@ def find_task(name: str) -> Any:
         raise BadInput(f"run.task = {name!r}", f"several packages announce it: {owners}.", foreign[0].value)
     if foreign:
         return _resolve(foreign[0].value)
+    if announced:
+        raise UnknownTask(f"run.task = {name!r}", "needs PyTorch, which is not installed.", CLIENT)
     known = task_names()
     near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
     module = name.removesuffix(".py")
@@ -232,8 +236,8 @@ def _owner(point: EntryPoint) -> str:
 
 
 def _bundled() -> dict[str, Any]:
-    """The tasks that come with Fieldfare, by name; none where the client is not installed."""
-    if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None:
+    """The tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
+    if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None or importlib.util.find_spec("torch") is None:
         return {}
     tasks: dict[str, Any] = {}
     for module in pkgutil.iter_modules(importlib.import_module(BUNDLED).__path__):

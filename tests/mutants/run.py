@@ -1,9 +1,9 @@
 """Break one privacy-relevant line at a time, and see that a named test notices: `make mutants`.
 
 `mutants.toml` lists the mutants: a file, the text to replace (it must stand there exactly once), what replaces it, the
-harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the three source folders, so
-that the checkout is never touched. A mutant that survives, that no longer applies, or whose tests fail without it,
-fails the run.
+harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the three source folders and of
+the certificate's checker, so that the checkout is never touched. A mutant that survives, that no longer applies, or
+whose tests fail without it, fails the run.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def copy_sources(to: Path, mutant: Mutant | None) -> None:
     """The three source folders below `to`, with `mutant` applied. Raises ValueError where it does not apply."""
     for folder in SOURCES:
         shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (to / "docs").mkdir()
+    for checker in (ROOT / "docs").glob("check_*.py"):
+        shutil.copy(checker, to / "docs")
     if mutant is None:
         return
     path = to / mutant.file
@@ -61,6 +64,7 @@ def run_tests(sources: Path, tests: tuple[str, ...]) -> subprocess.CompletedProc
     """pytest over `tests` with the copied sources in front of the installed ones."""
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(str(sources / folder) for folder in SOURCES)
+    environment["FIELDFARE_CHECKER"] = str(sources / "docs")
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]

@@ -11,7 +11,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Loss
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger, Outcome
-from fieldfare_server.ledger.sql.models import NONCES
+from fieldfare_server.ledger.state.formats import NONCES
 from support.ledgers import demand, digest, gaussian, start
 
 ONE = 2**37

@@ -25,6 +25,7 @@ from torch import nn
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.schema import Arrays, pseudonyms
+from fieldfare_client import own_data
 from fieldfare_client.app import Settings
 from fieldfare_client.private.isolation import own_randomness, uses_cuda
 from fieldfare_client.private.local_model import LocalModel
@@ -108,6 +109,8 @@ class Node:
         self._loop, self._build, self._rebuild = loop, build, rebuild
         self.user_list = user_list
         self._model: LocalModel | None = None
+        self.has_trained = False
+        """Whether the loop was called in this process: it may have left something."""
 
     @property
     def model(self) -> LocalModel:
@@ -115,10 +118,6 @@ class Node:
         if self._model is None:
             self._model = LocalModel(self._build, self._rebuild)
         return self._model
-
-    def forget(self) -> None:
-        """Build the model again at its next use."""
-        self._model = None
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -159,6 +158,7 @@ class Node:
                     query += update
                     counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
                 progress.count()
+            own_data.note(len(asked), failures)
             _report(failures, len(asked))
             sums = schema.stacked(read.queries).arrays(total.view(-1).float())
             reported = tuple(counts) or (0.0,) * settings.clipping.counts
@@ -187,6 +187,7 @@ class Node:
         instruction = Instruction([point], [1.0], context.run_id, turn if type(turn) is int else 0, config)
         failures: Counter[str] = Counter()
         (update,) = self.updates(instruction, name, user, context, failures)
+        own_data.note(1, failures)
         _report(failures, 1)
         if CLIPPING_NORM in config:
             shorten(update, norm_of(config))
@@ -238,6 +239,7 @@ class Node:
             combined = torch.zeros(queries, numel)
             # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
+            own_data.note_error(error)
             log.debug("a user's training failed", exc_info=True)
         return list(combined)
 
@@ -245,7 +247,7 @@ class Node:
         self, instruction: Instruction, point: Point, name: int, user: str, context: Context
     ) -> torch.Tensor:
         """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
-        model = self.model.load(point)
+        model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
         with own_randomness(key):
             self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))

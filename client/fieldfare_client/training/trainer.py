@@ -31,6 +31,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client import own_data
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, Choice, recall, remember
@@ -343,6 +344,7 @@ class Trainer:
                     updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
                 else:
                     failures[type(error).__name__] += 1
+                    own_data.note_error(error)
             for target, update in zip(combined, updates, strict=False):
                 target[place] = update[0]
         return combined
@@ -371,6 +373,7 @@ class Trainer:
             except Exception as error:
                 # The kind of the error, not its text: an error of a task may quote a user's data.
                 failures[type(error).__name__] += 1
+                own_data.note_error(error)
                 updates = [torch.zeros(1, self.schema.numel, device=self.device) for _ in work.weights]
             for target, update in zip(combined, updates, strict=True):
                 target[place] = update[0]

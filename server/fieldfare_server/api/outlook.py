@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
+from fieldfare.errors import BudgetRefused
 from fieldfare_server.api.schemas import utc
 from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.admission import Admission, Position, admit
 
 Level = Literal["open", "low", "exhausted"]
 
@@ -58,28 +61,30 @@ def outlook(
     hidden = view.adjacency == "add_remove"
     if view.state != "open":
         return Outlook(share, level, False, 0, None if hidden else 0)
+    position, _ = snapshot.position(view.name)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = None if run.planned.amplified else run.leak
-    if run.accounting == "individual":
-        demand = demand_of(snapshot, run)
-        fits = snapshot.refusal(view.name, demand, run.planned, leak) is None
-        runs, users = snapshot.room_for(view.name, demand, budget.price_of(run.planned, run.leak), MOST_RUNS)
-    else:
-        terms = budget.Terms(view.epsilon, view.delta, view.leak)
-        fits = terms.hold(view.committed + budget.quote(run.planned, view.committed, terms, leak))
-        runs = how_many(terms, view.committed, budget.price_of(run.planned, run.leak))
-        users = (view.users or 0) if fits else 0
-    runs = max(runs, 1) if fits else 0
-    return Outlook(share, level, fits, runs, None if hidden else users, _until(snapshot, view, runs))
-
-
-def how_many(terms: budget.Terms, committed: Price, each: Price) -> int:
-    """How many prices `each` fit under `terms` together with `committed`, at most `MOST_RUNS`."""
+    demand = demand_of(snapshot, run) if run.accounting == "individual" else None
+    price = budget.quote(run.planned, position.alike, position.terms, leak)
+    found = _admitted(position, run.planned, price, demand)
+    if found is None:
+        return Outlook(share, level, False, 0, None if hidden else 0, _until(snapshot, view, 0))
+    each = budget.price_of(run.planned, run.leak)
 
     def too_many(runs: int) -> bool:
-        return not terms.hold(Price(committed.mu_squared + runs * each.mu_squared, committed.leak + runs * each.leak))
+        after = _admitted(position.after(each, demand, runs - 1), run.planned, each, demand)
+        return after is None or after.waits
 
-    return bisect_left(range(1, MOST_RUNS + 1), True, key=too_many)
+    runs = max(1, bisect_left(range(1, MOST_RUNS + 1), True, key=too_many))
+    users = (view.users or 0) if found.whole is None else found.whole
+    return Outlook(share, level, True, runs, None if hidden else users, _until(snapshot, view, runs))
+
+
+def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: Demand | None) -> Admission | None:
+    try:
+        return admit(position, planned, price, demand)
+    except BudgetRefused:
+        return None
 
 
 def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> float | None:

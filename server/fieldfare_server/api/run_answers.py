@@ -21,7 +21,7 @@ from fieldfare_server.api.schemas import (
 )
 from fieldfare_server.api.service import Written
 from fieldfare_server.ledger import Ledger, states, watch
-from fieldfare_server.ledger.rules import runs
+from fieldfare_server.ledger.events.runs import Audited
 
 
 class RunAnswers:
@@ -51,7 +51,7 @@ class RunAnswers:
             population = snapshot.population(view.population)
             latest = watch.latest_rounds(snapshot, [run_id]).get(run_id)
             void, rejects = self._counts.of(run_id, snapshot)
-            test = watch.newest_row(snapshot, run_id, runs.RESIDUAL_TEST)
+            test = watch.newest_row(snapshot, run_id, Audited.action)
         # None for a plan of another version; the ledger's own columns are shown all the same.
         facts = plan_facts(view, self._root)
         settings = view.plan.get("run", {})

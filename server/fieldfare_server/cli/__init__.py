@@ -18,6 +18,8 @@ for _name, _value in {
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What numpy and torch read when they are imported."""
+LEFT_OUT = ("torch", "flwr", "matplotlib", "sklearn", "pyarrow")
+"""Modules that an installation for prices, ledger and page alone does not have."""
 TRAINING = ("demo", "simulate", "compare", "run")
 """Commands that train or aggregate a model: they may use every core, as torch decides."""
 
@@ -35,7 +37,18 @@ def main() -> None:
     sys.path.append(os.getcwd())
     # Imports make many objects and no garbage: looking for some takes a tenth of the time.
     gc.disable()
-    program = assemble(command) if command in COMMANDS or command in GROUPS else overview()
-    gc.freeze()
-    gc.enable()
-    program()
+    try:
+        program = assemble(command) if command in COMMANDS or command in GROUPS else overview()
+        gc.freeze()
+        gc.enable()
+        program()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in LEFT_OUT:
+            raise
+        print(
+            f"Refused. `fieldfare {command}` needs {missing}, which is not installed here. "
+            "Nearest allowed: pip install 'fieldfare[server,client]'.",
+            file=sys.stderr,
+        )
+        sys.exit(2)

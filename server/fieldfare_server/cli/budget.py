@@ -17,6 +17,8 @@ _COLUMNS = (
     "spent",
     "reserved",
     "largest next run",
+    "for users with most left",
+    "largest for all",
     "more runs like the last",
     "for users",
     "delta",
@@ -30,8 +32,8 @@ _CAPTION = (
     "chosen; what is spent is a gauge of it. The guarantee is the largest limit so far."
 )
 _INDIVIDUAL = (
-    " With individual accounting, spent is of the user who has spent most, and the largest next run is one of those "
-    "users alone who have most left."
+    " With individual accounting, spent is of the user who has spent most; the largest next run is one of those users "
+    "alone who have most left, and beside it is how many they are, and the largest run of all users."
 )
 
 
@@ -54,6 +56,8 @@ def budget(
                 each.spent.epsilon,
                 each.reserved_epsilon,
                 each.remaining_epsilon,
+                "all" if each.remaining_users is None else each.remaining_users,
+                each.remaining_epsilon_of_all,
                 each.more_runs,
                 each.runs_left_users,
                 f"{each.delta:g}",

@@ -15,13 +15,11 @@ from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.evidence.forks import find_fork
-from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.run_evidence import describe_canaries
 from fieldfare_server.evidence.verify import Fault, recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
-from fieldfare_server.run.ending import destroy, destroy_left_behind
 
 
 def verify(
@@ -44,6 +42,8 @@ def verify(
     Destroys first what a crash left of the keys and checkpoints of ended runs.
     """
     with refusals(json_):
+        from fieldfare_server.run.ending import destroy_left_behind  # imports Flower
+
         if head is not None and hold:
             raise BadInput("--head, --hold", "a head was kept, or none was.", "one of the two")
         directory = StateDirectory.of(home, ledger)
@@ -137,6 +137,8 @@ def abandon(
     are in this home, the last model is written, and key and checkpoints are destroyed.
     """
     with refusals(json_):
+        from fieldfare_server.run.ending import destroy  # imports Flower
+
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
             ended = opened.abandon(run, reason=reason, actor=actor())
@@ -164,6 +166,8 @@ def audit(
     secret. Canaries are a simulated attack, whose figures are compared with what the run has spent.
     """
     with refusals(json_):
+        from fieldfare_server.evidence.residual_test import run_residual_test  # imports Flower
+
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
             result = run_residual_test(opened, run, actor=actor(), root=directory.root)

@@ -16,7 +16,7 @@ from fieldfare_server.cli.waiting import retry
 from fieldfare_server.deployment.nodes import digest_of, register_node, revoke_node
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.rules.nodes import MOST_USERS
+from fieldfare_server.ledger.sql.nodes import MOST_USERS
 
 nodes = typer.Typer(help="Admit nodes to the federation, or remove them.", no_args_is_help=True)
 

@@ -20,7 +20,6 @@ from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.planning.feasibility import check_feasible
 from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
 from fieldfare_server.planning.search import Assumed
@@ -104,7 +103,10 @@ def plan(
         count = there if there is None or isinstance(there, int) else len(there)
         warnings = []
         if there is not None and count is not None:
-            warnings = check_feasible(planned, there) + check_population_size(planned, count, accepted=accept_delta)
+            from fieldfare_server.planning.admission import admit  # imports the ledger
+
+            warnings = [*admit(planned, None, None, there).warnings]
+            warnings += check_population_size(planned, count, accepted=accept_delta)
         cost = price(planned)
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fieldfare.cost import Cost
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
 from fieldfare_server.evidence.population_size import check_population_size
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import Decisions
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.ftrl import FTRLSpec
-from fieldfare_server.planning.feasibility import check_feasible
+from fieldfare_server.planning.admission import admit
+from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 
@@ -83,7 +88,27 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
 
     print_check_warnings(check_here(plan.task_reference, plan.client, quiet=quiet))
     names = user_names(plan.task_reference)
-    print_warnings(check_feasible(plan, names) + check_population_size(plan, len(names), accepted=accept_delta))
+    warnings = [*admit(plan, None, None, names).warnings]
+    print_warnings(warnings + check_population_size(plan, len(names), accepted=accept_delta))
+
+
+def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:
+    """(The plan's cost, what optimisers decided for it), if its population admits it with the users of its task.
+
+    None for a certified plan: its price is drawn when its run is started, which judges it.
+
+    Raises:
+        BadInput, BudgetRefused: as `admit`.
+    """
+    from fieldfare_client.app import user_names  # imports PyTorch
+
+    if plan.certified:
+        return None
+    decided = Decisions(plan, home.root)
+    cost = price_with_model(plan, decided)
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        admit(plan, cost, ledger, user_names(plan.task_reference))
+    return cost, decided
 
 
 LEAST_REACH = 1e-3

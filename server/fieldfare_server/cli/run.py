@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
@@ -17,8 +18,9 @@ from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
+from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger, new_run_id
-from fieldfare_server.planning.feasibility import require_feasible
+from fieldfare_server.planning.admission import admit
 
 
 def run(
@@ -86,15 +88,19 @@ def run(
 
 
 def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
-    """Where the population's users are known from earlier runs, and their number is no secret."""
+    """Raise `BudgetRefused` for a run that the population would refuse, with the users of earlier runs.
+
+    Too few users are a warning: further ones may join, and the coordinator counts who is there before its first round.
+    A certified plan is priced by its coordinator, which writes the seed down first.
+    """
     with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
         known = [view for view in ledger.populations() if view.name == plan.privacy.population]
-    if known and known[0].users and known[0].adjacency != "add_remove":
-        # Further users may join, so this is a warning; the coordinator counts who is there before its first round.
-        try:
-            require_feasible(plan, known[0].users)
-        except BadInput as refusal:
-            print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
+        if known and not plan.certified:
+            try:
+                admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
+            except BadInput as refusal:
+                print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
+    if known and known[0].users:  # None where their number is secret
         print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
 
 

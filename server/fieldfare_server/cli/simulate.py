@@ -13,7 +13,7 @@ from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
-from fieldfare_server.cli.progress import check_first, local_grid, run_here
+from fieldfare_server.cli.progress import check_first, local_grid, priced_here, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
@@ -87,7 +87,9 @@ def simulate(
 
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
     check_first(plan, accept_delta=accept_delta, quiet=quiet)
-    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION)
+    directory.prepare()
+    priced = priced_here(directory, plan)
+    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced)
 
 
 def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:

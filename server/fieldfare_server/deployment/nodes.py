@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from fieldfare.errors import BadInput
 from fieldfare_flower.nodes import remove_nodes
 from fieldfare_server.deployment.submit import FlowerError, environment, program, tail, write_connection
-from fieldfare_server.ledger.rules.nodes import key_digest
+from fieldfare_server.ledger.sql.nodes import key_digest
 
 
 def register_node(address: str, root_certificates: Path, public_key: Path, timeout: float = 60.0) -> str:

@@ -1,8 +1,11 @@
 """A run's certificate: what a stranger needs to recompute its privacy with `docs/check_certificate.py` alone.
 
-The certificate is canonical JSON. It holds the noising matrix as the run applied it, the noise multiplier, the
-participation patterns that occurred (or, where participation is secret, the scheme with a proven maximum), the run's
-price in the population's filter, the sums over the population, and the journal's head. It names no user.
+The certificate is canonical JSON. It is bound to what happened: it holds the plan, and every log row of the run and of
+its population but the rounds of other runs, which a signed checkpoint of the log's Merkle tree contains and counts
+(`ledger.merkle`). From those rows a checker reads sampler, rounds, charges, nonces and budget. Beside them stand the
+noising matrix as the run applied it, the noise multiplier, the run's price in the population's filter, and who took
+part, as the sets of numbers that the log names by their SHA-256 (where participation is secret: the scheme with a
+proven maximum). It names no user.
 
 Price. A Gaussian run costs what the ledger charged. A run with discrete noise of S cells costs mu^2 S^2 / (S^2 - 4) and
 a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it is a Gaussian of variance S^2 - 4 followed by a
@@ -12,36 +15,39 @@ rounding that forgets where it began. A sampled run costs the whole price of its
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
-from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
-from sqlalchemy import select
+from sqlalchemy import Connection, bindparam, select
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price, Rectangle, gauge, price
+from fieldfare.accounting.filter import Price, gauge, price
 from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.factorization.released import OnlineTree, chain_bound, climb, released_gram
 from fieldfare.noise import SecureNoise
-from fieldfare.participation import adjacency_factor
+from fieldfare.signed_head import public_key
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
+from fieldfare_server.ledger import merkle
+from fieldfare_server.ledger.chain import HASHED, HeadFile
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.task_model import model_of
 
-FORMAT = "fieldfare-certificate/1"
+FORMAT = "fieldfare-certificate/2"
 ASSUMPTIONS = {
     "C1": "Whether a user takes part may depend on released models, on public coins, and on who is available. What the "
     "record of participation itself tells about a user's data is not covered.",
@@ -53,7 +59,7 @@ ASSUMPTIONS = {
 
 @dataclass(frozen=True)
 class _Priced:
-    """One run of the population with what it takes from the rectangle."""
+    """The run with what it takes from the rectangle."""
 
     row: Any
     cost: Cost
@@ -84,68 +90,70 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
     population = ledger.population(run.population)
     with ledger.read() as connection:
         row = rows.population_row(connection, population.name)
-        c = models.runs.c
-        run_rows = connection.execute(select(models.runs).where(c.population_id == row.id).order_by(c.seq)).all()
-        r = models.rounds.c
-        committed = select(r.nonce).where(r.run_seq == run.seq, r.state == "committed").order_by(r.index)
-        nonces = list(connection.execute(committed).scalars())
-        record = rows.participation(connection, run.seq, row.users)
-    known = row.users
-    sampled = sum(PrivacyLoss.from_json(other.planned).amplified for other in run_rows)
-    leak = row.leak
-    # Sampled runs of the ledger's first version have no price: they share what the population's D allows.
-    priced = [_price(other, root, leak / max(sampled, 1)) for other in run_rows]
-    own = next(other for other in priced if other.row.id == run_id)
+        own = _price(rows.run_row(connection, run_id), root, row.leak)
+        kept = _log(connection, population.name, run_id)
+        leaves = [bytes.fromhex(each) for each in connection.execute(_HASHES).scalars()]
+        blobs = (
+            [] if run.adjacency == "add_remove" else list(connection.execute(_PARTICIPANTS, {"run": run.seq}).scalars())
+        )
     n, cost, multiplier = run.next_round, own.cost, own.cost.noise_multiplier
     noising = describe_noising(cost.mechanism, n) if n else {"toeplitz": _EMPTY}
     if noising is None:
         raise BadInput(f"certificate of run {run_id}", f"a noising matrix of {n} rounds is too large to be written.")
-    factor, mu_squared, error = adjacency_factor(run.adjacency), own.price.mu_squared, 0.0
-    accounting: dict[str, Any] = {"patterns": []}
     if cost.certificate is not None and cost.mechanism.noise_rows != run.rounds:
         raise BadInput(f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it.")
+    mu_squared, error, theorems = own.price.mu_squared, 0.0, ["filter"]
+    accounting: dict[str, Any] = {}
     if n and not own.amplified:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
+        theorems += ["gram", *(["discrete"] if own.cells else [])]
         if run.adjacency == "add_remove":
             accounting = {"worst": (worst := _worst(cost, b))}
             # Participation is secret, so the charge is that of the proven maximum.
-            mu_squared = max(mu_squared, factor**2 * worst["square"] / multiplier**2)
-        else:
-            counts = Counter(pattern for pattern in record.patterns(np.arange(known)) if pattern)
-            patterns = [{"rounds": list(pattern), "users": users} for pattern, users in sorted(counts.items())]
-            accounting = {"patterns": patterns}
-    rounding = own.cost.resolution if n else 0.0
-    if own.cost.loss.amplified:  # part of the multiplier of its events
-        rounding = max(0.0, mu_squared - factor**2 * worst["square"] / multiplier**2) if "worst" in accounting else 0.0
-    rectangle = Rectangle.of(population.bound_epsilon, population.bound_delta, leak)
-    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, leak) for sign in (-1, 1)]
-    mine = Price(mu_squared, own.price.leak)
-    total = sum((other.price for other in priced if other is not own), mine)
+            mu_squared = max(mu_squared, worst["square"] / multiplier**2 + cost.resolution)
+    elif n:
+        theorems += ["certified" if cost.loss.certified else "sampled"]
+    bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, row.leak) for sign in (-1, 1)]
+    tree, head = merkle.Tree(leaves), ledger.head()
+    named = [each["id"] - 1 for each in kept]
+    digest = hashlib.sha256(b"".join(leaves[number] for number in named)).hexdigest()
+    line = f"rows {population.name} {run_id} {len(kept)} {digest}"
+    key = HeadFile(root / "ledger.head").key()
     content = {
         "accounting": accounting,
         "assumptions": ASSUMPTIONS,
-        "clip": {"joint": cost.plan.clipping.joint_bound, "norm": cost.plan.clipping.norm},
+        "checkpoint": merkle.checkpoint(head.ledger, head.count, tree.root, key, [line]),
         "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12)},
         "format": FORMAT,
-        "journal": {"count": (head := ledger.head()).count, "head": head.hash},
-        "noise": {"multiplier": multiplier, "rounding_mu_squared": rounding},
+        "key": public_key(key),
+        "noise": {"multiplier": multiplier},
         "noising": noising,
-        "nonces": _nonces(nonces, run_rows, run_id),
-        "population": {
-            "adjacency": run.adjacency,
-            "delta": population.bound_delta,
-            "epsilon": population.bound_epsilon,
-            "factor": factor,
-            "leak": leak,
-            "mu_squared": rectangle.mu_squared,
-            "name": population.name,
-        },
-        "price": {"leak": mine.leak, "mu_squared": mine.mu_squared, **_detail(own)},
-        "run": {"horizon": run.rounds, "id": run.id, "plan_digest": run.plan_digest, "rounds": n},
-        "sums": {"leak": total.leak, "mu_squared": total.mu_squared},
+        "others": [each.hex() for each in tree.others(named)],
+        "participants": [base64.b64encode(blob).decode() for blob in blobs],
+        "plan": own.row.plan,
+        "price": {"leak": own.price.leak, "mu_squared": mu_squared, **_detail(own)},
+        "rows": [[each[name] for name in _SHOWN] for each in kept],
+        "run": run_id,
+        "theorems": sorted(theorems),
     }
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+_SHOWN = (*HASHED, "previous")
+_HASHES = select(models.journal.c.hash).order_by(models.journal.c.id)
+_PARTICIPANTS = (
+    select(models.participations.c.users)
+    .where(models.participations.c.run_seq == bindparam("run"))
+    .order_by(models.participations.c.index)
+)
+
+
+def _log(connection: Connection, population: str, run: str) -> list[Mapping[str, Any]]:
+    """The log's rows of a run and of its population, without the rounds of other runs, in order."""
+    c = models.journal.c
+    ours = (c.population == population) & (c.action.not_like("round.%") | (c.run == run))
+    return [dict(row) for row in connection.execute(select(models.journal).where(ours).order_by(c.id)).mappings()]
 
 
 _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
@@ -156,8 +164,6 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned, row.format).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
-    if row.price is not None:
-        leak = Price.from_json(row.price).leak
     if planned.amplified:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
@@ -179,22 +185,8 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
 
 
 def _detail(own: _Priced) -> dict[str, Any]:
-    """How the price follows, where it is not that of plain Gaussian noise."""
-    if own.cells:
-        return {"discrete": {"scale": own.cells, "values": own.values}}
-    if not own.amplified:
-        return {}
-    planned = PrivacyLoss.from_json(str(own.row.planned))
-    if planned.certified:
-        (curve,), spec = planned.certified, own.cost.plan.participation
-        if spec.scheme == "b-min-sep":
-            law: dict[str, Any] = {"separation": spec.separation, "rate": spec.rate}
-        else:
-            law = {"fresh": True, "bins": spec.bins} if spec.scheme == "random-allocation" else {"bins": spec.bins}
-        return {"certified": {**curve.to_json(), **law}}
-    (event,) = planned.sampled
-    named = asdict(event)
-    return {"sampled": {"multiplier": named.pop("noise_multiplier"), **named}}
+    """How the price follows, where the log's rows do not say it."""
+    return {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
 
 
 def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
@@ -216,14 +208,3 @@ def _whitening_error(b: Floats) -> float:
     size = (np.abs(r) @ (np.abs(b) @ np.abs(b.T)) @ np.abs(r.T)).sum(axis=1).max()
     # Another machine's BLAS has another residual, so it counts ten times.
     return float(10 * off + 4 * (n + m) * 2.0**-53 * size)
-
-
-def _nonces(nonces: list[str | None], run_rows: Any, run_id: str) -> dict[str, Any]:
-    """Count, digest and distinctness of the committed rounds' nonces; runs of format 0 have none."""
-    drawn = [nonce for nonce in nonces if nonce is not None]
-    return {
-        "count": len(drawn),
-        "digest": hashlib.sha256("".join(drawn).encode()).hexdigest(),
-        "distinct": len(set(drawn)) == len(drawn),
-        "format": next(row.format for row in run_rows if row.id == run_id),
-    }

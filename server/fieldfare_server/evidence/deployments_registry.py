@@ -22,7 +22,7 @@ from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 
 
 class Curator(BaseModel):

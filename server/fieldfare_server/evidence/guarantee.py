@@ -20,7 +20,7 @@ from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import loss_in_words
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 

@@ -12,9 +12,9 @@ from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import Head, views, watch
+from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.rules import runs
-from fieldfare_server.ledger.sql.models import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         card=guarantee(run, population, facts),
         counts=ledger.participation_histogram(run_id),
         charged=_charged_runs(ledger, run),
-        test=watch.newest_row(ledger, run_id, runs.RESIDUAL_TEST),
+        test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
     )
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from fieldfare.nonces import digest_of
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
+from fieldfare_server.ledger.events.base import Record, Unfit
+from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.proof import (
@@ -43,7 +45,9 @@ from fieldfare_server.ledger.sql.proof import (
     sha256,
 )
 from fieldfare_server.ledger.state import odometers
-from fieldfare_server.ledger.state.replay import Attempt, Replay, Run, Step, Unfit
+from fieldfare_server.ledger.state.accounts import Accounts, Step, step
+from fieldfare_server.ledger.state.rows import Fact, UsersRow
+from fieldfare_server.ledger.state.state import Attempt, Run, State
 
 T = TypeVar("T")
 
@@ -179,6 +183,14 @@ class _Verification:
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
         """(run, round) -> its participants and what each was charged, where there are odometers."""
 
+        self._steps: dict[str, list[Step]] = {}
+        """What moved the odometers of each population."""
+
+    def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
+        moved = step(state, record)
+        if moved is not None:
+            self._steps.setdefault(moved[0], []).append(moved[1])
+
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
             for (line,) in connection.execute(text("PRAGMA integrity_check(1)")).all():
@@ -186,20 +198,20 @@ class _Verification:
                     raise Unfit("database", "file", str(line))
             for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
                 raise Unfit(str(table), str(row), f"it refers to a missing row of {parent}")
-        replay = self._chain(connection)
+        state = self._chain(connection)
         compare_signed(connection)
-        names = self._populations(connection, replay)
-        compare_proposals(connection, names, replay)
-        self._tokens(connection, replay)
-        self._runs(connection, replay, names)
-        self._odometers(connection, replay, names)
-        self._foreign(connection, replay, names)
+        names = self._populations(connection, state)
+        compare_proposals(connection, names, state)
+        self._tokens(connection, state)
+        self._runs(connection, state, names)
+        self._odometers(connection, state, names)
+        self._foreign(connection, state, names)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
 
-    def _chain(self, connection: Connection) -> Replay:
+    def _chain(self, connection: Connection) -> State:
         self.head = head = read_head(connection)
-        replay, previous, number = Replay(), chain.genesis(head.ledger), 0
+        state, previous, number = State(), chain.genesis(head.ledger), 0
         rows = connection.execute(select(models.journal).order_by(models.journal.c.id), execution_options=_STREAM)
         for row in dictionaries(rows):
             number += 1
@@ -212,43 +224,43 @@ class _Verification:
             previous = row["hash"]
             if self._held is not None and self._held.count == number and self._held.hash != previous:
                 raise Unfit("audit", str(number), "it is not the row that was seen in its place")
-            replay.apply(row)
+            apply(state, row, self._note)
             self.checked["audit"] = number
         if (head.count, head.hash) != (number, previous):
             raise Unfit("audit", str(number + 1), f"it is missing: the journal ended at row {head.count}")
         if self._held is not None and (self._held.ledger, number < self._held.count) != (head.ledger, False):
             raise Unfit("audit", str(number + 1), f"it is missing: row {self._held.count} was seen once")
-        return replay
+        return state
 
-    def _populations(self, connection: Connection, replay: Replay) -> dict[int, str]:
-        names = compare_populations(connection, replay)
+    def _populations(self, connection: Connection, state: State) -> dict[int, str]:
+        names = compare_populations(connection, state)
         for number, name in names.items():
-            population = replay.populations[name]
+            population = state.populations[name]
             count = self._users(connection, number, name, population.chunks)
-            if population.values["adjacency"] != "add_remove":  # there a count of users is secret
+            if population.row.adjacency != "add_remove":  # there a count of users is secret
                 self.checked["users"] = self.checked.get("users", 0) + count
         self.checked["populations"] = len(names)
         return names
 
-    def _users(self, connection: Connection, number: int, name: str, chunks: list[dict[str, Any]]) -> int:
+    def _users(self, connection: Connection, number: int, name: str, chunks: list[UsersRow]) -> int:
         where = models.users.c.population_id == number
         rows = connection.execute(select(models.users).where(where).order_by(models.users.c.first)).mappings()
         stored = {row["first"]: (row["count"], row["hashes"]) for row in rows}
         compare_chunks(name, chunks, stored)
-        return sum(chunk["count"] for chunk in chunks)
+        return sum(chunk.count for chunk in chunks)
 
-    def _tokens(self, connection: Connection, replay: Replay) -> None:
-        compare_tokens(connection, replay)
-        self.checked["tokens"] = len(replay.tokens)
+    def _tokens(self, connection: Connection, state: State) -> None:
+        compare_tokens(connection, state)
+        self.checked["tokens"] = len(state.tokens)
 
-    def _runs(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+    def _runs(self, connection: Connection, state: State, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
         for row in rows:
-            run = compare_run(row, names, replay)
+            run = compare_run(row, names, state)
             self._rounds(connection, row["seq"], row["id"], run)
             self._charges(connection, row, run)
             self._checkpoints(row["id"], run)
-        require_all("runs", replay.runs, [row["id"] for row in rows])
+        require_all("runs", state.runs, [row["id"] for row in rows])
         self.checked["runs"] = len(rows)
 
     def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
@@ -270,7 +282,7 @@ class _Verification:
         charge = self._charge_of(run_id, row["plan"], run)
         if charge is not None:
             _require_reserved(run_id, run, charge)
-        committed = {index: a for (index, _), a in run.attempts.items() if a.values["state"] == "committed"}
+        committed = {index: a for (index, _), a in run.attempts.items() if a.row.state == "committed"}
         singly: list[Units] = []
         for index, users, units in self._participations(connection, seq, run_id, committed, run.recomputed):
             if units is not None:
@@ -281,7 +293,7 @@ class _Verification:
             if units is not None and charge.units is not None:
                 _require_same_units(f"{run_id} {index}", units, charge.units(index, users))
             right = charge.spent(index, users)
-            recorded = PrivacyLoss.from_json(committed[index].values["spent"])
+            recorded = PrivacyLoss.from_json(committed[index].row.spent or "")
             if not recorded.agrees_with(right):
                 why = f"its charge is {recorded}, and its plan and participation give {right}"
                 raise Unfit("rounds", f"{run_id} {index}", why)
@@ -292,7 +304,7 @@ class _Verification:
     def _charge_of(self, run_id: str, plan: str, run: Run) -> Charge | None:
         if self._recompute is None:
             return None
-        strategy, format = run.values["strategy"], run.values["format"]
+        strategy, format = run.row.strategy, run.row.format
         try:
             return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, run.planned, format))
         except StrategyError as error:
@@ -327,13 +339,15 @@ class _Verification:
             if round_id is None:
                 raise Unfit("participations", label, "it refers to another round")
             attempt = committed[index]
-            if sha256(blob) != attempt.users or count != attempt.values["participants"]:
+            taken = attempt.taken
+            assert taken is not None  # it is committed
+            if sha256(blob) != taken.users or count != taken.count:
                 raise Unfit("participations", label, "these are not the users that took part")
-            if (charged is None) != (attempt.charges is None and recomputed is None):
+            if (charged is None) != (taken.charges is None and recomputed is None):
                 raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
             try:
                 units = None if charged is None else odometer_tables.decode(charged, count)
-                if units is not None and recomputed is None and odometers.digest(units) != attempt.charges:
+                if units is not None and recomputed is None and odometers.digest(units) != taken.charges:
                     raise Unfit("participations", label, "these are not the charges that were committed")
                 yield index, blobs.decode(blob, count), units
             except ValueError as error:
@@ -345,9 +359,9 @@ class _Verification:
     def _checkpoints(self, run_id: str, run: Run) -> None:
         if self._root is None:
             return
-        rounds = sorted((index, a) for (index, _), a in run.attempts.items() if a.values["state"] == "committed")
-        committed = {a.values["checkpoint"]: index for index, a in rounds}
-        nonces = [a.values["nonce"] for _, a in rounds if a.values["nonce"] is not None]
+        rounds = sorted((index, a) for (index, _), a in run.attempts.items() if a.row.state == "committed")
+        committed = {a.row.checkpoint: index for index, a in rounds}
+        nonces = [a.row.nonce for _, a in rounds if a.row.nonce is not None]
         files = RunFiles(self._root, run_id)
         digests = files.digests()
         for name, digest in digests.items():
@@ -361,21 +375,21 @@ class _Verification:
             base = files.noise_base(name)
             if base is not None and not files.holds_noise(base):
                 raise Unfit("checkpoints", f"{run_id} {name}", f"the noise state {base} that it names is not whole")
-        newest = run.values["checkpoint"]
+        newest = run.row.checkpoint
         # Checkpoints of an ended run are destroyed with its key.
-        if run.active and newest is not None and newest not in digests and not files.holds(newest):
+        if run.row.active and newest is not None and newest not in digests and not files.holds(newest):
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
-    def _odometers(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
+    def _odometers(self, connection: Connection, state: State, names: dict[int, str]) -> None:
         """Replay what every user of a population spent and what runs held of it, step by step."""
         runs = {run.id: run for run in connection.execute(select(models.runs.c.id, models.runs.c.seq))}
         for number, name in names.items():
-            population = replay.populations[name]
-            accounts = _Accounts(name, self._units)
-            for step in population.steps:
-                accounts.apply(step)
-            users = population.values["users"]
+            population = state.populations[name]
+            accounts, steps = Accounts(self._taken), self._steps.get(name, [])
+            for each in steps:
+                accounts.apply(each)
+            users = population.row.users
             if (odometer_tables.settled(connection, number, users) != accounts.settled_of(users)).any():
                 raise Unfit("odometers", name, "they are not what ended runs have cost")
             held = {runs[run_id].seq: caps for run_id, caps in accounts.caps.items()}
@@ -385,95 +399,17 @@ class _Verification:
                 right = held.get(seq)
                 if right is None or (odometer_tables.caps(connection, seq, users) != right).any():
                     raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
-            if population.steps:
+            if steps:
                 self.checked["odometers"] = self.checked.get("odometers", 0) + users
 
-    def _foreign(self, connection: Connection, replay: Replay, names: dict[int, str]) -> None:
-        compare_charges(connection, names, replay)
-        self.checked["charges of others"] = sum(len(each.charges) for each in replay.populations.values())
+    def _taken(self, run: str, index: int | None = None) -> list[tuple[NDArray[np.int64], Units]]:
+        if index is not None:
+            return [self._units[run, index]]
+        return [taken for (name, _), taken in sorted(self._units.items(), key=lambda item: item[0]) if name == run]
 
-
-class _Accounts:
-    """The odometers of one population as the journal's steps make them. Raises `Unfit` where one does not fit."""
-
-    def __init__(self, name: str, units: Mapping[tuple[str, int], tuple[NDArray[np.int64], Units]]) -> None:
-        """units: (run, round) -> its users, and what each was charged."""
-        self._name, self._units = name, units
-        self._users = 0
-        self._settled = np.zeros(0, dtype=np.int64)
-        self._most: dict[str, int] = {}
-        self._taken: dict[str, Units] = {}
-        self.caps: dict[str, Units] = {}
-        """Of the runs under way, by user."""
-
-    def settled_of(self, users: int) -> Units:
-        """What ended runs have cost each of `users` users."""
-        return _longer(self._settled, users)
-
-    def apply(self, step: Step) -> None:
-        """One step of the journal, in order."""
-        getattr(self, f"_{step.kind}")(step)
-
-    def _require(self, step: Step, holds: bool, why: str) -> None:
-        if not holds:
-            raise Unfit("audit", step.row, why)
-
-    def _register(self, step: Step) -> None:
-        runs = list(self._most.items())
-        pledged = odometers.newcomer_caps(runs, step.limit - step.base) if runs and step.body["count"] else {}
-        self._require(step, step.body.get("pledged", {}) == pledged, "its users are not pledged what they have left")
-        self._users += step.body["count"]
-        self._settled = _longer(self._settled, self._users)
-        for run, caps in self.caps.items():
-            self.caps[run] = _longer(caps, self._users, pledged.get(run, 0))
-            self._taken[run] = _longer(self._taken[run], self._users)
-
-    def _start(self, step: Step) -> None:
-        assert step.run is not None
-        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
-        room = step.limit - step.base - self._settled - held
-        caps = odometers.pledge(room, step.body["most"])
-        self._require(
-            step, odometers.digest(caps) == step.body["pledged"], "it is not pledged what its users have left"
-        )
-        self.caps[step.run], self._most[step.run] = caps, step.body["most"]
-        self._taken[step.run] = np.zeros(self._users, dtype=np.int64)
-
-    def _commit(self, step: Step) -> None:
-        assert step.run is not None
-        assert step.round is not None
-        users, units = self._units[step.run, step.round]
-        self._taken[step.run][users] += units
-        within = (self._taken[step.run][users] <= self.caps[step.run][users]).all()
-        self._require(step, bool(within), "it costs a user more than the run was pledged")
-
-    def _finish(self, step: Step) -> None:
-        assert step.run is not None
-        self._settled = self._settled + self._taken.pop(step.run)
-        del self.caps[step.run], self._most[step.run]
-        right = odometers.digest(self._settled)
-        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
-
-    def _largest(self, step: Step) -> None:
-        held = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
-        newcomer = sum(odometers.newcomer_caps(list(self._most.items()), step.limit - step.base).values())
-        right = max(int((self._settled + held).max(initial=0)), newcomer)
-        self._require(step, step.body["largest"] == right, "it names another largest odometer")
-
-    def _recompute(self, step: Step) -> None:
-        for (run, _), (users, units) in sorted(self._units.items(), key=lambda item: item[0]):
-            if run in step.body["runs"]:
-                self._settled = _longer(self._settled, step.body["users"])
-                self._settled[users] += units
-        self._users = step.body["users"]
-        self._settled = _longer(self._settled, self._users)
-        right = odometers.digest(self._settled)
-        self._require(step, step.body["odometers"] == right, "the odometers are not what the runs have cost")
-
-
-def _longer(values: Units, size: int, fill: int = 0) -> Units:
-    """`values` with `fill` behind them, shape (size,)."""
-    return np.concatenate([values, np.full(max(0, size - values.size), fill, dtype=np.int64)])[:size]
+    def _foreign(self, connection: Connection, state: State, names: dict[int, str]) -> None:
+        compare_charges(connection, names, state)
+        self.checked["charges of others"] = sum(len(each.charges) for each in state.populations.values())
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:
@@ -485,7 +421,7 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 
 def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
     """Raise `Unfit` unless what the run reserved is what its plan costs."""
-    planned, price = run.planned, run.values["price"]
+    planned, price = run.planned, run.row.price
     if charge.planned is not None and not planned.agrees_with(charge.planned):
         raise Unfit("runs", run_id, f"its planned loss is {planned}, and its plan gives {charge.planned}")
     if charge.leak is not None and price is not None:

@@ -60,9 +60,9 @@ def row_hash(row: Mapping[str, Any]) -> str:
     return sha256(previous + content.encode())
 
 
-_HASHED = ("action", "actor", "at", "body", "event", "id", "population", "round", "run")
-_values = itemgetter(*_HASHED)
-_SHAPE = "{" + ",".join(f'"{name}":%s' for name in _HASHED) + "}"
+HASHED = ("action", "actor", "at", "body", "event", "id", "population", "round", "run")
+_values = itemgetter(*HASHED)
+_SHAPE = "{" + ",".join(f'"{name}":%s' for name in HASHED) + "}"
 _text = json.encoder.encode_basestring_ascii
 
 
@@ -80,7 +80,7 @@ def _content(row: Mapping[str, Any]) -> str:
         and (round is None or type(round) is int)
         and (run is None or type(run) is str)
     ):
-        return canonical({name: row[name] for name in _HASHED})
+        return canonical({name: row[name] for name in HASHED})
     return _SHAPE % (
         _text(action),
         _text(actor),
@@ -134,9 +134,13 @@ class HeadFile:
 
     def sign(self, head: Head) -> SignedHead:
         """Sign `head` with this machine's key, which is made at the first call. Raises `LedgerError` on a full disk."""
+        return SignedHead.of(head.ledger, head.count, head.hash, self.key())
+
+    def key(self) -> bytes:
+        """This machine's private key, 32 bytes, made at the first call. Raises `LedgerError` on a full disk."""
         if self._key is None:
             self._key = self._load_key()
-        return SignedHead.of(head.ledger, head.count, head.hash, self._key)
+        return self._key
 
     def _load_key(self) -> bytes:
         try:

@@ -5,30 +5,37 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
 from fieldfare_server.ledger import chain, views
+from fieldfare_server.ledger.events.base import Event
+from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed, Voided
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.rules import foreign, nodes, populations, runs, tokens
-from fieldfare_server.ledger.rules.takeover import take_over
+from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
-from fieldfare_server.ledger.sql import leases, roles, rows
+from fieldfare_server.ledger.schedule import scheduled
+from fieldfare_server.ledger.sql import leases, nodes, odometer_tables, roles, rows, tokens
 from fieldfare_server.ledger.sql import migrate as schema
 from fieldfare_server.ledger.sql.database import Database, is_empty
-from fieldfare_server.ledger.sql.journal import Clock, Journal
+from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.sql.proof import Disproved
+from fieldfare_server.ledger.sql.rebuild import rebuild
+from fieldfare_server.ledger.sql.takeover import start_run, take_over
+from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
 
 OPENING = 3.0
@@ -189,18 +196,23 @@ class Ledger(Reader):
         Raises:
             BadInput: the name is malformed or taken, or the budget is impossible.
         """
-        populations.create(
-            self._journal,
-            name,
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            unit=unit,
-            simulated=simulated,
-            leak=leak,
-            rules=rules,
-            actor=actor,
-        )
+        salt = secrets.token_bytes(16)
+
+        def work(connection: Connection, entry: Entry) -> None:
+            # Readers of the log see the hash; with the salt itself they could test guesses at pseudonyms.
+            event = populations.create(
+                epsilon,
+                delta,
+                adjacency=adjacency,
+                unit=clean(unit, 100),
+                simulated=simulated,
+                salt=entry.contents.keep(salt, lasting=True),
+                leak=leak,
+                rules=rules,
+            )
+            entry.append(event, actor, population=name)
+
+        self._journal.write(work)
         return self.population(name)
 
     def raise_population(
@@ -217,9 +229,12 @@ class Ledger(Reader):
 
         person: who asks, for the rule of two persons: a token's id; None: `actor`.
         """
-        populations.raise_budget(
-            self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor, person=person or actor
-        )
+        reason = populations.require_reason(clean(reason, 2000), "raising a budget")
+
+        def decide(state: State) -> Event:
+            return populations.raise_budget(state, name, epsilon, delta, reason, clean(person or actor, 200))
+
+        self._change(name, decide, actor)
         return self.population(name)
 
     def proposal_population(self, proposal_id: str) -> str:
@@ -229,43 +244,85 @@ class Ledger(Reader):
 
     def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
         """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""
-        return self.population(populations.approve(self._journal, proposal_id, actor=actor, person=person))
+        return self._decide_raise(lambda state: populations.approve(state, proposal_id, clean(person, 200)), actor)
 
     def withdraw_raise(self, proposal_id: str, *, reason: str, actor: str) -> views.PopulationView:
         """Take back, or refuse, a raise that waits."""
-        return self.population(populations.withdraw(self._journal, proposal_id, reason=reason, actor=actor))
+        reason = populations.require_reason(clean(reason, 2000), "withdrawing a proposal")
+        return self._decide_raise(lambda state: populations.withdraw(state, proposal_id, reason), actor)
 
     def tighten_population(
         self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
     ) -> views.PopulationView:
         """Lower a budget, never below what is spent and reserved: `populations.tighten` says what is refused."""
-        populations.tighten(self._journal, name, epsilon=epsilon, delta=delta, reason=reason, actor=actor)
+        reason = populations.require_reason(clean(reason, 2000), "tightening a budget")
+        self._change(name, lambda state: populations.tighten(state, name, epsilon, delta, reason), actor)
         return self.population(name)
 
     def close_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Refuse every new run on a population. Runs under way go on."""
-        populations.close(self._journal, name, reason=reason, actor=actor)
+        reason = populations.require_reason(clean(reason, 2000), "closing a population")
+        self._change(name, lambda state: populations.close(state, name, reason), actor)
         return self.population(name)
 
     def reopen_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Accept new runs on a closed population again."""
-        populations.reopen(self._journal, name, reason=reason, actor=actor)
+        reason = populations.require_reason(clean(reason, 2000), "reopening a population")
+        self._change(name, lambda state: populations.reopen(state, name, reason), actor)
         return self.population(name)
 
     def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
-        """Charge ended runs to their users' odometers from now on; see `populations.keep_odometers`."""
-        populations.keep_odometers(self._journal, name, charges, actor=actor)
+        """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
+
+        Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
+        most what the worst case charged before. Runs that are not named stay charged to all users alike.
+
+        Args:
+            charges: by run, what each committed round cost its participants, in the order of their indices
+                (`Cost.increments` of the strategy that the run applied).
+
+        Raises:
+            BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of
+                others.
+        """
+
+        def work(connection: Connection, entry: Entry) -> None:
+            row = rows.population_row(connection, name)
+            spent = odometer_tables.recompute(connection, row, charges)
+            digests = {run: entry.contents.keep_rounds(rounds) for run, rounds in sorted(charges.items())}
+            event = populations.recompute(digests, row.users, entry.contents.keep_units(spent))
+            entry.append(event, actor, population=name)
+
+        self._journal.admit(work)
         return self.population(name)
+
+    def _change(self, name: str, decide: Callable[[State], Event | None], actor: str) -> None:
+        """Append what `decide` makes of the state that the log proves to the events of population `name`."""
+
+        def work(connection: Connection, entry: Entry) -> None:
+            event = decide(entry.state)
+            if event is not None:
+                entry.append(event, actor, population=name)
+
+        self._journal.admit(work)
+
+    def _decide_raise(self, decide: Callable[[State], tuple[str, Event]], actor: str) -> views.PopulationView:
+        def work(connection: Connection, entry: Entry) -> str:
+            name, event = decide(entry.state)
+            entry.append(event, actor, population=name)
+            return name
+
+        return self.population(self._journal.admit(work))
 
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
-        """Reserve what `run` plans to spend and start it; `runs.start` says what is refused.
+        """Reserve what `run` plans to spend and start it; `takeover.start_run` says what is refused.
 
         Reservations of the population that have expired return to it first.
         """
         self.expire_reservations(run.population)
-        token = runs.start(self._journal, run, holder, self._lease_seconds)
+        token = start_run(self._journal, run, holder, self._lease_seconds)
         return RunHandle(self._journal, run.id, token, self._lease_seconds)
 
     def resume_run(self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0) -> RunHandle:
@@ -280,7 +337,7 @@ class Ledger(Reader):
 
     def request(self, run_id: str, wish: Request | None, actor: str) -> views.RunView:
         """Ask a run's coordinator to stop or to pause, or (None) to go on after a pause. It acts between rounds."""
-        runs.request(self._journal, run_id, wish, actor)
+        self._steer(run_id, lambda state: runs.request(state, run_id, wish), actor, placed=False)
         return self.run(run_id)
 
     def abandon(self, run_id: str, *, reason: str, actor: str) -> views.RunView:
@@ -317,37 +374,108 @@ class Ledger(Reader):
 
     def record_residual_test(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
-        runs.record_residual_test(self._journal, run_id, result, actor)
+        chain.canonical(result)
+        self._steer(run_id, lambda state: Audited(result), actor)
 
     def draw_seed(self, run_id: str, population: str, plan_digest: str, *, actor: str) -> tuple[bytes, int]:
         """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of this plan it is for).
 
         Both are in the journal when this returns. Raises `BadInput` if there is no such population.
         """
-        return runs.draw_seed(self._journal, run_id, population, plan_digest, actor)
+
+        def work(connection: Connection, entry: Entry) -> Certified:
+            populations.find(entry.state, population)
+            event = runs.certify(entry.state, population, plan_digest)
+            entry.append(event, actor, population=population, run=run_id)
+            return event
+
+        event = self._journal.admit(work)
+        return bytes.fromhex(event.seed), event.attempt
 
     def record_key_destroyed(self, run_id: str, *, actor: str) -> None:
         """Record that the noise key of an ended run is destroyed. Raises `BadInput` if the run has not ended."""
-        runs.record_key_destroyed(self._journal, run_id, actor)
+        self._steer(run_id, lambda state: KeyDestroyed(state.runs[run_id].row.key_commitment), actor)
+
+    def _steer(self, run_id: str, decide: Callable[[State], Event], actor: str, *, placed: bool = True) -> None:
+        """Append what `decide` makes to the events of a run. placed: name its population too. Raises `BadInput` if
+        there is no such run."""
+
+        def work(connection: Connection, entry: Entry) -> None:
+            entry.now = scheduled(rows.run_row(connection, run_id), entry.now)
+            population = entry.state.runs[run_id].row.population if placed else None
+            entry.append(decide(entry.state), actor, population=population, run=run_id)
+
+        self._journal.write(work)
 
     # -- charges of other trainers ------------------------------------------------------------------------------
 
     def reserve_charge(
         self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str
     ) -> views.ChargeView:
-        """Reserve a loss of another trainer for all users of a population; `foreign.reserve` says what is refused."""
-        foreign.reserve(self._journal, population, key, loss, what=what, why=why, actor=actor)
+        """Reserve a loss of another trainer for all users of a population, durably, before anything is released.
+
+        Raises:
+            BudgetRefused: it does not fit.
+            BadInput: an impossible loss, a key of another's charge, of another loss or of a charge that is closed, a
+                closed population, no reason.
+        """
+        what, why, actor = clean(what, 200).strip(), clean(why, 2000).strip(), clean(actor, 200)
+        charges.check(key, what, why)
+        described = chain.canonical(loss.model_dump(mode="json", exclude_none=True))
+        asked = {"key": key, "who": actor, "what": what, "why": why, "loss": described}
+
+        def left(state: State) -> tuple[bool, str, float]:
+            found = populations.find(state, population)
+            return key in found.charges, found.row.adjacency, max(0.0, found.row.leak - found.base().leak)
+
+        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
+        known, adjacency, leak = self.proof.ask(left)
+        price = None if known else priced(loss, cast(Adjacency, adjacency), leak)
+        self._change(population, lambda state: charges.reserve(state, population, price, asked), actor)
         return self.charge(population, key)
 
     def commit_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` has been spent. Arguments and refusals as of `foreign.close`."""
-        foreign.close(self._journal, population, key, "commit", actor=actor, anyones=anyones)
+        """What was reserved under `key` has been spent. Arguments and refusals as of `charges.close`."""
+        self._close_charge(population, key, "commit", clean(actor, 200), anyones)
         return self.charge(population, key)
 
     def release_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` never happened: it returns. Arguments and refusals as of `foreign.close`."""
-        foreign.close(self._journal, population, key, "release", actor=actor, anyones=anyones)
+        """What was reserved under `key` never happened: it returns. Arguments and refusals as of `charges.close`."""
+        self._close_charge(population, key, "release", clean(actor, 200), anyones)
         return self.charge(population, key)
+
+    def _close_charge(self, population: str, key: str, how: str, actor: str, anyones: bool) -> None:
+        self._change(population, lambda state: charges.close(state, population, key, how, actor, anyones), actor)
+
+    # -- the ledger itself --------------------------------------------------------------------------------------
+
+    def rebuild(self, *, actor: str) -> tuple[str, ...]:
+        """Make every table again from the journal and what it names by hash; see `sql.rebuild`.
+
+        An open round whose cohort is lost with its table is voided: nothing of it was released.
+
+        Returns:
+            The runs of such rounds.
+
+        Raises:
+            LedgerError: the journal does not fit, or content that it names is missing.
+        """
+
+        def work(connection: Connection, entry: Entry) -> tuple[str, ...]:
+            lost = rebuild(connection)
+            for row in lost:
+                population = entry.state.populations[entry.state.runs[row.run].row.population].row
+                event = Voided(row.attempt, "its cohort was lost with its table", 0, {})
+                hidden = population.adjacency == "add_remove"
+                entry.append(event, actor, population=population.name, run=row.run, round=row.index, blind=hidden)
+            return tuple(row.run for row in lost)
+
+        lost = self._journal.write(work)
+        self.proof.restart()
+        checked = self.proof.advance()
+        if not checked.ok:
+            raise Disproved(self.url, checked.fault)
+        return lost
 
     # -- tokens -------------------------------------------------------------------------------------------------
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
-from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import Demand
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BadInput
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.rules import foreign
-from fieldfare_server.ledger.sql import models, rows
+from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, Priced
-from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.sql.users import SortedIndex, salted
+from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
@@ -244,66 +241,35 @@ class Reader:
         busiest = np.argsort(-counts, kind="stable")[:10_000]
         return [pattern for pattern in dict.fromkeys(record.patterns(busiest)) if pattern]
 
-    def refusal(
-        self, population: str, demand: Demand, planned: PrivacyLoss, leak: float | None
-    ) -> BudgetRefused | None:
-        """Why a population with odometers would not admit a run now; None: it would. It must be open.
+    def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
+        """(What a population has for one more run, how many of `names` it does not know yet).
 
-        Args:
-            demand: what the run asks of single users.
-            planned: its loss.
-            leak: as `budget.quote`.
+        names: pseudonyms of the only users who can be asked, shape (n,); None: all whom it knows.
 
-        Raises:
-            BadInput: there is no such population.
+        Raises `BadInput` if there is no such population.
         """
-        standing, terms, common = self._standing(population)
-        price = budget.quote(planned, common, terms, leak)
-        if common.leak + price.leak > terms.leak:
-            return budget.refusal(population, planned, price, common, terms)
-        try:
-            odometers.admit(standing, terms, common, odometers.Asked(population, demand, planned, price))
-        except BudgetRefused as refused:
-            return refused
-        return None
-
-    def room_for(self, population: str, demand: Demand, price: Price, most: int) -> tuple[int, int]:
-        """(how many runs a population with odometers admits one after the other, users who can pay for all of one).
-
-        As if each run cost every user the most that it can, so it admits these, and perhaps more. It must be open.
-
-        Args:
-            demand: what each run asks of single users.
-            price: what each run reserves; of it the leak is everyone's.
-            most: more runs than these are not counted.
-
-        Raises:
-            BadInput: there is no such population.
-        """
-        standing, terms, common = self._standing(population)
-        limit, base = odometers.limit_units(terms), odometers.units_of(common)
-
-        def found(before: int) -> odometers.Admission:
-            taken = min(limit, base + before * demand.most)
-            return odometers.admission(standing.room(limit, taken), demand, standing.newcomer_room(limit, taken))
-
-        def too_many(runs: int) -> bool:
-            return common.leak + runs * price.leak > terms.leak or not found(runs - 1).fits
-
-        return bisect_left(range(1, most + 1), True, key=too_many), found(0).whole
-
-    def _standing(self, population: str) -> tuple[odometers.Standing, budget.Terms, Price]:
-        """(its users' odometers, its budget, what all users are charged alike)."""
         with self.snapshot() as snapshot, snapshot.read() as connection:
             head, row = snapshot.head(population), snapshot._population(connection, population)
             taken = self._memory.taken(connection, row, head)
-            standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
-        return standing, rows.terms_of(row), taken.sums.committed
+            alike, standing = taken.sums.committed, None
+            if odometer_tables.is_individual(row):
+                standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
+            position = rows.position(row, alike, standing)
+            if names is None or position.room is None:
+                return position, 0
+            c = models.users.c
+            query = select(c.hashes).where(c.population_id == row.id).order_by(c.first)
+            blobs = [np.frombuffer(hashes, dtype="<u8") for (hashes,) in connection.execute(query)]
+        stored = np.concatenate(blobs) if blobs else np.zeros(0, dtype="<u8")
+        index = SortedIndex()
+        index.add(stored.astype(np.uint64), np.arange(stored.size))
+        known = index.get(np.unique(salted(names, row.salt)))
+        return replace(position, room=position.room[known[known >= 0]]), int((known < 0).sum())
 
     def charge(self, population: str, key: str) -> views.ChargeView:
         """A charge of another trainer. Raises `BadInput` if there is none."""
         with self.read() as connection:
-            row = foreign.find(connection, rows.population_row(connection, population), key)
+            row = rows.charge_row(connection, rows.population_row(connection, population), key)
         return rows.charge_view(row, population)
 
     def charges(self, population: str) -> tuple[views.ChargeView, ...]:

@@ -18,16 +18,18 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger.rules import rounds
-from fieldfare_server.ledger.rules.registration import Registration
-from fieldfare_server.ledger.rules.rounds import Commitment, Held, OpenRound, Outcome
-from fieldfare_server.ledger.rules.runs import settle
+from fieldfare_server.ledger.events.runs import Interrupted
+from fieldfare_server.ledger.rules.rounds import require_charge
+from fieldfare_server.ledger.rules.runs import finish
 from fieldfare_server.ledger.schedule import Schedule
-from fieldfare_server.ledger.sql import leases, models, odometer_tables
+from fieldfare_server.ledger.sql import leases, models, odometer_tables, rounds
 from fieldfare_server.ledger.sql.hold import Hold, RunFacts
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
+from fieldfare_server.ledger.sql.registration import Registration
+from fieldfare_server.ledger.sql.rounds import Commitment, Held, OpenRound, Outcome
 from fieldfare_server.ledger.sql.rows import participation, run_row
 from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.states import EndState, Request
 
 _UNNAMED = "0" * 64
@@ -62,7 +64,7 @@ class RunHandle:
                 delta=population.delta,
                 salt=population.salt,
                 schedule=Schedule.of(run),
-                nonces=models.has_nonces(run.format, run.noise_source),
+                nonces=has_nonces(run.format, run.noise_source),
                 simulated=population.simulated,
                 individual=run.accounting == odometers.INDIVIDUAL,
             )
@@ -133,9 +135,8 @@ class RunHandle:
         message = clean(message, 2000)
 
         def work(connection: Connection, entry: Entry) -> None:
-            self._run.update(connection, state="interrupted", message=message)
             leases.give_back(connection, self._run.seq)
-            self._run.record(entry, "run.interrupt", {"message": message})
+            self._run.record(entry, Interrupted(message))
 
         self._hold.write(work)
         self._over = True
@@ -178,12 +179,16 @@ class RunHandle:
 
         None: without odometers, and where each of these users is pledged all that the run can cost.
         """
+        pledged = self.pledged(indices)
+        return None if pledged is None else pledged - self._taken[self._registration.require_known(indices)]
+
+    def pledged(self, indices: ArrayLike) -> Units | None:
+        """What this run may take of each user from its first round to its last; None and units as `allowance`."""
         if not self._run.individual:
             return None
         users = self._registration.require_known(indices)
-        if (self._caps[users] >= self._most).all():
-            return None
-        return self._caps[users] - self._taken[users]
+        caps = self._caps[users]
+        return None if (caps >= self._most).all() else caps
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""
@@ -231,9 +236,7 @@ class RunHandle:
             self._require_none_held()
             self._hold.write(lambda connection, entry: self._open_held(connection, entry, round))
             round = self._open or round
-        self._hold.write(
-            lambda connection, entry: rounds.void(connection, entry, self._run, round, reason, reports, rejects)
-        )
+        self._hold.write(lambda connection, entry: rounds.void(entry, self._run, round, reason, reports, rejects))
         self._open = None
         faults.point("ledger.round.voided")
 
@@ -252,7 +255,7 @@ class RunHandle:
             LedgerError: the round is not open, or the run was taken over.
         """
         made = self._prepare(round, outcome, checkpoint_digest)
-        self._hold.write(lambda connection, entry: rounds.commit(connection, entry, self._run, round, made))
+        self._hold.write(lambda connection, entry: rounds.commit(entry, self._run, round, made))
         faults.point("ledger.round.committed")
         self._count_in(round, made, outcome.nonce)
         self.checkpoint = checkpoint_digest
@@ -302,7 +305,7 @@ class RunHandle:
         `commit_round`.
         """
         made = self._prepare(round, outcome, _UNNAMED)
-        rounds.require_charge(self._run, round, self.spent, outcome.spent)
+        require_charge(self.id, round.index, self.spent, outcome.spent, self._run.planned)
         self._held.append(Held(round, made, self._opened_at, self.clock()))
         self._count_in(round, made, outcome.nonce)
 
@@ -316,9 +319,7 @@ class RunHandle:
         """
         held = self._held
         if held:
-            self._hold.write(
-                lambda connection, entry: rounds.commit_group(connection, entry, self._run, held, checkpoint_digest)
-            )
+            self._hold.write(lambda connection, entry: rounds.commit_group(entry, self._run, held, checkpoint_digest))
             faults.point("ledger.round.committed")
             self._held, self.checkpoint = [], checkpoint_digest
 
@@ -352,9 +353,19 @@ class RunHandle:
             self.void_round(self._open, f"the run ended: {state}")
 
         def work(connection: Connection, entry: Entry) -> None:
-            settle(connection, entry, self.id, state, message, self.id)
+            self._settle(connection, entry, state, clean(message, 2000))
             faults.point("ledger.run.finishing")
 
         self._hold.write(work)
         self._over = True
         faults.point("ledger.run.finished")
+
+    def _settle(self, connection: Connection, entry: Entry, state: EndState, message: str) -> None:
+        """End the run: its spent loss joins the population's settled total, and its users' odometers."""
+        settled = None
+        if self._run.individual:
+            population = entry.state.populations[self._run.population]
+            settled = entry.contents.keep_units(odometer_tables.settle(connection, population, self.id))
+        event = finish(entry.state, self.id, state, message, settled)
+        entry.append(event, self.id, population=self._run.population, run=self.id)
+        leases.give_back(connection, self._run.seq)

@@ -104,6 +104,10 @@ class PopulationView(View):
     committed_epsilon: float
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""
+    remaining_users: int | None
+    """For how many users a run of `remaining_epsilon` can be started: those who have most left. None: for all."""
+    remaining_epsilon_of_all: float
+    """As `remaining_epsilon`, of the largest run for which every user has enough left."""
     remaining_epsilon: float
     """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can. With
     odometers, a run of those users alone who have most left."""

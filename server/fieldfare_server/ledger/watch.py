@@ -17,11 +17,11 @@ from typing import Any
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
 from fieldfare_server.ledger import views
+from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Source
-from fieldfare_server.ledger.rules.runs import RESIDUAL_TEST
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
-from fieldfare_server.ledger.sql.rows import run_row, state_now
+from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
 # Made once: to build a statement takes longer than to run it.
@@ -135,10 +135,16 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
 
 
+def reservations_left(source: Source, now: float) -> dict[str, float]:
+    """Run -> the share of its reservation's time that is left, of runs under way in populations that state one."""
+    with source.read() as connection:
+        return {run: max(0.0, end - now) / seconds for run, seconds, end in reservations(connection)}
+
+
 def failed_residual_tests(source: Source) -> int:
     """How many runs' newest residual test found other noise than was charged."""
     c = models.journal.c
-    newest = select(func.max(c.id)).where(c.action == RESIDUAL_TEST).group_by(c.run)
+    newest = select(func.max(c.id)).where(c.action == Audited.action).group_by(c.run)
     with source.read() as connection:
         bodies = connection.execute(select(c.body).where(c.id.in_(newest))).scalars().all()
     return sum(not json.loads(body).get("passed") for body in bodies)

@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare.text import decimal
-from fieldfare_client.app import forget_users
+from fieldfare_client.app import forget_users, user_names
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
 from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
@@ -22,8 +22,9 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.ledger.state.budget import Terms, price_of, quote, refusal
+from fieldfare_server.ledger.state.budget import price_of
 from fieldfare_server.notebook.runs import Run, Runs
+from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model, require_plans
 from fieldfare_server.run.session import Session
 
@@ -155,13 +156,9 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
                 )
             elif budget is not None:
                 _require_same(known[name].epsilon, known[name].delta, budget, name)
-            view = ledger.population(name)
-            terms, committed = Terms(view.epsilon, view.delta, view.leak), view.committed
-            for cost in costs:
-                price = quote(cost.loss, committed, terms, cost.leak)
-                if not terms.hold(committed + price):
-                    raise refusal(name, cost.loss, price, committed, terms)
-                committed = committed + price
+            runs = list(zip(its, costs, strict=True))
+            for number, (plan, cost) in enumerate(runs):
+                admit(plan, cost, ledger, user_names(plan.task_reference), first=runs[:number])
 
 
 def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Price]) -> tuple[float, float]:

@@ -22,14 +22,12 @@ import numpy as np
 
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of, cost_without_amplification
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BadInput, Refused
 from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.state import budget
-from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
-from fieldfare_server.run.pricing import demand_of
 
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
 """Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
@@ -60,11 +58,17 @@ class WhatIf:
     """What the changed plan costs, and whether its population would admit it now."""
 
     cost: Cost
-    fits: bool
+    admission: Admission | None
+    """None: it would be refused."""
     refusal: str
     nearest: str
     bound: Bound = "as charged"
     """What the cost is. All but the first are more than a run of this plan costs."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the population would admit it now, and its users can fill its rounds."""
+        return self.admission is not None
 
     @property
     def noise_std(self) -> float:
@@ -80,16 +84,13 @@ class WhatIf:
         return self.cost.prefix_noise_rms * plan.clipping.joint_bound / plan.run.cohort
 
 
-def what_if(
-    stored: Mapping[str, Any], changes: Mapping[str, Any], population: PopulationView, ledger: Reader
-) -> WhatIf:
+def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reader) -> WhatIf:
     """Price `stored`, the plan of a run as the ledger keeps it, with `changes`.
 
     Args:
         stored: a plan, with the resolution that its model needs.
         changes: any of rounds, cohort, mechanism (a kind), clip (a norm), epsilon.
-        population: whose budget is asked.
-        ledger: where its users' odometers are.
+        ledger: where its population is.
 
     Raises:
         BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
@@ -106,19 +107,10 @@ def what_if(
             f"{longest}, or `fieldfare plan`",
         )
     cost, bound = _priced(plan, float(stored.get(RESOLUTION, 0.0)))
-    if population.state != "open":
-        return WhatIf(cost, False, "the population is closed", "", bound)
-    demand = demand_of(plan, cost) if population.accounting == "individual" else None
-    if demand is not None:
-        too_much = ledger.refusal(population.name, demand, cost.loss, cost.leak)
-        why, nearest = ("", "") if too_much is None else (too_much.why, too_much.nearest)
-        return WhatIf(cost, too_much is None, why, nearest, bound)
-    terms = budget.Terms(population.epsilon, population.delta, population.leak)
-    price = budget.quote(cost.loss, population.committed, terms, cost.leak)
-    if terms.hold(population.committed + price):
-        return WhatIf(cost, True, "", "", bound)
-    refused: BudgetRefused = budget.refusal(population.name, cost.loss, price, population.committed, terms)
-    return WhatIf(cost, False, refused.why, refused.nearest, bound)
+    try:
+        return WhatIf(cost, admit(plan, cost, ledger), "", "", bound)
+    except Refused as refused:
+        return WhatIf(cost, None, refused.why, refused.nearest, bound)
 
 
 def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:

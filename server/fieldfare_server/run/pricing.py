@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterable, MutableMapping
 from typing import overload
@@ -89,7 +90,7 @@ def price(plan: Plan, /, *more: Plan) -> Cost | list[Cost]:
 
     Of several plans, a list of their costs, each by itself.
 
-    With the resolution of the noise for the task's model, where the task is installed here, else without it.
+    With the resolution of the noise for the task's model, where PyTorch and the task are installed here, else without.
 
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
@@ -111,7 +112,7 @@ def require_plans(what: str, plans: Iterable[object]) -> None:
 
 
 def _price(plan: Plan) -> Cost:
-    if not plan.run.task:
+    if not plan.run.task or importlib.util.find_spec("torch") is None:
         return cost_of(plan)
     try:
         find_task(plan.run.task)

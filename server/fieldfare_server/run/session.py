@@ -32,9 +32,10 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.sql.models import STAIRCASE, noise_map
+from fieldfare_server.ledger.state.formats import STAIRCASE, noise_map
 from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
+from fieldfare_server.run.interrupts import Interrupts
 from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.cohorts import Cohorts
@@ -83,7 +84,8 @@ class Session:
         self.dialect = CohortDialect() if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
-        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords)
+        self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
+        self.interrupts = Interrupts()
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
@@ -268,7 +270,11 @@ class Session:
         return {node: self._shown[node] for node in nodes}
 
     def heartbeat(self) -> None:
-        """Note progress and renew the lease, in every loop that waits. Raises `LedgerError` after a takeover."""
+        """Note progress and renew the lease, in every loop that waits.
+
+        Raises `LedgerError` after a takeover, and the `KeyboardInterrupt` that has come.
+        """
+        self.interrupts.check()
         if self._lease_keeper is not None:
             self._lease_keeper.note_progress()
         self.account.heartbeat()

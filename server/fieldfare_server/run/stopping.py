@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused
-from fieldfare_server.run.presence.selection import NotEnoughUsers
+from fieldfare_server.run.presence.selection import NotEnoughUsers, TooFewHere
+from fieldfare_server.run.round.aggregation import NON_FINITE
 from fieldfare_server.run.session import Session
 
 
 def stop_run(session: Session, cause: BaseException) -> FieldfareError:
-    """The error of a run that Ctrl-C, absent nodes or missing users stopped.
+    """The error of a run that Ctrl-C, absent nodes, missing users or a fault of all users stopped.
 
     A run without a committed round ends here: it has spent nothing, and its whole reservation returns. Any other keeps
     what it reserved, and its lease goes back when the session closes.
 
     Args:
-        cause: a `KeyboardInterrupt`, `Interrupted` or `NotEnoughUsers`.
+        cause: a `KeyboardInterrupt`, `Interrupted`, `NotEnoughUsers` or `EveryUserFailed`.
     """
     run, rounds = session.account.id, session.plan.run.rounds
     if isinstance(cause, KeyboardInterrupt):
@@ -22,13 +25,16 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
     elif isinstance(cause, NotEnoughUsers):
         why = f"it ran out of users after {session.next_round} of {rounds} rounds. {cause}"
     else:
-        why = str(cause).removeprefix(f"run {run}: ")
+        why = str(cause).removeprefix(f"run {run}: ").removesuffix(".") + "."
     if session.next_round == 0:
+        nearest = "remove the cause and start it again"
+        if isinstance(cause, TooFewHere):
+            why, nearest = f"{cause.what}: {cause.why}", cause.nearest
         session.finish("failed", why)
         return Refused(
             f"run {run}",
             f"{why} No round was committed, so the run has ended, and all that it reserved is free again.",
-            "remove the cause and start it again",
+            nearest,
         )
     end = f", or end it with `fieldfare abandon {run} --reason ...`" if isinstance(cause, NotEnoughUsers) else ""
     return Interrupted(f"run {run}: {why} Continue it with --resume {run}{end}.")
@@ -39,12 +45,32 @@ def require_finite_model(session: Session) -> None:
 
     Raises `BadInput`.
     """
-    if session.model.is_finite(session.rounds.newest.params):
-        return
+    if not session.model.is_finite(session.rounds.newest.params):
+        raise _diverged(session, "it is not finite")
+
+
+def require_finite_replies(session: Session, rejects: Mapping[str, int], asked: int) -> None:
+    """End a run of whose released model every node's update is not finite: each further round would be the same.
+
+    Before the first commit that is a fault of the app. Why replies are not summed is public where rounds can be void.
+
+    Args:
+        rejects: replies of a void round that were not summed, by reason.
+        asked: nodes that were sent the round.
+
+    Raises:
+        BadInput: every node asked has answered with an update that is not finite.
+    """
+    if session.next_round and 0 < asked <= rejects.get(NON_FINITE, 0):
+        raise _diverged(session, "every node's update of it is not finite")
+
+
+def _diverged(session: Session, how: str) -> BadInput:
+    """End the run, whose newest model diverged."""
     last = session.coming_round - 1
-    session.finish("failed", f"the model was not finite any more after round {last}")
-    raise BadInput(
+    session.finish("failed", f"the model diverged: {how} after round {last}")
+    return BadInput(
         f"server_optimizer and client learning rates of run {session.account.id}",
-        f"the released model diverged: it is not finite after round {last}.",
+        f"the released model diverged: {how} after round {last}.",
         "smaller learning rates",
     )

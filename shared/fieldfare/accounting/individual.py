@@ -62,6 +62,7 @@ class Demand:
         cohort: fewest users with which a round is committed; 0 where a round may have none.
         separation: rounds between two participations of one user.
         newcomers: users who are known to be there, and not registered yet.
+        closed: whether no other users will ever come.
     """
 
     most: int
@@ -70,6 +71,7 @@ class Demand:
     cohort: int
     separation: int
     newcomers: int = 0
+    closed: bool = False
 
 
 def units_up(mu_squared: Floats) -> Units:

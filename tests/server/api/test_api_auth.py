@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings
-from fieldfare_server.ledger.rules import tokens
+from fieldfare_server.ledger.sql import tokens
 
 READS = ("/v1/populations", "/v1/runs", "/v1/runs/run-3", "/v1/audit", "/v1/me", "/metrics", "/v1/audit/export")
 

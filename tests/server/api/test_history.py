@@ -154,7 +154,7 @@ def test_a_what_if_says_whether_it_fits_and_writes_nothing(local: TestClient, li
     small = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 0.5}).json()
     large = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 50.0}).json()
     assert (small["fits"], small["why"]) == (True, None)
-    assert (large["fits"], "Of the budget, epsilon 8 " in large["why"]) == (False, True)
+    assert (large["fits"], "the budget is 8 " in large["why"]) == (False, True)
     assert "a run of epsilon" in large["nearest"]
     assert live.rows == rows
 

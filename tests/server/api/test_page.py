@@ -13,6 +13,7 @@ import ledger_data
 import pytest
 from chromium import WAIT, chromium, headline, new_page, sign_in
 
+from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, create_app
@@ -56,21 +57,119 @@ def page(browser: Any) -> Iterator[Any]:
         yield opened
 
 
-def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> None:
-    page.goto(url)
+VIEWS = {
+    "": ("Privacy budgets", ["Budgets", "Runs and comparison", "Ledger"]),
+    "#population=aircraft": (
+        "Population aircraft",
+        [
+            "What still fits",
+            "Budget over time",
+            "Who changed it",
+            "Participation in all runs",
+            "What if",
+            "The guarantee in words",
+            "Runs and comparison",
+        ],
+    ),
+    "#run=live": (
+        "Run live",
+        ["Epsilon against rounds", "Cohort", "Utility", "Noise", "Participation", "Guarantee"],
+    ),
+}
+
+
+@pytest.mark.parametrize("address", VIEWS)
+def test_each_address_works_on_its_own_and_is_named(page: Any, url: str, run: RunHandle, address: str) -> None:
+    name, panels = VIEWS[address]
+    page.goto(f"{url}/{address}")
+    page.locator("main[aria-busy=false]").wait_for()
+    assert [title.inner_text() for title in page.locator("main h2").all() if title.is_visible()] == panels
+    assert (page.title(), page.locator("h1").inner_text()) == (f"{name} — Fieldfare", name)
+    assert page.get_by_role("link", name="All budgets").count() == (1 if address else 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "what"), [("run=nothing", "run nothing"), ("population=trains", "population trains")]
+)
+def test_an_address_of_what_is_not_there_says_so(page: Any, url: str, run: RunHandle, address: str, what: str) -> None:
+    page.goto(f"{url}/#{address}")
+    page.locator("#gone", has_text=f"This ledger has no {what}.").wait_for()
+    assert page.url.endswith(f"#{address}"), "the address stays, so that its sender can be told"
+    assert page.locator("main h2:visible").count() == 0, "nothing else is shown in its place"
+    page.locator("#gone").get_by_role("link", name="All budgets").click()
     headline(page, "Running, round 6 of 16")
-    titles = [title.inner_text() for title in page.locator("main h2").all() if title.is_visible()]
-    assert titles == [
-        "Budgets",
-        "Epsilon against rounds",
-        "Cohort",
-        "Utility",
-        "Noise",
-        "Participation",
-        "Guarantee",
-        "Runs and comparison",
-        "Ledger",
-    ]
+
+
+def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    for i in range(300):
+        ledger.create_population(f"zone-{i:03}", 4.0, 1e-6, actor="officer")
+    near = {"zone-211": 0.61, "zone-007": 0.6, "zone-299": 0.58}
+    for name, mu_squared in near.items():
+        ledger.reserve_charge(name, "other", Loss(mu=mu_squared**0.5), what="ranker", why="weekly", actor="test")
+    page.goto(url)
+    rows = page.locator("#budgets tbody tr")
+    rows.first.wait_for()
+    assert [rows.nth(i).locator("a").inner_text() for i in range(3)] == list(near)
+    assert rows.count() == 20
+    page.get_by_role("button", name="Show more populations").click()
+    rows.nth(39).wait_for()
+    assert rows.count() == 40
+    page.get_by_label("Find a population").fill("NE-29")
+    rows.nth(10).wait_for(state="detached")
+    assert rows.count() == 10
+    assert page.url.endswith("#search=NE-29"), "what was found can be sent"
+    assert page.get_by_label("Find a population").evaluate("e => e === document.activeElement")
+    page.goto(f"{url}/#population=zone-250")
+    page.locator("#fits", has_text="No run has been charged yet").wait_for()
+
+
+def test_names_of_the_limit_and_of_the_plan_never_stand_on_each_other(page: Any, tmp_path: Path) -> None:
+    """The run plans all but a thousandth of the budget, so that both lines are at one height."""
+    address = f"sqlite:///{tmp_path / 'full.sqlite3'}"
+    with ledger_data.new_ledger(address, epsilon=1.0001 * gaussian_epsilon(0.5, 1e-5)) as full:
+        ledger_data.commit(ledger_data.start(full, "full"))
+        with serve_in_thread(config(create_app(address), port=0)) as served:
+            for width in (390, 1280):
+                page.set_viewport_size({"width": width, "height": 800})
+                page.goto("about:blank")
+                page.goto(f"{served}/#run=full")
+                page.locator("#curve .rule-name").first.wait_for()
+                boxes = [each.bounding_box() for each in page.locator("#curve .rule-name").all()]
+                apart = all(
+                    a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"] or abs(a["y"] - b["y"]) >= 12
+                    for i, a in enumerate(boxes)
+                    for b in boxes[:i]
+                )
+                assert apart, boxes
+                key = page.locator("#curve .key").inner_text()
+                assert "Committed plan" in key, "the legend names both wherever there is no room"
+                assert "Limit of the population" in key
+
+
+def test_a_phone_sees_the_figures_of_every_population(browser: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    for i in range(5):
+        ledger.create_population(f"zone-{i}", 4.0, 1e-6, actor="officer")
+    with new_page(browser, viewport={"width": 390, "height": 844}) as phone:
+        phone.goto(url)
+        row = phone.locator("#budgets tbody tr").first
+        row.wait_for()
+        assert row.locator("a").inner_text() == "aircraft"
+        for cell in row.locator("td.num").all():
+            box = cell.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390, "no figure lies outside of the screen"
+        names = phone.evaluate(
+            "[...document.querySelectorAll('#budgets tbody tr:first-child td.num')].map("
+            "(e) => getComputedStyle(e, '::before').content.replaceAll('\"', '').trim())"
+        )
+        assert names[:2] == ["Committed", "Limit"]
+
+
+def test_every_panel_is_there_in_order(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(f"{url}/#run=live")
+    headline(page, "Running, round 6 of 16")
     page.locator("#participation .bars").wait_for()
     assert page.locator("#panels .skeleton").count() == 0
     assert "Not covered by this guarantee" in page.locator("#guarantee").inner_text()
@@ -85,8 +184,8 @@ def test_a_delta_that_does_not_fit_the_users_is_said(page: Any, tmp_path: Path) 
         few.create_population("aircraft", 8.0, 0.001, actor="officer")
         ledger_data.commit(ledger_data.start(few, "few"))
     with serve_in_thread(config(create_app(address, Settings()), port=0)) as served:
-        page.goto(served)
-        for panel in ("#budgets", "#guarantee"):
+        for panel, address in (("#budgets", ""), ("#guarantee", "#run=few")):
+            page.goto(f"{served}/{address}")
             page.locator(panel, has_text="publishing one user at random of 500").wait_for()
 
 
@@ -188,21 +287,21 @@ def test_verify_export_and_compare(page: Any, url: str, run: RunHandle) -> None:
     with page.expect_download() as started:
         page.get_by_role("button", name="Export").click()
     assert Path(started.value.path()).read_text().count("\n") >= 20
-    with page.expect_download() as started:
-        page.get_by_role("button", name="Privacy statement").click()
-    assert "Privacy statement of run live" in Path(started.value.path()).read_text()
     page.get_by_label("Compare live").check()
     page.get_by_label("Compare earlier").check()
-    chart = page.locator("#compare svg[role=img]")
-    page.locator("#compare svg[aria-label*=earlier]").wait_for()
+    chart = page.locator("#compare svg[role=img]").first
+    page.locator("#compare svg[aria-label*=earlier]").first.wait_for()
     assert "live, earlier" in chart.get_attribute("aria-label")
     page.locator("#runs").get_by_role("link", name="earlier").click()
     headline(page, "Stopped after 6 of 16 rounds")
     assert page.url.endswith("#run=earlier")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Privacy statement").click()
+    assert "Privacy statement of run earlier" in Path(started.value.path()).read_text()
 
 
 def test_the_keyboard_reaches_everything_and_reads_the_chart(page: Any, url: str, run: RunHandle) -> None:
-    page.goto(url)
+    page.goto(f"{url}/#run=live")
     headline(page, "round 6 of 16")
     page.locator("#curve svg").wait_for()
     page.keyboard.press("Tab")
@@ -278,11 +377,14 @@ def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
     ledger.raise_population("aircraft", epsilon=9.0, reason="a second \u202estudy", actor="officer")
     page.goto(url)
     page.locator("#budgets").get_by_role("link", name="aircraft").click()
-    page.locator("#fits", has_text="One more run like the last fits.").wait_for()
+    people = ledger.population("aircraft")
+    page.locator("#fits", has_text="more runs like the last fit.").wait_for()
+    assert f"fits for {people.users} of {people.users} users" in page.locator("#fits").inner_text()
+    assert "lasts until" in page.locator("#fits").inner_text()
     assert page.url.endswith("#population=aircraft")
     assert page.locator("#banner").is_hidden()
     assert page.locator("#panels").is_hidden()
-    assert "identifies at most" in page.locator("#fits").inner_text()
+    assert "identifies at most" in page.locator("#words").inner_text()
     left = ledger.population("aircraft").left
     assert left is not None
     bars = [f"{users} users have up to {10 * tenth} % of the budget left" for tenth, users in enumerate(left, start=1)]
@@ -356,7 +458,7 @@ def test_scores_of_different_tasks_share_no_axis_and_plans_are_compared(
     assert "privacy" not in differs
     assert "Other task #pilot" in page.locator("#runs").inner_text()
     page.get_by_label("Compare other").uncheck()
-    page.locator("#compare svg[aria-label*=earlier]").wait_for()
+    page.locator("#compare svg[aria-label*=earlier]").first.wait_for()
 
 
 @pytest.mark.parametrize(("share", "tag"), [(0.5, None), (0.85, "low: 85 % committed"), (1 - 1e-9, "exhausted")])
@@ -383,6 +485,9 @@ def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
     context = browser.new_context(viewport={"width": width, "height": 800})
     page = context.new_page()
     page.goto(url)
+    page.locator("#budgets .gauge").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.goto(f"{url}/#run=live")
     page.locator("#participation .bars").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('#curve').getBoundingClientRect().top") < 900
@@ -392,7 +497,7 @@ def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
     context.close()
 
 
-@pytest.mark.parametrize("view", ["", "#population=aircraft"])
+@pytest.mark.parametrize("view", ["", "#population=aircraft", "#run=live"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_and_controls_have_names(
     browser: Any, url: str, run: RunHandle, scheme: str, view: str
@@ -400,7 +505,7 @@ def test_text_has_contrast_and_controls_have_names(
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
     page.goto(f"{url}/{view}")
-    page.locator("#history svg[role=img]" if view else "#participation .bars").wait_for()
+    page.locator("main[aria-busy=false]").wait_for()
     faint = page.evaluate(CONTRAST)
     assert faint == []
     nameless = page.evaluate(
@@ -440,7 +545,7 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/#population=aircraft", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/#population=aircraft", "/#run=live", "/docs"])
 def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, path: str) -> None:
     """axe-core is not part of this repository: `npm pack axe-core` gives the file that FIELDFARE_AXE names."""
     axe = os.environ.get("FIELDFARE_AXE")
@@ -449,7 +554,7 @@ def test_axe_finds_nothing(browser: Any, url: str, run: RunHandle, scheme: str, 
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
     page.goto(url + path)
-    page.locator("#participation .bars, #history svg[role=img], .op").first.wait_for()
+    page.locator("main[aria-busy=false], .op").first.wait_for()
     page.add_script_tag(path=axe)
     found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 160))]))")
     assert found == []

@@ -39,7 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_four_ways_are_charged_and_shown(as_json: bool, small: None, tmp_path: Path) -> None:
-    words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path)]
+    words = ["demo", "--all", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path)]
     result = CliRunner().invoke(application, [*words, *(["--json"] if as_json else [])])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "demo.png").stat().st_size > 10_000
@@ -57,3 +57,16 @@ def test_four_ways_are_charged_and_shown(as_json: bool, small: None, tmp_path: P
         "aircraft-at-will": "add_remove",
     }
     assert all(0 < each["epsilon_spent"] <= 60.0 for each in told["populations"])
+
+
+def test_without_more_words_it_tells_what_anyone_can_use(small: None, tmp_path: Path) -> None:
+    words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path)]
+    result = CliRunner().invoke(application, words)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "correlated" in said
+    assert "--all" in said
+    assert "aircraft-at-will" not in said
+    told = json.loads(CliRunner().invoke(application, [*words, "--json"]).stdout)
+    assert [run["label"] for run in told["runs"]] == ["independent", "correlated", "no privacy"]
+    assert [each["name"] for each in told["populations"]] == ["aircraft"]

@@ -6,28 +6,35 @@ import base64
 import copy
 import hashlib
 import importlib.util
+import itertools
 import json
 import math
+import os
+import random
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldfare.accounting import certification
-from fieldfare.accounting.filter import Rectangle
 from fieldfare.factorization.released import OnlineTree
+from fieldfare.signed_head import public_key
 from fieldfare_server.evidence.certificate import certificate
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, merkle
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
 
-CHECKER = Path(__file__).parents[3] / "docs" / "check_certificate.py"
+CHECKER = Path(os.environ.get("FIELDFARE_CHECKER", Path(__file__).parents[3] / "docs")) / "check_certificate.py"
+"""`make mutants` names a folder with a broken one."""
 Certificate = dict[str, Any]
 
 PLAIN: dict[str, Any] = {"run__noise_seed": None}
@@ -39,6 +46,7 @@ POISSON = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "nu": PLAIN,
+    "calibrated": {**PLAIN, "privacy__noise_multiplier": None, "privacy__epsilon": 8.0},
     "online tree": {**PLAIN, "mechanism": {"kind": "tree", "estimator": "online"}},
     "dense": {**PLAIN, "mechanism": {"kind": "dense", "objective": "max"}},
     "replace_one": {**PLAIN, "privacy__adjacency": "replace_one"},
@@ -102,15 +110,21 @@ def checker() -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(CHECKER.parent))
     return module
 
 
-def refused(forged: Certificate) -> bool:
+def verdict(made: Certificate, key: str | None = None) -> str:
+    """What the checker says, or "no"."""
+    wrong = (checker().Refused, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration)
     try:
-        checker().check(forged)
-    except (checker().Refused, KeyError, TypeError, ValueError, IndexError, np.linalg.LinAlgError):
-        return True
-    return False
+        return str(checker().check(made, key))
+    except (*wrong, zlib.error, RuntimeError, np.linalg.LinAlgError):
+        return "no"
+
+
+def refused(forged: Certificate) -> bool:
+    return verdict(forged) == "no"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,15 +142,108 @@ def test_a_stranger_accepts_it_without_fieldfare(
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert checked.stdout.startswith("yes: (50.0, 1e-5) for every user of people; this run epsilon ")
+    assert checked.stdout.endswith(f"; log key {certificates[kind]['key'][:16]}\n")
 
 
 def test_it_names_no_user_and_is_canonical(certificates: dict[str, Certificate]) -> None:
     for made in certificates.values():
-        text = json.dumps(made)
-        assert "user-" not in text
-        assert all(set(p) == {"rounds", "users"} for p in made["accounting"].get("patterns", []))
-    assert "patterns" not in certificates["secret participation"]["accounting"]
-    assert certificates["poisson"]["accounting"] == {"patterns": []}
+        assert "user-" not in json.dumps(made)
+        assert bool(made["participants"]) == (json.loads(made["plan"])["privacy"]["adjacency"] != "add_remove")
+
+
+def test_all_theorems_that_a_charge_rests_on_are_named(certificates: dict[str, Certificate]) -> None:
+    assert {name: " ".join(made["theorems"]) for name, made in certificates.items()} == {
+        **dict.fromkeys(
+            ("nu", "calibrated", "online tree", "dense", "replace_one", "secret participation"), "filter gram"
+        ),
+        **dict.fromkeys(("poisson", "random allocation", "truncated poisson"), "filter sampled"),
+        **dict.fromkeys(("balls in bins", "b-min-sep", "banded random allocation"), "certified filter"),
+        "discrete": "discrete filter gram",
+    }
+
+
+# -- forgeries -------------------------------------------------------------------------------------------------------
+
+SAID = re.compile(
+    r"yes: \(([0-9.]+), ([^)]+)\) for every user of (.+?); this run epsilon ([0-9.e+-]+).*; log key (\w+)"
+)
+
+
+def claims_less(forged: Certificate, honest: str) -> str:
+    """What a forgery that is believed gains: "" where it is refused, or says no less than the honest one."""
+    said, before = SAID.fullmatch(verdict(forged)), SAID.fullmatch(honest)
+    assert before is not None
+    if said is None:
+        return ""
+    lower = float(said[1]) < float(before[1]) or float(said[4]) < float(before[4]) * (1 - 1e-6)
+    other = (said[2], said[3], said[5]) != (before[2], before[3], before[5])
+    return f"{said[0]} where {before[0]} is right" if lower or other else ""
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values in a document, containers too."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from leaves(inner, (*path, key))
+
+
+def altered(value: Any) -> Iterator[Any]:
+    """Other values of the same type, and none."""
+    yield None
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float):
+        yield from (0, 1, -value, value * 0.5, value * 0.999, value * 1.001, value * 2, value + 1, value - 1)
+    elif isinstance(value, str):
+        yield from ("", value[:-1], value[::-1], value + "0")
+        yield from (value[:i] + chr(ord(value[i]) ^ 1) + value[i + 1 :] for i in {0, len(value) // 2} if i < len(value))
+        yield from (value.replace(a, b, 1) for a, b in itertools.permutations("12345", 2) if a in value)
+    elif isinstance(value, list):
+        yield from ([], value[1:], value[:-1], [*value, *value[-1:]], value[::-1])
+    elif isinstance(value, dict):
+        yield {}
+        yield from ({k: v for k, v in value.items() if k != gone} for gone in value)
+        yield {**value, "more": 1}
+
+
+def with_value(made: Certificate, path: tuple[Any, ...], value: Any) -> Certificate:
+    forged = copy.deepcopy(made)
+    inner: Any = forged
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return forged
+
+
+def all_alterations(made: Certificate) -> list[tuple[tuple[Any, ...], Any]]:
+    def at(path: tuple[Any, ...]) -> Any:
+        inner: Any = made
+        for key in path:
+            inner = inner[key]
+        return inner
+
+    return [(path, value) for path in leaves(made) if path for value in altered(at(path)) if value != at(path)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_altered_field_lowers_what_is_claimed(kind: str, certificates: dict[str, Certificate]) -> None:
+    """A draw of all alterations, and every one of the fields that are not rows of the log."""
+    made = certificates[kind]
+    honest, every = verdict(made), all_alterations(made)
+    few = [each for each in every if each[0][0] not in ("rows", "others", "participants", "assumptions")]
+    drawn = random.Random(kind).sample(every, 150)
+    for path, value in [*(few if "certified" not in made["theorems"] else few[::9]), *drawn]:
+        assert not claims_less(with_value(made, path, value), honest), (path, value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_alteration_at_all_lowers_what_is_claimed(kind: str, certificates: dict[str, Certificate]) -> None:
+    made = certificates[kind]
+    honest = verdict(made)
+    for path, value in all_alterations(made):
+        assert not claims_less(with_value(made, path, value), honest), (path, value)
 
 
 def change(path: str, to: Callable[[Any], Any]) -> Callable[[Certificate], None]:
@@ -153,18 +260,23 @@ def times(share: float) -> Callable[[Any], Any]:
     return lambda value: value * share
 
 
+def array(values: Any) -> dict[str, Any]:
+    raw = np.asarray(values, "<f8").tobytes()
+    encoded = base64.b64encode(raw).decode()
+    return {"base64": encoded, "sha256": hashlib.sha256(raw).hexdigest(), "shape": list(np.shape(values))}
+
+
 def coefficient(made: Certificate) -> None:
     """One number of B, with its digest made to fit: more correlation than was paid for."""
     ((form, stored),) = made["noising"].items()
     values = np.frombuffer(base64.b64decode(stored["base64"]), "<f8").copy()
-    values[1 if form == "toeplitz" else made["run"]["rounds"]] *= 1.1
-    raw = values.tobytes()
-    stored |= {"base64": base64.b64encode(raw).decode(), "sha256": hashlib.sha256(raw).hexdigest()}
+    values[1 if form == "toeplitz" else stored["shape"][1]] *= 1.1
+    made["noising"] = {form: array(values.reshape(stored["shape"]))}
 
 
 def correlation(made: Certificate) -> None:
     """Each row of noise holds a tenth of the one before."""
-    made["noising"] = {"toeplitz": array([1.0, 0.1, *[0.0] * (made["run"]["rounds"] - 2)])}
+    made["noising"] = {"toeplitz": array([1.0, 0.1, *[0.0] * 4])}
 
 
 def stale_digest(made: Certificate) -> None:
@@ -173,70 +285,40 @@ def stale_digest(made: Certificate) -> None:
     stored["base64"] = base64.b64encode(raw.tobytes()).decode()
 
 
-def shifted_pattern(made: Certificate) -> None:
-    made["accounting"]["patterns"][0]["rounds"].append(made["run"]["rounds"])
+def twice_the_noise(made: Certificate) -> None:
+    """All stated numbers fit each other; the log says another charge."""
+    made["noise"]["multiplier"] *= 2
+    made["price"]["mu_squared"] /= 4
+    made["epsilon"]["lo"] = 0.0
 
 
 FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
+    ("calibrated", "twice the noise", twice_the_noise),
     ("nu", "coefficient", coefficient),
     ("nu", "stale digest", stale_digest),
     ("dense", "coefficient", coefficient),
     ("nu", "sigma", change("noise.multiplier", times(0.999))),
     ("nu", "sigma 0", change("noise.multiplier", lambda _: 0.0)),
-    ("nu", "rounding not paid", change("noise.rounding_mu_squared", lambda _: 1e-3)),
     ("nu", "mu^2", change("price.mu_squared", times(1 - 1e-6))),
     ("nu", "epsilon.hi", change("epsilon.hi", lambda e: e - 1e-6)),
     ("nu", "epsilon.lo", change("epsilon.lo", lambda e: e + 1e-6)),
-    ("nu", "D after the fact", change("population.leak", lambda _: 1e-6)),
-    ("nu", "D = delta", change("population.leak", lambda _: 1e-5)),
-    ("nu", "M", change("population.mu_squared", times(1.001))),
-    ("nu", "epsilon promised", change("population.epsilon", times(0.999))),
-    ("nu", "delta promised", change("population.delta", times(0.99))),
-    ("nu", "pattern after the end", shifted_pattern),
-    ("nu", "pattern of no user", change("accounting.patterns", lambda p: [{**p[0], "users": 0}, *p[1:]])),
-    ("nu", "more rounds than planned", change("run.horizon", lambda n: n - 1)),
-    ("nu", "more rounds than B", change("run.rounds", lambda n: n + 1)),
-    ("nu", "nonces", change("nonces", lambda n: {**n, "format": 1, "count": 5})),
-    ("nu", "one nonce twice", change("nonces", lambda n: {**n, "format": 1, "count": 6, "distinct": False})),
-    ("nu", "sum of mu^2", change("sums.mu_squared", times(0.99))),
-    ("nu", "overspent", change("sums.mu_squared", times(1e6))),
     ("nu", "unknown key", lambda made: made.update(more=1)),
-    ("nu", "format", change("format", lambda _: "fieldfare-certificate/2")),
-    ("replace_one", "factor", change("population.factor", lambda _: 1.0)),
-    ("replace_one", "adjacency", change("population.adjacency", lambda _: "zero_out")),
+    ("nu", "format", change("format", lambda _: "fieldfare-certificate/1")),
+    ("nu", "a round's users left out", change("participants", lambda p: [p[1], *p[1:]])),
+    ("nu", "a theorem left out", change("theorems", lambda _: ["gram"])),
     ("secret participation", "claimed maximum", change("accounting.worst.square", times(1 - 1e-6))),
     ("secret participation", "separation", change("accounting.worst.separation", lambda _: 2)),
     ("secret participation", "count", change("accounting.worst.count", lambda k: k - 1)),
     ("poisson", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
-    ("poisson", "rate", change("price.sampled.rate", times(1.01))),
-    ("poisson", "multiplier", change("price.sampled.multiplier", times(0.99))),
-    ("poisson", "rounds", change("price.sampled.count", lambda n: n + 1)),
-    ("poisson", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
     ("poisson", "leak omitted", change("price.leak", lambda _: 0.0)),
-    ("poisson", "sum of leaks", change("sums.leak", lambda _: 0.0)),
     ("balls in bins", "mu", change("price.mu_squared", times(0.998))),
-    ("balls in bins", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
-    ("balls in bins", "bins", change("price.certified.bins", lambda b: b - 1)),
     ("balls in bins", "sigma", change("noise.multiplier", times(0.9))),
-    ("balls in bins", "zero_out amplified", change("population.adjacency", lambda _: "zero_out")),
     ("balls in bins", "leak omitted", change("price.leak", lambda _: 0.0)),
-    ("b-min-sep", "rate", change("price.certified.rate", lambda _: 0.9)),
-    ("b-min-sep", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
     ("b-min-sep", "more bands", correlation),
-    ("banded random allocation", "bins", change("price.certified.bins", lambda b: b - 1)),
-    ("banded random allocation", "points", change("price.certified.points", lambda p: [[e, d * 0.7] for e, d in p])),
     ("random allocation", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
-    ("random allocation", "bins", change("price.sampled.bins", lambda b: b - 1)),
-    ("random allocation", "multiplier", change("price.sampled.multiplier", times(0.99))),
-    ("random allocation", "blocks", change("price.sampled.count", lambda n: n + 1)),
     ("random allocation", "correlated noise", correlation),
     ("random allocation", "less noise than is charged", change("noise.multiplier", times(0.99))),
     ("poisson", "less noise than is charged", change("noise.multiplier", times(0.99))),
-    ("truncated poisson", "fewer rounds", change("price.sampled.count", lambda n: n - 1)),
-    ("truncated poisson", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
-    ("truncated poisson", "cap", change("price.sampled.cap", lambda cap: cap - 8)),
-    ("truncated poisson", "enrolled", change("price.sampled.enrolled", lambda n: 3 * n)),
-    ("truncated poisson", "rate", change("price.sampled.rate", times(1.01))),
     ("discrete", "leak omitted", change("price.leak", lambda _: 0.0)),
     ("discrete", "scale", change("price.discrete.scale", lambda _: 6)),
     ("discrete", "values", change("price.discrete.values", times(1e3))),
@@ -253,60 +335,198 @@ def test_a_forgery_is_refused(
     assert refused(forged), what
 
 
+# -- a forger who makes everything fit anew, but has not the ledger's key ----------------------------------------------
+
+HASHED = ("action", "actor", "at", "body", "event", "id", "population", "round", "run")
+FORGER = bytes(range(32))
+
+
+def sealed(made: Certificate, rows: list[dict[str, Any]], key: bytes = FORGER) -> Certificate:
+    """`made` with these rows as the whole of a log: chained, hashed and signed anew, as docs/certificate.md says."""
+    previous, shown, hashes = "ab" * 32, [], []
+    for number, row in enumerate(rows, start=1):
+        linked = {**row, "id": number, "body": json.dumps(row["body"], sort_keys=True, separators=(",", ":"))}
+        content = json.dumps({name: linked[name] for name in HASHED}, sort_keys=True, separators=(",", ":"))
+        hashes.append(hashlib.sha256(bytes.fromhex(previous) + content.encode()).digest())
+        shown.append([*(linked[name] for name in HASHED), previous])
+        previous = hashes[-1].hex()
+    line = f"rows {rows[0]['population']} {made['run']} {len(rows)} {hashlib.sha256(b''.join(hashes)).hexdigest()}"
+    note = merkle.checkpoint("ab" * 16, len(rows), merkle.Tree(hashes).root, key, [line])
+    return {**made, "rows": shown, "others": [], "checkpoint": note, "key": public_key(key)}
+
+
+def rows_of(made: Certificate) -> list[dict[str, Any]]:
+    rows = [dict(zip((*HASHED, "previous"), each, strict=True)) for each in made["rows"]]
+    return [{**row, "body": json.loads(row["body"])} for row in rows]
+
+
+Edit = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def in_rows(action: str, edit: Edit, kind: str = "poisson") -> tuple[str, str, Callable[[Certificate], Certificate]]:
+    def forge(made: Certificate) -> Certificate:
+        rows = [{**r, "body": edit(r["body"]) if r["action"] == action else r["body"]} for r in rows_of(made)]
+        return sealed(made, rows)
+
+    return kind, action, forge
+
+
+def planned(change: Callable[[list[Any]], list[Any]]) -> Edit:
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        loss = json.loads(body["planned"])
+        loss["sampled"] = [change(each) for each in loss["sampled"]]
+        return {**body, "planned": json.dumps(loss)}
+
+    return edit
+
+
+def certified(change: Callable[[list[list[float]]], list[list[float]]]) -> Edit:
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        loss = json.loads(body["planned"])
+        loss["certified"] = [{**each, "points": change(each["points"])} for each in loss["certified"]]
+        return {**body, "planned": json.dumps(loss)}
+
+    return edit
+
+
+def lower(points: list[list[float]]) -> list[list[float]]:
+    return [[epsilon, delta * 0.7] for epsilon, delta in points]
+
+
+def lower_between(points: list[list[float]]) -> list[list[float]]:
+    """Every point but each eighth of the curve."""
+    step = max(1, len(points) // 8)
+    return [[epsilon, delta if i % step == 0 else delta * 0.5] for i, (epsilon, delta) in enumerate(points)]
+
+
+REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
+    "eight rounds charged as one": in_rows("run.start", planned(lambda e: [*e[:2], 1])),
+    "another rate": in_rows("run.start", planned(lambda e: [0.01, *e[1:]])),
+    "more noise than was drawn": in_rows("run.start", planned(lambda e: [e[0], 2 * e[1], e[2]])),
+    "another plan": in_rows("run.start", lambda body: {**body, "plan": "ab" * 32}),
+    "fewer rounds": in_rows("run.start", lambda body: {**body, "rounds": 3}),
+    "one nonce twice": in_rows("round.commit", lambda body: {**body, "nonce": "ab" * 16}),
+    "two blocks called one": in_rows("run.start", planned(lambda e: {**e, "bins": 6, "count": 1}), "random allocation"),
+    "allocation as one Poisson round": in_rows(
+        "run.start", planned(lambda e: [0.01, e["noise_multiplier"], 1]), "random allocation"
+    ),
+    "more enrolled": in_rows("run.start", planned(lambda e: {**e, "enrolled": 20}), "truncated poisson"),
+    "a curve that is too low": in_rows("run.start", certified(lower), "balls in bins"),
+    "a curve that is too low between": in_rows("run.start", certified(lower_between), "balls in bins"),
+    "a chained curve that is too low": in_rows("run.start", certified(lower), "b-min-sep"),
+    "an allocated curve that is too low": in_rows("run.start", certified(lower), "banded random allocation"),
+    "other participants": in_rows("round.commit", lambda body: {**body, "participants": "ab" * 32}, "nu"),
+    "half the factor": in_rows("population.create", lambda b: {**b, "adjacency": "zero_out"}, "replace_one"),
+    "D after the fact": in_rows("population.create", lambda b: {**b, "leak": b["delta"]}, "nu"),
+    "a round dropped": ("nu", "", lambda made: sealed(made, [r for r in rows_of(made) if r["round"] != 3])),
+    "a round twice": ("nu", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[-3]])),
+}
+
+
+@pytest.mark.parametrize("what", REDERIVED)
+def test_rows_that_contradict_each_other_are_refused_even_under_a_key(
+    what: str, certificates: dict[str, Certificate]
+) -> None:
+    kind, _, forge = REDERIVED[what]
+    honest = certificates[kind]
+    assert not refused(sealed(honest, rows_of(honest)))
+    assert refused(forge(honest))
+
+
+def test_no_row_is_left_out(certificates: dict[str, Certificate]) -> None:
+    """Without its last rows, whose hashes then stand among the others, a log would say less of the run."""
+    honest = certificates["nu"]
+    kept, rows = honest["rows"][:-4], honest["rows"]
+    hashes = []
+    for values in rows:
+        row = dict(zip((*HASHED, "previous"), values, strict=True))
+        content = json.dumps({name: row[name] for name in HASHED}, sort_keys=True, separators=(",", ":"))
+        hashes.append(hashlib.sha256(bytes.fromhex(row["previous"]) + content.encode()).digest())
+    assert [row[5] for row in rows] == list(range(1, len(rows) + 1)), "the whole log"
+    others = [node.hex() for node in merkle.Tree(hashes).others(range(len(kept)))]
+    participants = honest["participants"][: sum(row[0] == "round.commit" for row in kept)]
+    forged = {**honest, "rows": kept, "others": others, "participants": participants}
+    message = ""
+    try:
+        checker().check(forged)
+    except checker().Refused as error:
+        message = str(error)
+    assert message == "rows are missing, added or moved"
+
+
+def test_rows_of_another_log_are_refused(certificates: dict[str, Certificate]) -> None:
+    """The nodes of the tree are not the forger's to choose."""
+    honest = certificates["nu"]
+    forged = {**honest, "others": [*honest["others"], "00" * 32]}
+    assert refused(forged)
+    rows = copy.deepcopy(honest["rows"])
+    rows[1][1] = "somebody else"
+    digest_fits = sealed(honest, rows_of({**honest, "rows": rows}))
+    text, _, signed = digest_fits["checkpoint"].rpartition("\n\n")
+    other_root = [*text.split("\n")[:2], base64.b64encode(bytes(32)).decode(), text.split("\n")[3]]
+    key = Ed25519PrivateKey.from_private_bytes(FORGER)
+    note = "\n".join(other_root) + "\n"
+    _, name, raw = signed.rstrip("\n").split(" ")
+    signature = base64.b64encode(base64.b64decode(raw)[:4] + key.sign(note.encode())).decode()
+    assert not refused(digest_fits)
+    assert refused({**digest_fits, "checkpoint": f"{note}\n\u2014 {name} {signature}\n"})
+
+
+def test_other_rows_need_the_ledgers_key(certificates: dict[str, Certificate]) -> None:
+    """A forger can sign rows of a key of their own: the verdict names the key, and refuses another than was asked."""
+    honest = certificates["nu"]
+    lower = [{**r, "body": {**r["body"], "epsilon": 2.0} if r["action"] == "population.create" else r["body"]}
+             for r in rows_of(honest)]  # fmt: skip
+    forged = sealed(honest, lower)
+    assert verdict(honest, honest["key"]) != "no"
+    assert verdict(forged, honest["key"]) == "no"
+    assert verdict({**forged, "key": honest["key"]}) == "no"
+    assert verdict(forged).endswith(public_key(FORGER)[:16])
+
+
 # -- figures of the specification, as certificates built by hand ------------------------------------------------------
 
 
-def array(values: Any) -> dict[str, Any]:
-    raw = np.asarray(values, "<f8").tobytes()
-    encoded = base64.b64encode(raw).decode()
-    return {"base64": encoded, "sha256": hashlib.sha256(raw).hexdigest(), "shape": list(np.shape(values))}
+def blob(users: list[int]) -> bytes:
+    """Fewer than 128 users, each difference below 128."""
+    return b"\x01" + zlib.compress(bytes(b - a for a, b in itertools.pairwise([0, *users])))
 
 
-def by_hand(**parts: Any) -> Certificate:
-    epsilon, delta = 10.0, parts.pop("delta")
-    m = Rectangle.of(epsilon, delta, 0.0).mu_squared
-    terms = {"adjacency": "zero_out", "delta": delta, "epsilon": epsilon, "factor": 1.0, "leak": 0.0, "name": "people"}
-    price = parts["price"]
-    return {
-        "assumptions": {},
-        "clip": {},
-        "format": "fieldfare-certificate/1",
-        "journal": {},
-        "nonces": {"count": parts["run"]["rounds"], "digest": "", "distinct": True, "format": 1},
-        "population": {**terms, "mu_squared": m},
-        "sums": dict(price),
-        **parts,
+def by_hand(n: int, sigma: float, mu_squared: float, delta: float, users: list[list[int]], **parts: Any) -> Certificate:
+    """A log of one run of n rounds on one population, in which `users` took part round by round."""
+    spec = {"scheme": "min-separation", "separation": 1}
+    privacy = {"adjacency": "zero_out", "noise_multiplier": sigma, "rounding": "grid"}
+    plan_text = json.dumps({"privacy": privacy, "participation": spec, "run": {"rounds": n}})
+    loss = json.dumps({"mu_squared": mu_squared, "sampled": []})
+    about = {"actor": "hand", "at": 0.0, "event": "", "population": "people"}
+    terms = {"adjacency": "zero_out", "delta": delta, "epsilon": 10.0, "leak": 0.0}
+    start = {"plan": hashlib.sha256(plan_text.encode()).hexdigest(), "planned": loss, "rounds": n, "format": 3}
+    start["price"] = json.dumps({"mu_squared": mu_squared, "leak": 0.0})
+    blobs = [blob(each) for each in users]
+    commits = [
+        {"nonce": f"{t:032x}", "participants": hashlib.sha256(b).hexdigest(), "participant_count": len(users[t])}
+        for t, b in enumerate(blobs)
+    ]
+    rows: list[dict[str, Any]] = [
+        {**about, "action": "population.create", "run": None, "round": None, "body": terms},
+        {**about, "action": "run.start", "run": "hand", "round": None, "body": start},
+        *({**about, "action": "round.commit", "run": "hand", "round": t, "body": b} for t, b in enumerate(commits)),
+        {**about, "action": "run.finish", "run": "hand", "round": None, "body": {"spent": loss}},
+    ]
+    made = {
+        **{"accounting": {}, "assumptions": {}, "format": "fieldfare-certificate/2", "run": "hand", "plan": plan_text},
+        **{"noise": {"multiplier": sigma}, "price": {"leak": 0.0, "mu_squared": mu_squared}},
+        **{"participants": [base64.b64encode(b).decode() for b in blobs], "theorems": ["filter", "gram"]},
     }
+    return sealed({**made, **parts}, rows)
 
 
-def nu_of_the_specification() -> Certificate:
+def nu_of_the_specification(pattern: tuple[int, ...] = (0, 2, 4, 6)) -> Certificate:
     t = np.arange(1, 8)
     beta = np.concatenate([[1.0], np.cumprod(0.9 * (t - 1.5) / t)])
-    return by_hand(
-        delta=1e-5,
-        run={"id": "nu", "plan_digest": "", "rounds": 8, "horizon": 8},
-        noise={"multiplier": 3.0, "rounding_mu_squared": 0.0},
-        noising={"toeplitz": array(beta)},
-        accounting={"patterns": [{"rounds": [0, 2, 4, 6], "users": 1}, {"rounds": [0, 3], "users": 2}]},
-        price={"mu_squared": 1.0734692082466977, "leak": 0.0},
-        epsilon={"lo": 4.56078894, "hi": 4.5607889438412410},
-    )
-
-
-def gboard_of_the_specification() -> Certificate:
-    square, exact = OnlineTree(2000).worst(314, 6)
-    assert exact
-    assert square == pytest.approx(70.30117314826, rel=1e-10)
-    witness = [20, 340, 660, 980, 1364, 1706]
-    return by_hand(
-        delta=1e-10,
-        run={"id": "tree", "plan_digest": "", "rounds": 2000, "horizon": 2000},
-        noise={"multiplier": 7.0, "rounding_mu_squared": 0.0},
-        noising={"tree": "online"},
-        accounting={"worst": {"separation": 314, "count": 6, "square": square, "witness": witness}},
-        price={"mu_squared": square / 49, "leak": 0.0},
-        epsilon={"lo": 7.99067, "hi": 7.990679},
-    )
+    users = [[i for i, rounds in enumerate((pattern, (0, 3))) if t in rounds] for t in range(8)]
+    interval = {"lo": 4.56078894, "hi": 4.5607889438412410}
+    return by_hand(8, 3.0, 1.0734692082466977, 1e-5, users, noising={"toeplitz": array(beta)}, epsilon=interval)
 
 
 def test_the_nu_run_of_the_specification() -> None:
@@ -315,16 +535,14 @@ def test_the_nu_run_of_the_specification() -> None:
     for forge in (
         change("price.mu_squared", times(1 - 1e-8)),
         change("epsilon.hi", lambda e: e - 1e-6),
-        change("nonces.count", lambda n: n - 1),
         change("noise.multiplier", times(0.9999)),
         coefficient,
     ):
         forged = copy.deepcopy(made)
         forge(forged)
         assert refused(forged)
-    shortened = copy.deepcopy(made)
-    shortened["accounting"]["patterns"][0]["rounds"].remove(4)
-    assert not refused(shortened), "a smaller pattern only makes the claim looser"
+    assert refused(nu_of_the_specification((0, 2, 3, 4, 6))), "a pattern that costs more than was charged"
+    assert not refused(nu_of_the_specification((0, 2, 6))), "a smaller pattern only makes the claim looser"
 
 
 def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_rounds() -> None:
@@ -340,13 +558,19 @@ def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_round
 
 @pytest.mark.slow
 def test_the_online_tree_of_the_specification() -> None:
-    made = gboard_of_the_specification()
-    assert "epsilon 7.9906" in checker().check(made)
-    low = copy.deepcopy(made)
-    low["accounting"]["worst"]["square"] = 69.9
-    low["price"]["mu_squared"] = low["sums"]["mu_squared"] = 69.9 / 49
-    near = copy.deepcopy(made)
-    near["accounting"]["worst"]["witness"][1] = 320
-    for forged in (low, near):
-        with pytest.raises(checker().Refused):
-            checker().check(forged)
+    """Its worst pattern, where who takes part is secret."""
+    square, exact = OnlineTree(2000).worst(314, 6)
+    assert exact
+    assert square == pytest.approx(70.30117314826, rel=1e-10)
+    check = checker()
+    r, _ = check.whitened(check.online_tree(2000))
+    g = np.abs(r.T @ r)
+    spec = {"scheme": "b-min-sep", "separation": 314, "groups": None}
+    witness = [20, 340, 660, 980, 1364, 1706]
+    claim = {"separation": 314, "count": 7, "square": square, "witness": witness}
+    made = {"noising": {"tree": "online"}, "plan": json.dumps({"participation": spec})}
+    from_six = check.sys.modules["check_sampled"].online_worst(2000, 314, 6)
+    assert from_six == pytest.approx(square, rel=1e-9)
+    for wrong in ({"square": 69.9}, {"witness": [20, 320, 660, 980, 1364, 1706]}, {"count": 5}, {"separation": 315}):
+        with pytest.raises(check.Refused):
+            check.worst({**made, "accounting": {"worst": {**claim, **wrong}}}, g)

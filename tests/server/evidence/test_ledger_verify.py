@@ -26,9 +26,11 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Head, Ledger, OpenRound, Outcome, RunHandle, new_run_id
+from fieldfare_server.ledger.events.base import Unfit
+from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models
-from fieldfare_server.ledger.state.replay import Replay, Unfit
+from fieldfare_server.ledger.state.state import State
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -157,10 +159,10 @@ def test_a_nonce_that_two_rounds_name_is_found(tmp_path: Path) -> None:
     body = json.loads(commits[1]["body"])
     body["nonce"] = json.loads(commits[0]["body"])["nonce"]
     for forged in (False, True):
-        replay, found = Replay(), ""
+        state, found = State(), ""
         try:
             for row in rows:
-                replay.apply({**row, "body": json.dumps(body)} if forged and row is commits[1] else row)
+                apply(state, {**row, "body": json.dumps(body)} if forged and row is commits[1] else row)
         except Unfit as unfit:
             found = unfit.why
         assert found == (f"its nonce is that of round 0 of run {session.account.id}" if forged else "")

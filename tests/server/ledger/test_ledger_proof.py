@@ -17,10 +17,12 @@ from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
+from fieldfare_server.ledger.events.base import Record
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
+from fieldfare_server.ledger.sql import proof as proofs
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
-from fieldfare_server.ledger.state.replay import Replay
+from fieldfare_server.ledger.state.state import State
 from support.fill import fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
 
@@ -312,13 +314,13 @@ def differs(old: object, new: object, boolean: bool) -> bool:
 
 def test_each_check_reads_only_what_is_new(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     applied = []
-    apply = Replay.apply
+    apply = proofs.apply
 
-    def count(replay: Replay, row: dict[str, Any]) -> None:
+    def count(state: State, row: dict[str, Any]) -> Record:
         applied.append(row["id"])
-        apply(replay, row)
+        return apply(state, row)
 
-    monkeypatch.setattr(Replay, "apply", count)
+    monkeypatch.setattr(proofs, "apply", count)
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         for _ in range(40):

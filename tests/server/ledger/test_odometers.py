@@ -24,7 +24,7 @@ from fieldfare_server.ledger.sql import odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.odometers import admission
+from fieldfare_server.ledger.state.admission import admit, count
 from support.ledgers import demand, digest, gaussian, start
 
 DELTA = 1e-5
@@ -154,14 +154,18 @@ def test_a_refusal_names_the_run_that_would_be_admitted(ledger: Ledger) -> None:
     spend(run, [0, 1, 2, 3], TENTH)
     run.finish("done")
     # Four users have .07 left and six .16: six can pay for a run of mu .35, and ten for one of mu .264.
-    refused = ledger.refusal("people", one_round(0.35, cohort=7)["demand"], gaussian(0.35), None)
-    assert refused is not None
-    assert refused.nearest is not None
-    (named,) = re.findall(r"a run of epsilon ([\d.]+)", refused.nearest)
+    position, _ = ledger.position("people")
+
+    def ask(mu: float, cohort: int) -> None:
+        admit(position, gaussian(mu), budget.price_of(gaussian(mu)), one_round(mu, cohort=cohort)["demand"])
+
+    with pytest.raises(BudgetRefused) as refused:
+        ask(0.35, 7)
+    (named,) = re.findall(r"a run of epsilon ([\d.]+)", refused.value.nearest)
     assert float(named) == pytest.approx(gaussian_epsilon(math.sqrt(0.07), DELTA), rel=2e-3)
     fits = one_round(gaussian_mu(float(named), DELTA), cohort=7)
-    assert ledger.refusal("people", fits["demand"], gaussian(fits["mu"]), None) is None
-    assert ledger.refusal("people", one_round(0.35, cohort=6)["demand"], gaussian(0.35), None) is None
+    ask(fits["mu"], 7)
+    ask(0.35, 6)
     start(ledger, **fits)
     with pytest.raises(BudgetRefused, match="6 of 10 users"):
         start(ledger, **one_round(0.3, cohort=7))
@@ -244,11 +248,11 @@ def test_the_histogram_counts_users_by_tenths() -> None:
 
 def test_feasibility_counts_participations_and_users_at_once() -> None:
     two = Demand(most=30, costs=(10, 30), rounds=4, cohort=2, separation=2)
-    assert admission(np.array([30, 30, 30, 30]), two).fits
-    assert not admission(np.array([30, 30, 30, 29]), two).fits  # seven participations, eight are needed
-    assert not admission(np.array([30, 30, 30]), two).fits
-    assert admission(np.array([30, 30, 30]), replaced(two, newcomers=1), newcomer_room=30).fits
-    assert not admission(np.array([30, 30, 30]), replaced(two, newcomers=1), newcomer_room=9).fits
+    assert count(np.array([30, 30, 30, 30]), two).fits
+    assert not count(np.array([30, 30, 30, 29]), two).fits  # seven participations, eight are needed
+    assert not count(np.array([30, 30, 30]), two).fits
+    assert count(np.array([30, 30, 30]), replaced(two, newcomers=1), newcomer_room=30).fits
+    assert not count(np.array([30, 30, 30]), replaced(two, newcomers=1), newcomer_room=9).fits
 
 
 def edit_behind_the_guards(connection: Connection, statement: str) -> None:

@@ -76,11 +76,8 @@ def append(
     def quoted(value: str | None) -> str:
         return "NULL" if value is None else f"'{value}'"
 
-    return (
-        "INSERT INTO audit (id, at, actor, action, population, run, event, body, previous, hash) "
-        f"SELECT count + 1, 1.0, {quoted(actor)}, {quoted(action)}, {quoted(population)}, {quoted(run)}, "
-        f"md5(random()::text), {quoted(body)}, hash, hash FROM head"
-    )
+    words = ", ".join(map(quoted, (actor, action, population, run)))
+    return f"SELECT ledger_append(1.0, {words}, NULL, md5(random()::text), {quoted(body)}, NULL)"
 
 
 EVERYONE = (
@@ -97,7 +94,12 @@ EVERYONE = (
     "UPDATE populations SET ceiling_epsilon = NULL",
     "UPDATE alembic_version SET version_num = '0001'",
     "ALTER TABLE audit DISABLE TRIGGER ALL",
-    "DROP TRIGGER audit_role ON audit",
+    "DROP TRIGGER audit_append ON audit",
+    "INSERT INTO audit SELECT count + 1, 1.0, 'x', 'token.use', NULL, NULL, NULL, 'e', '{}', hash, hash FROM head",
+    "UPDATE head SET count = count + 1",
+    "UPDATE head SET hash = 'x', signed = 'x'",
+    "SELECT * FROM head FOR UPDATE",
+    "CREATE OR REPLACE FUNCTION ledger_free() RETURNS bigint LANGUAGE sql AS 'SELECT CAST(1 AS bigint)'",
     "DROP TABLE tokens",
     "CREATE TABLE tokens2 (id int)",
     "CREATE TEMPORARY TABLE head (count int)",
@@ -184,7 +186,7 @@ ADMIN = ("UPDATE users SET count = 0", "DELETE FROM participations", "UPDATE par
 def test_each_role_is_refused_every_statement_that_is_not_its_own(apart: Apart) -> None:
     with Ledger.open(apart.url) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
-        ledger.create_token("office", ("admin",), actor="officer")
+        _, office = ledger.create_token("office", ("admin",), actor="officer")
         ledger.reserve_charge("people", "k1", Loss(mu=0.1), what="x", why="y", actor="z")
         run = start(ledger, 0.2, demand=demand(1000))
         run.register_users(np.arange(5, dtype=np.uint64))
@@ -196,8 +198,12 @@ def test_each_role_is_refused_every_statement_that_is_not_its_own(apart: Apart) 
                 refused(opened, statement)
             # The rows themselves are well made: what a role may append is taken.
             with opened.database.engine.connect() as connection:
-                allowed = {"coordinator": "run.audit", "api": "token.use", "admin": "population.raise"}[part]
-                connection.execute(text(append(allowed)))
+                allowed = {
+                    "coordinator": append("run.audit"),
+                    "api": append("token.use", None, f'{{"id": "{office.id}", "what": "read"}}'),
+                    "admin": append("population.raise"),
+                }[part]
+                connection.exec_driver_sql(allowed, execution_options={"no_parameters": True})
                 connection.rollback()
     with Ledger.open(apart.url) as ledger:
         assert verify(ledger).ok
@@ -345,9 +351,9 @@ def test_a_role_without_guards_takes_no_charge(apart: Apart) -> None:
     with Ledger.open(apart.url) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         with ledger.database.engine.begin() as connection:
-            connection.execute(text("DROP TRIGGER audit_role ON audit"))
+            connection.execute(text("DROP TRIGGER tokens_journaled ON tokens"))
         start(ledger, 0.1).finish("stopped")
-    with apart.open("coordinator") as coordinator, pytest.raises(Disproved, match="schema audit_role"):
+    with apart.open("coordinator") as coordinator, pytest.raises(Disproved, match="schema tokens_journaled"):
         start(coordinator, 0.1)
     Ledger.separate_roles(apart.url, {})
     with apart.open("coordinator") as coordinator:

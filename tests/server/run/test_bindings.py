@@ -20,7 +20,7 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.rules.nodes import NodeRegister, key_digest
+from fieldfare_server.ledger.sql.nodes import NodeRegister, key_digest
 from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.roster import BOUND_ELSEWHERE, TOO_MANY_USERS
 from fieldfare_server.run.round.strategy import FieldfareStrategy

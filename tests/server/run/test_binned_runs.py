@@ -322,14 +322,14 @@ def test_a_what_if_certifies_with_fewer_samples_and_keeps_the_price(
     monkeypatch.setattr(what_ifs, "_PRICES", {})
     monkeypatch.setattr(what_ifs, "SAMPLES", (1 << 14, 1 << 14))
     with Ledger.open(state.ledger) as ledger:
-        run, people = ledger.run(run_id), ledger.population("people")
-        asked = what_if(run.plan, {"epsilon": 1.0}, people, ledger)
+        run = ledger.run(run_id)
+        asked = what_if(run.plan, {"epsilon": 1.0}, ledger)
         assert asked.bound == "certified with fewer samples"
         assert asked.cost.certificate is not None
         assert asked.cost.certificate.curve.samples == (1 << 14, 1 << 14)
         assert asked.cost.epsilon <= 1.0
         monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified again"))
-        assert what_if(run.plan, {"epsilon": 1.0}, people, ledger).cost is asked.cost
+        assert what_if(run.plan, {"epsilon": 1.0}, ledger).cost is asked.cost
 
 
 def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification(
@@ -339,7 +339,7 @@ def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification
     monkeypatch.setattr(certification, "certify", lambda *args, **more: pytest.fail("certified"))
     with Ledger.open(state.ledger) as ledger:
         run = ledger.run(run_id)
-        asked = what_if(run.plan, {"epsilon": 1.0, "rounds": 300}, ledger.population("people"), ledger)
+        asked = what_if(run.plan, {"epsilon": 1.0, "rounds": 300}, ledger)
     assert asked.bound == "without amplification"
     cost = asked.cost
     assert cost.loss.mu == pytest.approx(cost.sensitivity / cost.noise_multiplier)

@@ -26,7 +26,7 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, OpenRound, Outcome
 from fieldfare_server.run.presence.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
 from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.roles import assign_roles
@@ -55,9 +55,9 @@ def rehearse(app: ClientApp, arrays: ArrayRecord | None = None, **changes: Any) 
     seen: list[tuple[dict[str, int], int]] = []
     commit = session.account.commit_round
 
-    def note(*places: Any, **names: Any) -> None:
-        seen.append((dict(places[1].rejects), places[1].reports))
-        commit(*places, **names)
+    def note(round: OpenRound, outcome: Outcome, checkpoint: str) -> None:
+        seen.append((dict(outcome.rejects), outcome.reports))
+        commit(round, outcome, checkpoint)
 
     session.account.commit_round = note  # type: ignore[method-assign]
     FieldfareStrategy(session).take_to_end(LocalGrid(app, 3, {}))

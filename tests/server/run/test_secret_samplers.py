@@ -281,7 +281,7 @@ def test_the_card_names_sampler_assumption_and_bound(done: tuple[StateDirectory,
     with Ledger.open(state.ledger) as ledger:
         run = ledger.run(run_id)
         card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
-        wider = what_if(run.plan, {"cohort": 8}, ledger.population("people"), ledger).cost.plan.participation
+        wider = what_if(run.plan, {"cohort": 8}, ledger).cost.plan.participation
     facts = {fact.name: fact.value for fact in card.facts}
     assert participation["scheme"] in facts["Participation"]
     assert "counts as present" in facts["Sampling assumption"]

@@ -151,8 +151,7 @@ def test_a_run_is_certified_from_a_seed_in_the_journal_verified_and_shown(
         monkeypatch.setattr(what_ifs, "_PRICES", {})
         monkeypatch.setattr(what_ifs, "SAMPLES", (1 << 15, 1 << 15))
         wider, longer = (
-            what_if(run.plan, changes, ledger.population("people"), ledger)
-            for changes in ({"cohort": 12}, {"rounds": what_ifs.CHAINED_ROUNDS + 1})
+            what_if(run.plan, changes, ledger) for changes in ({"cohort": 12}, {"rounds": what_ifs.CHAINED_ROUNDS + 1})
         )
     facts = {fact.name: fact.value for fact in card.facts}
     assert participation["scheme"] in facts["Participation"]

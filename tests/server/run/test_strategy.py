@@ -262,12 +262,17 @@ def test_a_run_out_of_users_can_be_resumed_or_ended(tmp_path: Path) -> None:
         assert ledger.run(session.account.id).state == "interrupted"
 
 
-def test_a_round_without_enough_available_users_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience_module, "MOST_VOIDS", 2)
+def test_too_few_users_in_this_process_end_a_run_at_its_first_look(tmp_path: Path) -> None:
+    """No attempt is opened, and no time is waited: no other user can come."""
     state_dir = home(tmp_path)
-    few = plan(run__min_available=25, run__round_timeout=0.2)  # there are 24
-    with pytest.raises(Refused, match="2 rounds in a row"):
+    few = plan(run__min_available=25, run__round_timeout=600.0)  # there are 24
+    with pytest.raises(Refused, match=r"25 users are needed, 24 here. .* Nearest allowed: more nodes") as refusal:
         run(state_dir, few, LyingGrid(2))
+    assert str(refusal.value).count("Nearest allowed") == 1
+    with Ledger.open(state_dir.ledger) as ledger:
+        (view,) = ledger.runs().items
+        assert view.state == "failed"
+        assert ledger.rounds(view.id).items == ()
     whole(state_dir)
 
 

@@ -1,37 +1,38 @@
 // The page: what it shows, when it fetches it, and what it does on an event.
-import { $, empty, failed, h, show, skeleton } from "./dom.js";
+import { $, failed, h, show, skeleton } from "./dom.js";
 import { epsilon, time } from "./format.js";
 import { get, listen, post, setToken, signedIn } from "./api.js";
 import { confirm, signIn } from "./dialogs.js";
-import { drawBanner } from "./banner.js";
-import { drawBudgets } from "./budgets.js";
+import { read, written } from "./address.js";
+import { active, drawBanner } from "./banner.js";
+import { drawBudgets, populationLink } from "./budgets.js";
 import { drawCohort } from "./cohort.js";
 import { drawCurve } from "./curve.js";
 import { drawGuarantee } from "./guarantee.js";
 import { drawLedger, resetLedger } from "./ledger.js";
 import { drawNoise } from "./noise.js";
 import { drawParticipation, drawVisits } from "./participation.js";
-import { drawChanges, drawFits, drawHistory, drawWhatIf } from "./population.js";
+import { drawChanges, drawFits, drawHistory, drawWhatIf, drawWords } from "./population.js";
 import { MOST, drawComparison, drawFilters, drawRuns } from "./runs.js";
 import { drawUtility } from "./utility.js";
 
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
+const POPULATION_PANELS = ["history", "changes", "visits", "fits", "what-if", "words"];
+const LISTS = ["budgets", "ledger", "runs"];
+const VIEWS = { overview: ["banner", "overview", "all-runs", "journal"], population: ["population", "all-runs"], run: ["banner", "panels"], limited: ["overview"], gone: ["gone"] };
+const SECTIONS = [...new Set(Object.values(VIEWS).flat())];
 const POINTS = 300;
 const ROWS = 50; // runs on a page of the table
+const NEAREST = 20; // populations on a page of the list
 const PAUSE = 700; // least time between two loads in ms, however many events arrive
+const TYPING = 200; // ms after the last key before the list is searched
 
-const POPULATION_PANELS = ["history", "changes", "fits", "what-if"];
-// What a link names: #run=ID, or #population=NAME, and the filters of the runs table.
-function linked() {
-  const hash = new URLSearchParams(location.hash.slice(1));
-  const population = hash.get("population");
-  return { run: hash.get("run"), population, filter: { population: population || hash.get("of") || "", state: hash.get("state") || "" } };
-}
-// back, cursor: the earlier pages of the runs table, and the one shown. drawn: the values that each panel shows.
-const state = { me: null, ...linked(), back: [], cursor: null, compared: new Map(), drawn: new Map(), stop: null, at: null };
+// back, cursor: the earlier pages of the runs table, and the one shown. pages: of populations. drawn: what each panel shows.
+const state = { me: null, ...read(), back: [], cursor: null, pages: 1, compared: new Map(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
 const pause = () => new Promise((resume) => setTimeout(resume));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
+const populationPath = (name) => `/v1/populations/${encodeURIComponent(name)}`;
 
 // Draws only what changed: the client returns the same object for an unchanged answer.
 function draw(id, values, how) {
@@ -46,31 +47,81 @@ function problem(id, error) {
   show($(id), failed(error));
 }
 
+// Which sections are seen, and what they are about: the heading, the way back, and the window's title.
+function place(view, name = "", above = []) {
+  for (const id of SECTIONS) $(id).hidden = !VIEWS[view].includes(id);
+  const title = name || "Privacy budgets";
+  document.title = `${title} — Fieldfare`;
+  draw("title", [title], (parent) => { show(parent, document.createTextNode(title)); parent.className = name ? "title" : "sr"; });
+  $("crumbs").hidden = !name;
+  draw("crumbs", [above.join()], (parent) => show(parent, h("a", { href: "#", "data-key": "all" }, "All budgets"), above.map((one) => [" › ", populationLink(one)])));
+}
+
 async function load() {
-  const [me, populations, runs, audit] = await Promise.all([get("/v1/me"), get("/v1/populations?limit=100"), get(`/v1/runs?limit=${ROWS}`), get("/v1/audit?limit=12")]);
-  state.me = me;
+  const { view } = state;
+  state.me = await get("/v1/me");
   account();
-  draw("budgets", [populations], (parent) => drawBudgets(parent, populations.items));
-  draw("ledger", [audit, canAct()], (parent) => drawLedger(parent, audit, { canAct: canAct() }));
-  draw("filters", [populations, JSON.stringify(state.filter)], (parent) => drawFilters(parent, populations.items, state.filter, filterRuns));
-  for (const [id, hidden] of [["population", !state.population], ["panels", state.population], ["banner", state.population]]) $(id).hidden = Boolean(hidden);
-  const chosen = populations.items.find((one) => one.name === state.population);
-  if (chosen) await loadPopulation(chosen, runs);
-  else if (state.population) pick(null); // the link names a population of another ledger
-  else await loadRun(populations.items, runs);
+  try {
+    if (view === "overview") await loadOverview();
+    else if (view === "population") await loadPopulation(state.population);
+    else await loadRun(state.run);
+  } catch (error) {
+    if (error.status !== 404 && error.status !== 422) throw error;
+    drawGone(error);
+  }
   state.at = Date.now();
   $("main").setAttribute("aria-busy", "false");
 }
 
-async function loadPopulation(population, runs) {
-  const at = `/v1/populations/${encodeURIComponent(population.name)}`;
-  const [history, visits, last] = await Promise.all([get(`${at}/history`), get(`${at}/participation`), population.last_run ? get(path(population.last_run)) : null]);
+function drawGone(error) {
+  const what = state.view === "run" ? `Run ${state.run}` : `Population ${state.population}`;
+  place("gone", what);
+  draw("gone", [error.message], (parent) => show(parent, h("p", { class: "fits-answer" }, `This ledger has no ${what[0].toLowerCase()}${what.slice(1)}.`),
+    h("p", { class: "gap" }, "It may be another service's, or its name may be misspelt. ", h("a", { href: "#" }, "All budgets"))));
+}
+
+async function loadOverview() {
+  const whole = state.me.populations === null; // a token for some populations may not read what concerns all of them
+  const [populations, runs, audit] = await Promise.all([nearest(), whole ? get(`/v1/runs?limit=${ROWS}`) : null, whole ? get("/v1/audit?limit=12") : null]);
+  place(whole ? "overview" : "limited");
+  const items = populations.flatMap((page) => page.items);
+  $("finder").hidden = items.length <= 3 && !state.search;
+  if (document.activeElement !== $("search")) $("search").value = state.search;
+  const onMore = populations.at(-1).next ? () => { state.pages += 1; refresh(); } : null;
+  draw("budgets", [...populations, state.search], (parent) => drawBudgets(parent, items, { search: state.search, onMore }));
+  if (!whole) return;
+  draw("ledger", [audit, canAct()], (parent) => drawLedger(parent, audit, { canAct: canAct() }));
+  const running = await get("/v1/runs?limit=1&state=running");
+  const newest = running.items[0] || runs.items.find(active) || runs.items[0];
+  const run = newest ? await get(path(newest.id)) : null;
+  const told = run ? await get(populationPath(run.population)) : null;
+  const population = told?.active_run === run?.id ? told : null;
+  draw("banner", [run, population, canAct(), false], (parent) => drawBanner(parent, { run, population, canAct: canAct(), here: false, onAsk: (what) => ask(run, what) }));
+  await loadRuns(runs, null);
+}
+
+// The pages of populations that are shown, nearest to their limits first.
+async function nearest() {
+  const pages = [];
+  for (let cursor = ""; pages.length < state.pages && cursor !== null; cursor = pages.at(-1).next) {
+    const query = new URLSearchParams(Object.entries({ order: "nearness", limit: NEAREST, search: state.search, cursor }).filter(([, value]) => value));
+    pages.push(await get(`/v1/populations?${query}`));
+  }
+  return pages;
+}
+
+async function loadPopulation(name) {
+  const at = populationPath(name);
+  const [population, history, visits, runs] = await Promise.all([get(at), get(`${at}/history`), get(`${at}/participation`), get(`/v1/runs?${new URLSearchParams({ limit: ROWS, population: name })}`)]);
+  const last = population.last_run ? await get(path(population.last_run)) : null;
+  place("population", `Population ${name}`);
   for (const [panel, values, how] of [
+    ["fits", [population], (parent) => drawFits(parent, population)],
     ["history", [population, history], (parent) => drawHistory(parent, population, history)],
     ["visits", [population.adjacency, visits], (parent) => drawVisits(parent, population, visits)],
     ["changes", [history], (parent) => drawChanges(parent, history)],
-    ["fits", [population], (parent) => drawFits(parent, population)],
     ["what-if", [population.name, last?.id], (parent) => drawWhatIf(parent, population, last)],
+    ["words", [population.in_words], (parent) => drawWords(parent, population)],
   ]) {
     draw(panel, values, how);
     await pause();
@@ -78,30 +129,14 @@ async function loadPopulation(population, runs) {
   await loadRuns(runs, null);
 }
 
-async function loadRun(populations, runs) {
-  const id = state.run || populations.map((one) => one.active_run).find(Boolean) || runs.items[0]?.id;
-  if (!id) {
-    draw("banner", [null], (parent) => drawBanner(parent, { run: null }));
-    for (const panel of RUN_PANELS) draw(panel, [null], (parent) => show(parent, empty("Shown when there is a run.")));
-    draw("compare", [], (parent) => show(parent));
-    draw("runs", [runs], (parent) => drawRuns(parent, runs, { page: 0 }));
-    return;
-  }
-  let run;
-  let series;
-  let histogram;
-  try {
-    [run, series, histogram] = await Promise.all([get(path(id)), get(`${path(id)}/series?points=${POINTS}`), get(`${path(id)}/participation`)]);
-  } catch (error) {
-    if (error.status !== 404 || !state.run) throw error;
-    pick(null); // the link names a run of another ledger: show the newest run instead
-    return;
-  }
-  const population = populations.find((one) => one.name === run.population);
-  const view = { run, runs: runs.items, population: population?.active_run === run.id ? population : null, canAct: canAct(), onPick: pick, onAsk: (what) => ask(run, what) };
+async function loadRun(id) {
+  const [run, series, histogram] = await Promise.all([get(path(id)), get(`${path(id)}/series?points=${POINTS}`), get(`${path(id)}/participation`)]);
+  const population = await get(populationPath(run.population));
+  place("run", `Run ${run.name || run.id}`, [run.population]);
+  const view = { run, population: population.active_run === run.id ? population : null, canAct: canAct(), here: true, onAsk: (what) => ask(run, what) };
   // A pause after each panel lets the browser answer a key press between two of them.
   for (const [panel, values, how] of [
-    ["banner", [run, runs, population, canAct()], (parent) => drawBanner(parent, view)],
+    ["banner", [run, population, canAct(), true], (parent) => drawBanner(parent, view)],
     ["curve", [series], (parent) => drawCurve(parent, series)],
     ["guarantee", [run], (parent) => drawGuarantee(parent, run)],
     ["cohort", [run, series], (parent) => drawCohort(parent, run, series)],
@@ -112,14 +147,14 @@ async function loadRun(populations, runs) {
     draw(panel, values, how);
     await pause();
   }
-  await loadRuns(runs, id);
 }
 
-// The first page names the run under way; the table may show an older page.
+// The table may show an older page than the first, which every load fetches.
 async function loadRuns(first, current) {
   const { cursor, filter } = state;
   const query = new URLSearchParams({ limit: ROWS, ...Object.fromEntries(Object.entries({ ...filter, cursor }).filter(([, value]) => value)) });
-  const filtered = Boolean(filter.population || filter.state);
+  draw("filters", [JSON.stringify(filter)], (parent) => drawFilters(parent, filter, (next) => { location.hash = written({ ...state, filter: next }); }));
+  const filtered = Boolean(filter.state);
   const runs = cursor || filtered ? await get(`/v1/runs?${query}`) : first;
   if (cursor !== state.cursor || filter !== state.filter) return; // changed meanwhile, and that load draws the table
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
@@ -134,21 +169,24 @@ async function loadRuns(first, current) {
   }));
 }
 
-function pick(id) { location.hash = id ? `run=${encodeURIComponent(id)}` : ""; }
-
-function filterRuns(filter) {
-  const hash = new URLSearchParams(state.run ? { run: state.run } : {});
-  if (filter.population) hash.set("of", filter.population);
-  if (filter.state) hash.set("state", filter.state);
-  location.hash = hash.toString();
+function follow() {
+  const before = JSON.stringify([state.view, state.run, state.population]);
+  Object.assign(state, read(), { back: [], cursor: null, pages: 1 });
+  if (before !== JSON.stringify([state.view, state.run, state.population])) {
+    wait(RUN_PANELS.concat(POPULATION_PANELS, ["banner"]));
+    place(state.view, state.run ? `Run ${state.run}` : state.population ? `Population ${state.population}` : "");
+    scrollTo(0, 0);
+    $("main").focus({ preventScroll: true });
+  }
+  refresh();
 }
 
-function follow() {
-  const before = state.run ?? state.population;
-  Object.assign(state, linked(), { back: [], cursor: null });
-  refresh();
-  const now = state.run ?? state.population;
-  if (now && now !== before) $("main").scrollIntoView({ block: "start" });
+// Another subject: nothing of the one before stands beside it.
+function wait(panels) {
+  for (const id of panels) {
+    state.drawn.delete(id);
+    show($(id), skeleton());
+  }
 }
 
 async function ask(run, what) {
@@ -179,7 +217,7 @@ async function refresh() {
     else if (state.at !== null) notice(`The newest figures could not be read: ${error.message}`);
     else {
       notice(`The service cannot be read: ${error.message}`);
-      for (const id of ["banner", "budgets"]) problem(id, error);
+      for (const id of ["banner", "budgets", "fits"]) problem(id, error);
     }
   }
   finished = performance.now();
@@ -206,8 +244,8 @@ function refuse(error) {
   show($("banner"), h("div", {}, h("p", { class: "banner-state" }, "Sign in to see the budget"), h("p", { class: "muted" }, "From another machine, this service answers only with a token.")),
     h("div", { class: "banner-tools" }, h("button", { type: "button", class: "primary", "data-key": "sign-in", onclick: logIn }, "Sign in")));
   for (const id of ["compare", "filters"]) show($(id));
-  for (const id of ["budgets", "ledger", "runs", ...RUN_PANELS, ...POPULATION_PANELS]) show($(id), empty("Signed out."));
-  $("banner").hidden = false;
+  for (const id of [...LISTS, ...RUN_PANELS, ...POPULATION_PANELS]) show($(id));
+  for (const id of SECTIONS) $(id).hidden = id !== "banner";
   $("main").setAttribute("aria-busy", "false");
 }
 
@@ -264,7 +302,18 @@ function theme() {
   showChoice();
 }
 
-for (const id of ["banner", "budgets", "ledger", "runs", ...RUN_PANELS, ...POPULATION_PANELS]) show($(id), skeleton());
+wait(["banner", ...LISTS, ...RUN_PANELS, ...POPULATION_PANELS]);
+place(state.view, state.run ? `Run ${state.run}` : state.population ? `Population ${state.population}` : "");
+let typed = 0;
+$("search").value = state.search;
+$("search").addEventListener("input", () => {
+  clearTimeout(typed);
+  typed = setTimeout(() => {
+    history.replaceState(null, "", written({ ...state, search: $("search").value.trim() }) || "#");
+    Object.assign(state, read(), { pages: 1 });
+    refresh();
+  }, TYPING);
+});
 window.addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) later(); });
 theme();

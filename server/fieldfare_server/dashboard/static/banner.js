@@ -3,6 +3,7 @@ import { empty, h, show } from "./dom.js";
 import { duration, epsilon, moment } from "./format.js";
 import { bar } from "./chart.js";
 import { populationLink } from "./budgets.js";
+import { runAddress } from "./address.js";
 
 const STATES = {
   running: ["good", "Running"], paused: ["warn", "Paused"], stopping: ["warn", "Stopping"], interrupted: ["warn", "Interrupted"],
@@ -11,7 +12,7 @@ const STATES = {
 export const STATE_NAMES = Object.keys(STATES);
 // The server's ACTIVE states: the run has rounds to come.
 const ACTIVE = new Set(["running", "paused", "stopping", "interrupted"]);
-const active = (run) => ACTIVE.has(run.state);
+export const active = (run) => ACTIVE.has(run.state);
 export const stateTag = (state) => {
   const [kind, name] = STATES[state] || ["", state];
   return h("span", { class: `tag ${kind === "good" ? "accent" : kind}` }, name);
@@ -26,7 +27,8 @@ function headline(run) {
   return `${name}${progress}${asked}`;
 }
 
-export function drawBanner(parent, { run, runs, population, canAct, onPick, onAsk }) {
+// On the overview it is the run under way, or the newest; on its own page it is the run of the address.
+export function drawBanner(parent, { run, population, canAct, here, onAsk }) {
   if (!run) {
     parent.dataset.kind = "";
     show(parent, h("div", {}, h("p", { class: "banner-state" }, "No run yet"),
@@ -35,10 +37,7 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
   }
   parent.dataset.kind = (STATES[run.state] || [""])[0];
   const left = population?.projected_end ? (new Date(population.projected_end) - Date.now()) / 1000 : null;
-  const known = runs.some((one) => one.id === run.id) ? runs : [run, ...runs];
-  const pick = h("select", { "aria-label": "Run shown", "data-key": "pick", onchange: (event) => onPick(event.target.value) },
-    known.slice(0, 100).map((one) => h("option", { value: one.id, selected: one.id === run.id }, `${one.name || one.id} · ${one.mechanism} · ${one.task}`)));
-  const tools = [pick];
+  const tools = [here ? null : h("a", { class: "button", href: runAddress(run.id), "data-key": "open-run" }, "Open this run")];
   if (active(run) && canAct) {
     if (run.state === "paused" || run.request === "pause") tools.push(h("button", { type: "button", "data-key": "resume", onclick: () => onAsk("resume") }, "Resume"));
     else tools.push(h("button", { type: "button", "data-key": "pause", disabled: Boolean(run.request), onclick: () => onAsk("pause") }, "Pause"));
@@ -49,7 +48,7 @@ export function drawBanner(parent, { run, runs, population, canAct, onPick, onAs
       h("p", { class: "banner-state", role: "status" }, run.name ? `${run.name}: ` : "", headline(run)),
       h("p", { class: "banner-line" },
         h("span", {}, `ε ${epsilon(run.spent.epsilon)} spent of ${epsilon(run.planned.epsilon)} planned`),
-        run.name ? h("span", {}, `run ${run.id}`) : null,
+        h("span", {}, `run ${run.id}`),
         h("span", {}, "population ", populationLink(run.population)),
         h("span", {}, run.ended_at ? `ended ${moment(run.ended_at)}` : `started ${moment(run.started_at)}`),
         active(run) && left > 0 ? h("span", {}, `about ${duration(left)} left`) : null,

@@ -1,19 +1,20 @@
-// Panel 2: each population's budget as one bar of spent, reserved and free epsilon; the bar ends at the limit.
+// Each population's budget as one bar of spent, reserved and free epsilon; the bar ends at the limit. Nearest to it first.
+import { populationAddress } from "./address.js";
 import { empty, facts, h, s, show } from "./dom.js";
-import { HIDDEN, count, epsilon, epsilonLeft, hides, moment, number, percent } from "./format.js";
+import { HIDDEN, count, day, epsilon, epsilonLeft, hides, moment, number, percent } from "./format.js";
 
-const FEW = 3; // more populations than this are a list, so that the charts stay on the first screen
+const FEW = 3; // more populations than these are a list, so that all are seen at once
+const MOST_RUNS = 1000; // the service counts no further
 const COLOURS = { open: "var(--accent)", low: "var(--warn)", exhausted: "var(--bad)" };
 
-export const populationLink = (name) => h("a", { href: `#population=${encodeURIComponent(name)}`, "data-key": `population-${name}` }, name);
+export const populationLink = (name) => h("a", { href: populationAddress(name), "data-key": `population-${name}` }, name);
 
 export function levelTags(population) {
-  const share = (population.committed.epsilon ?? population.epsilon) / population.epsilon;
   return [
     population.simulated ? h("span", { class: "tag" }, "simulated users") : null,
     population.overdrawn ? h("span", { class: "tag bad" }, "over its budget: no new run")
       : population.level === "exhausted" ? h("span", { class: "tag bad" }, "exhausted: no useful run fits")
-        : population.level === "low" ? h("span", { class: "tag warn" }, `low: ${percent(share)} committed`) : null,
+        : population.level === "low" ? h("span", { class: "tag warn" }, `low: ${percent(population.committed_share)} committed`) : null,
     population.state === "closed" ? h("span", { class: "tag" }, "closed") : null,
   ];
 }
@@ -21,7 +22,7 @@ export function levelTags(population) {
 export function gauge(population, index) {
   const limit = population.epsilon;
   const spent = Math.min(1, (population.spent.epsilon ?? limit) / limit);
-  const committed = Math.min(1, (population.committed.epsilon ?? limit) / limit);
+  const committed = Math.min(1, population.committed_share);
   const id = `hatch-${index}`;
   const label = `${population.name}: ${percent(spent)} of the budget used, ${percent(committed)} committed`;
   return s("svg", { class: "gauge", role: "img", "aria-label": label, viewBox: "0 0 100 10", preserveAspectRatio: "none" },
@@ -36,41 +37,61 @@ export function gauge(population, index) {
 
 const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${name} `, h("b", {}, value));
 
-export const fitsAgain = (population) => (population.last_run_fits === null ? "no run yet" : population.last_run_fits ? "yes" : "no");
+// Odometers charge each user what that user took part in; the count is as if each took part in all it may.
+export function runsLeft(population) {
+  if (population.runs_left === null) return "no run yet";
+  if (population.runs_left >= MOST_RUNS) return `${count(MOST_RUNS)} or more`;
+  return population.runs_left && population.accounting === "individual" ? `at least ${count(population.runs_left)}` : count(population.runs_left);
+}
+export const usersLeft = (population) => (hides(population.adjacency) ? HIDDEN
+  : population.runs_left_users === null ? "—" : `${count(population.runs_left_users)} of ${count(population.users)}`);
+export const lastsUntil = (population) => (population.last_run_fits === false ? "none fits now" : population.lasts_until ? day(population.lasts_until) : "—");
 export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 // With odometers the largest run is one of those users alone who have most left.
-export const largestOf = (population) => (population.left ? "Largest run of those with most left" : "Largest run that fits");
+export const largestOf = (population) => (population.remaining_users === null ? "Largest run that fits" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
+
+export const fits = (population) => [["More runs like the last", runsLeft(population)], ["The next, for users", usersLeft(population)],
+  ["Lasts until, at this pace", lastsUntil(population)]];
 
 function card(population, index) {
   return h("article", { class: "card budget", "aria-label": `Population ${population.name}` },
     h("div", { class: "budget-head" }, h("span", { class: "budget-name" }, populationLink(population.name)), levelTags(population)),
-    h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
-    gauge(population, index),
-    population.warnings.map((text) => h("p", { class: "small error" }, text)),
-    h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
-      key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
-    facts([["One more run like the last", fitsAgain(population)], [largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`],
+    figures(population, index),
+    facts([...fits(population), [largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`],
       ["Rounds left", population.rounds_left === null ? "no run active" : count(population.rounds_left)],
       ["Projected end", population.projected_end ? moment(population.projected_end) : "—"], ["Users seen", usersOf(population)], ["Adjacency", population.adjacency.replace("_", "-")]]));
 }
 
-const HEAD = ["Population", "Budget", "ε used", "Committed", "Limit", "Same again", "Largest run", "Users"];
+export const figures = (population, index) => [
+  h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
+  gauge(population, index),
+  population.warnings.map((text) => h("p", { class: "small error" }, text)),
+  h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
+    key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
+].flat();
 
+const HEAD = ["Population", "Budget", "Committed", "Limit", "Runs left", "For users", "Until"];
+
+// On a phone each row is a block, and the head's names stand beside the figures.
 function list(populations) {
-  return h("div", { class: "card budget-list", tabindex: "0", role: "region", "aria-label": "Populations", "data-key": "populations" }, h("table", {},
+  return h("div", { class: "card budget-list", tabindex: "0", role: "region", "aria-label": "Populations", "data-key": "populations" }, h("table", { class: "stacks" },
     h("thead", {}, h("tr", {}, HEAD.map((name, i) => h("th", { scope: "col", class: i > 1 ? "num" : "" }, name)))),
-    h("tbody", {}, populations.map((one, i) => h("tr", {}, h("td", {}, populationLink(one.name), " ", levelTags(one)), h("td", {}, gauge(one, i)),
-      [epsilon(one.spent.epsilon), epsilon(one.committed.epsilon), number(one.epsilon), fitsAgain(one), `ε ${epsilonLeft(one.remaining_epsilon)}`, usersOf(one)]
-        .map((text) => h("td", { class: "num" }, text)))))));
+    h("tbody", {}, populations.map((one, i) => h("tr", {}, h("td", { class: "name" }, populationLink(one.name), " ", levelTags(one)), h("td", { class: "bar" }, gauge(one, i)),
+      [`ε ${epsilon(one.committed.epsilon)}`, number(one.epsilon), runsLeft(one), usersLeft(one), lastsUntil(one)]
+        .map((text, k) => h("td", { class: "num", "data-label": HEAD[k + 2] }, text)))))));
 }
 
-export function drawBudgets(parent, populations) {
-  parent.classList.toggle("many", populations.length > FEW);
+// onMore: shows further ones; null: these are all.
+export function drawBudgets(parent, populations, { search, onMore }) {
+  const many = populations.length > FEW || Boolean(search);
+  parent.classList.toggle("many", many);
   if (!populations.length) {
-    show(parent, h("div", { class: "card" }, empty("No population has a budget yet. Create one: ", h("code", {}, "fieldfare population create NAME --epsilon 2 --delta 1e-5"))));
+    show(parent, h("div", { class: "card" }, search ? empty(`No population's name holds “${search}”.`)
+      : empty("No population has a budget yet. Create one: ", h("code", {}, "fieldfare population create NAME --epsilon 2 --delta 1e-5"))));
     return;
   }
-  show(parent, populations.length > FEW ? list(populations) : populations.map(card));
+  show(parent, many ? list(populations) : populations.map(card),
+    onMore ? h("div", { class: "tools gap" }, h("button", { type: "button", "data-key": "more-populations", onclick: onMore }, "Show more populations")) : null);
 }

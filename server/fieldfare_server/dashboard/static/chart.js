@@ -16,7 +16,7 @@ export function ticks(low, high, most) {
 
 // options: label, xLabel, yLabel, x: [low, high], y: [low, high], lines: [{name, color, points: [[x, y]], area}],
 // rules: [{name, y, color, solid}], format, height, xFormat: of values on the x axis (default: whole numbers),
-// steps: a value holds until the next point
+// xValue: how a value on an x axis that is no count is written; steps: a value holds until the next point
 export function lineChart(parent, options) {
   const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280, xFormat } = options;
   const root = h("div", { class: "chart" });
@@ -48,9 +48,9 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
       s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v)));
   }
   const { xFormat } = options;
-  const marks = xFormat ? timeMarks(x0, x1, Math.floor(width / 150)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter(Number.isInteger);
+  const marks = xFormat ? timeMarks(x0, x1, Math.floor(width / 150)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter((v) => options.xValue || Number.isInteger(v));
   for (const v of marks) {
-    svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": xFormat && v === x0 ? "start" : "middle" }, xFormat ? xFormat(v) : v.toLocaleString()));
+    svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": xFormat && v === x0 ? "start" : "middle" }, xFormat ? xFormat(v) : options.xValue ? number(v) : v.toLocaleString()));
   }
   svg.append(s("line", { class: "axis", x1: PAD.left, x2: width - PAD.right, y1: bottom, y2: bottom }),
     s("text", { x: width - PAD.right, y: height - 4, "text-anchor": "end" }, xLabel),
@@ -66,9 +66,11 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     const [lx, ly] = line.points.at(-1);
     svg.append(s("circle", { class: `f${line.color}`, cx: X(lx), cy: Y(ly), r: 3.5 }));
   }
+  const taken = [];
   for (const rule of rules) {
-    svg.append(s("line", { class: `rule c${rule.color} ${rule.solid ? "solid" : ""}`, x1: PAD.left, x2: width - PAD.right, y1: Y(rule.y), y2: Y(rule.y) }),
-      s("text", { class: `rule-name t${rule.color}`, x: PAD.left + 6, y: Y(rule.y) - 5 }, rule.name));
+    const place = freePlace(rule.name, Y(rule.y), width, bottom, taken);
+    svg.append(s("line", { class: `rule c${rule.color} ${rule.solid ? "solid" : ""}`, x1: PAD.left, x2: width - PAD.right, y1: Y(rule.y), y2: Y(rule.y) }));
+    if (place) svg.append(s("text", { class: `rule-name t${rule.color}`, x: place.left, y: place.y }, rule.name));
   }
   const cross = s("line", { class: "cross", y1: PAD.top, y2: bottom, visibility: "hidden" });
   const dots = lines.map((line) => s("circle", { class: `f${line.color}`, r: 4.5, visibility: "hidden" }));
@@ -94,7 +96,7 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     cross.setAttribute("x1", X(x));
     cross.setAttribute("x2", X(x));
     cross.setAttribute("visibility", "visible");
-    const title = `${options.xName ?? xLabel} ${xFormat ? new Date(x).toLocaleString() : x.toLocaleString()}`.trim();
+    const title = `${options.xName ?? xLabel} ${xFormat ? new Date(x).toLocaleString() : options.xValue ? options.xValue(x) : x.toLocaleString()}`.trim();
     tip.replaceChildren(h("b", {}, title), ...rows.map((row) => h("div", {}, row)));
     tip.hidden = false;
     const place = X(x) / width;
@@ -118,6 +120,23 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     });
   }
   return svg;
+}
+
+// Where a name of about 7 px a letter stands at its rule without touching one that stands already; null: nowhere, and the
+// legend above the chart has it.
+function freePlace(name, y, width, bottom, taken) {
+  const long = 7 * name.length;
+  for (const left of [PAD.left + 6, width - PAD.right - long]) {
+    for (const base of [y - 5, y + 14]) {
+      const free = base > 10 && base < bottom && !taken.some((one) => Math.abs(one.y - base) < 15 && left < one.right && one.left < left + long);
+      if (free) {
+        const place = { left, right: left + long, y: base };
+        taken.push(place);
+        return place;
+      }
+    }
+  }
+  return null;
 }
 
 const timeMarks = (low, high, most) => Array.from({ length: Math.max(1, most) }, (_, i) => low + (i / Math.max(1, most)) * (high - low));

@@ -15,7 +15,7 @@ export function drawCurve(parent, series) {
   const last = points.at(-1)[1];
   // A limit far above everything else would flatten the curve, so the legend states it instead.
   const top = Math.max(last, planned ?? 0);
-  const far = limit > 6 * top;
+  const far = limit > 2.5 * top;
   const rules = [];
   if (planned !== null) rules.push({ name: `committed plan ${epsilon(planned)}`, y: planned, color: "2" });
   if (!far) rules.push({ name: `population limit ${number(limit)}`, y: limit, color: "bad", solid: true });

@@ -1,13 +1,15 @@
 // Formats numbers and times. An epsilon is rounded up, never down: the page must not understate what was spent.
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const both = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 
 export const count = (n) => (n === null || n === undefined ? "—" : n.toLocaleString());
 // Shown instead of a count of users: under this adjacency the presence of a user is the secret.
 export const HIDDEN = "not shown under add-remove";
 export const hides = (adjacency) => adjacency === "add_remove";
 export const time = (at) => clock.format(new Date(at));
-export const moment = (at) => (at ? day.format(new Date(at)) : "—");
+export const moment = (at) => (at ? both.format(new Date(at)) : "—");
+export const day = (at) => date.format(new Date(at));
 export const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;
 
 // Four digits: 5.992 of 6 must not read 6 of 6.

@@ -1,9 +1,10 @@
 // The page of one population, for the person who decides: its budget over time, who changed it, and what still fits.
 import { empty, failed, facts, h, s, show } from "./dom.js";
-import { count, epsilon, epsilonLeft, moment, number } from "./format.js";
+import { runAddress } from "./address.js";
+import { count, day, epsilon, epsilonLeft, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
 import { download, get } from "./api.js";
-import { fitsAgain, largestOf, usersOf } from "./budgets.js";
+import { figures, largestOf, lastsUntil, levelTags, runsLeft, usersOf } from "./budgets.js";
 
 const path = (name) => `/v1/populations/${encodeURIComponent(name)}`;
 
@@ -23,7 +24,7 @@ export function drawHistory(parent, population, history) {
   const days = limit.at(-1)[0] - limit[0][0] > 2 * 86400000;
   lineChart(figure, {
     label: `Budget of ${population.name} over time: epsilon ${epsilon(spent.at(-1)[1])} used, ${epsilon(committed.at(-1)[1])} committed, limit ${number(limit.at(-1)[1])}.`,
-    xLabel: "", xName: "", yLabel: `ε at δ ${number(history.delta)}`, x: [limit[0][0], limit.at(-1)[0]], height: 400, format: epsilon, steps: true,
+    xLabel: "", xName: "", yLabel: `ε at δ ${number(history.delta)}`, x: [limit[0][0], limit.at(-1)[0]], height: 300, format: epsilon, steps: true,
     xFormat: (t) => (days ? new Date(t).toLocaleDateString() : new Date(t).toLocaleTimeString()),
     y: [0, 1.12 * Math.max(...limit.map(([, y]) => y), ...committed.map(([, y]) => y))],
     lines: [{ name: "limit: ε", color: "4", points: limit }, { name: "committed: ε", color: "2", dash: "6 4", points: committed }, { name: "used: ε", color: "1", points: spent, area: true }],
@@ -39,25 +40,35 @@ export function drawChanges(parent, history) {
       h("td", {}, said(one.before)), h("td", {}, said(one.after)), h("td", { class: "wrap" }, one.reason || "—")))))) : empty("No change is recorded."));
 }
 
+const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one : many}`;
+
+// The answer first: how many more runs like the last, for how many of its users, and until when.
 export function drawFits(parent, population) {
-  const answer = population.last_run === null ? "No run has been charged yet." : population.last_run_fits ? "One more run like the last fits." : "One more run like the last does not fit.";
-  show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer),
-    facts([["Same run again", fitsAgain(population)], [largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Used", `ε ${epsilon(population.spent.epsilon)}`],
-      ["Committed", `ε ${epsilon(population.committed.epsilon)}`], ["Limit", `ε ${number(population.epsilon)} at δ ${number(population.delta)}`],
-      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)]]),
-    drawLeft(population), h("h3", { class: "gap" }, "The guarantee in words"), h("p", { class: "small" }, population.in_words),
-    population.last_run ? h("p", { class: "gap small" }, h("a", { href: `#run=${encodeURIComponent(population.last_run)}` }, "The last run")) : null);
+  const left = plural(runsLeft(population), "more run like the last fits.", "more runs like the last fit.");
+  const answer = population.state === "closed" ? "It is closed: no new run is admitted." : population.last_run === null ? "No run has been charged yet."
+    : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
+  show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
+    population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `The next one fits for ${count(population.runs_left_users)} of ${count(population.users)} users${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
+    h("div", { class: "budget gap" }, figures(population, 0)),
+    facts([[largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Lasts until, at this pace", lastsUntil(population)],
+      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)],
+      ["Runs", count(population.runs)], ["Adjacency", population.adjacency.replace("_", "-")]]),
+    drawLeft(population),
+    population.last_run ? h("p", { class: "gap small" }, h("a", { href: runAddress(population.last_run) }, "The last run")) : null);
 }
+
+export const drawWords = (parent, population) => show(parent, h("p", { class: "small" }, population.in_words));
 
 // How many users have up to a tenth of the budget left, up to two tenths, ..., all of it. Never one user's value.
 function drawLeft(population) {
-  if (!population.left) return h("p", { class: "small" }, "Accounting: worst case. Each run is charged to all users alike.");
+  if (!population.left) return h("p", { class: "small gap" }, "Accounting: worst case. Each run is charged to all users alike.");
   const most = Math.max(1, ...population.left);
   const label = population.left.map((users, i) => `${count(users)} users have up to ${10 * (i + 1)} % of the budget left`).join(", ");
   return [h("h3", { class: "gap" }, "Users by what they have left"),
-    s("svg", { class: "left", role: "img", "aria-label": label, viewBox: "0 0 100 24", width: 300, height: 72 },
-      population.left.map((users, i) => s("rect", { x: 10 * i, y: 24 - 24 * users / most, width: 8, height: 24 * users / most, fill: "var(--accent)" }))),
-    h("p", { class: "small" }, `From up to 10 % of the budget (μ²) on the left to all of it on the right, at most ${count(most)} users a bar. ${count(population.exhausted)} of ${count(population.users)} have nothing left and are no longer asked.`)];
+    h("div", { class: "left-chart" }, s("svg", { class: "left", role: "img", "aria-label": label, viewBox: "0 0 100 24", preserveAspectRatio: "none" },
+      population.left.map((users, i) => s("rect", { x: 10 * i + 0.5, y: 24 - 24 * users / most, width: 9, height: 24 * users / most, fill: "var(--accent)" }, s("title", {}, `${count(users)} users`)))),
+    h("div", { class: "left-axis small muted", "aria-hidden": "true" }, ["nothing left", "half", "all of it"].map((text) => h("span", {}, text)))),
+    h("p", { class: "small" }, `Of the budget (μ²), at most ${count(most)} users a bar. ${count(population.exhausted)} of ${count(population.users)} have nothing left and are no longer asked.`)];
 }
 
 const FIELDS = [["rounds", "Rounds", "number", 1], ["cohort", "Users a round", "number", 1], ["clip", "Clip norm", "number", "any"], ["epsilon", "ε", "number", "any"]];
@@ -93,7 +104,7 @@ const BOUNDS = {
 };
 
 function drawPrice(parent, price) {
-  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? "It fits." : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
+  show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? (price.users === null ? "It fits." : `It fits, for ${count(price.users)} users.`) : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
     facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)]]),
     BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,

@@ -1,4 +1,5 @@
 // Every run, page by page, filtered, and a comparison of up to four.
+import { runAddress } from "./address.js";
 import { empty, h, show } from "./dom.js";
 import { epsilon, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
@@ -15,7 +16,7 @@ const NUMBERS = new Set(["Rounds", "ε spent", "ε planned", "Score"]);
 // Makes the elements of a row once. Later only changed cells are drawn: a commit touches one row, not the whole table.
 function makeRow(id, latest) {
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${id}`, "data-key": `compare-${id}`, onchange: (event) => latest.view.onCompare(id, event.target.checked) });
-  const link = h("a", { href: `#run=${encodeURIComponent(id)}`, "data-key": `open-${id}` }, id);
+  const link = h("a", { href: runAddress(id), "data-key": `open-${id}` }, id);
   const label = h("span", { class: "small muted" });
   const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "" }));
   return { box, link, label, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link, " ", label), cells) };
@@ -75,14 +76,13 @@ export function drawRuns(parent, page, view) {
   if (table.position.textContent !== text) table.position.textContent = text;
 }
 
-// Two filters and a download. Filters are part of the link, so that a filtered table can be sent to somebody.
-export function drawFilters(parent, populations, filter, onFilter) {
-  const choice = (name, label, values) => h("label", {}, label, h("select", { "data-key": `filter-${name}`, onchange: (event) => onFilter({ ...filter, [name]: event.target.value }) },
-    ["", ...values].map((value) => h("option", { value, selected: value === (filter[name] || "") }, value || "all"))));
+// A filter and a download. The filter is part of the address, so that a filtered table can be sent to somebody.
+export function drawFilters(parent, filter, onFilter) {
   const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
   query.set("format", "csv");
-  show(parent, h("div", { class: "filters" }, choice("population", "Population", populations.map((one) => one.name)), choice("state", "State", STATE_NAMES),
-    save("Runs as CSV", `/v1/runs?${query}`, "fieldfare-runs.csv")));
+  show(parent, h("div", { class: "filters" }, h("label", {}, "State", h("select", { "data-key": "filter-state", onchange: (event) => onFilter({ ...filter, state: event.target.value }) },
+    ["", ...STATE_NAMES].map((value) => h("option", { value, selected: value === filter.state }, value || "all")))),
+  save("Runs as CSV", `/v1/runs?${query}`, "fieldfare-runs.csv")));
 }
 
 const kindOfScore = ({ run }) => `${run.score_name || "score"} on ${run.task}`;
@@ -94,22 +94,28 @@ export function drawComparison(figure, every) {
     return;
   }
   const kinds = [...new Set(every.map(kindOfScore))];
-  const chart = h("div");
+  const [chart, against] = [h("div"), h("div", { class: "gap" })];
   const differences = planDifferences(every.map(({ run }) => run));
   const plans = every.length > 1 ? h("details", { class: "data gap", open: true }, h("summary", {}, "Where the plans differ"), differences) : null;
   if (kinds.length > 1) {
     show(figure, h("p", { class: "notice-inline", role: "status" }, `These runs measure different things (${kinds.join("; ")}), so their scores share no axis.`), plans);
     return;
   }
-  const lines = every.map(({ run, series }, i) => ({ name: run.name || run.id, color: String(i + 1), dash: [null, "7 4", "2 4", "9 3 2 3"][i], points: scores(series) })).filter((line) => line.points.length);
+  const lines = every.map(({ run, series }, i) => ({ name: run.name || run.id, color: String(i + 1), dash: [null, "7 4", "2 4", "9 3 2 3"][i], points: scores(series), bought: scores(series, (point) => point.epsilon) })).filter((line) => line.points.length);
   if (!lines.length) {
     show(figure, empty("The chosen runs have released no score."), plans);
     return;
   }
-  show(figure, h("ul", { class: "key" }, lines.map((line) => h("li", {}, h("span", { class: `swatch b${line.color}`, "aria-hidden": "true" }), line.name))), chart, plans);
+  show(figure, h("ul", { class: "key" }, lines.map((line) => h("li", {}, h("span", { class: `swatch b${line.color}`, "aria-hidden": "true" }), line.name))), chart,
+    h("h3", { class: "gap" }, "What the score cost: against epsilon spent"), against, plans);
   lineChart(chart, {
     label: `Held-out ${kinds[0]} of ${lines.map((line) => line.name).join(", ")} against rounds.`, xLabel: "rounds committed", xName: "Round", yLabel: kinds[0], height: 260,
     x: [0, Math.max(...every.map(({ series }) => series.rounds))], y: span(lines.flatMap((line) => line.points.map(([, y]) => y))), lines,
+  });
+  const bought = lines.map((line) => ({ ...line, points: line.bought }));
+  lineChart(against, {
+    label: `Held-out ${kinds[0]} of ${lines.map((line) => line.name).join(", ")} against the epsilon that each had spent.`, xLabel: "ε spent by the run alone", xName: "ε", yLabel: kinds[0], height: 260, xValue: epsilon,
+    x: [0, Math.max(...bought.flatMap((line) => line.points.map(([x]) => x)))], y: span(lines.flatMap((line) => line.points.map(([, y]) => y))), lines: bought,
   });
 }
 

@@ -3,7 +3,8 @@ import { empty, facts, h, show } from "./dom.js";
 import { number } from "./format.js";
 import { lineChart } from "./chart.js";
 
-export const scores = (series) => series.points.filter((p) => Number.isFinite(p.statistics.score)).map((p) => [p.round + 1, p.statistics.score]);
+// Released scores against rounds, or against another figure of a point.
+export const scores = (series, along = (point) => point.round + 1) => series.points.filter((p) => Number.isFinite(p.statistics.score) && Number.isFinite(along(p))).map((p) => [along(p), p.statistics.score]);
 export function span(values) {
   const low = Math.min(...values);
   const high = Math.max(...values);

@@ -1,32 +1,39 @@
-"""Populations and their budgets: create, raise, tighten, close, reopen. Each change is journaled, with old and new.
+"""What may happen to a population's budget: create, raise, tighten, close, reopen, register users.
 
 The guarantee of a population is the largest budget that it ever had (`bound_*`): runs were chosen under it. A budget
 that is tightened limits what comes; it takes nothing back from what was promised before.
+
+A function with a record says which facts its event makes, or refuses it: when it is written, and when it is read again.
+The others make the event of what a person asks.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
-
-from fieldfare.accounting.filter import default_leak
-from fieldfare.accounting.individual import Units
+from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, Adjacency
 from fieldfare.text import decimal
-from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.sql import blobs, models, odometer_tables
-from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
-from fieldfare_server.ledger.sql.rows import population_row, proposal_row, run_row
+from fieldfare_server.ledger.events import populations as events
+from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.replay import Replay
-from fieldfare_server.ledger.states import ACTIVE
+from fieldfare_server.ledger.state.rows import (
+    Fact,
+    NewPledge,
+    Odometers,
+    PopulationRow,
+    Priced,
+    ProposalRow,
+    Recharge,
+    UsersRow,
+)
+from fieldfare_server.ledger.state.state import Population, State
 
 LARGEST_EPSILON = 1e9
 """Beyond it mu^2 soon has no float, and nothing is promised long before."""
@@ -59,252 +66,356 @@ class Rules:
             raise BadInput(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
 
 
+def find(state: State, name: str) -> Population:
+    """The population of this name. Raises `BadInput` that names the populations there are."""
+    if not (is_name(name) and name in state.populations):
+        known = ", ".join(sorted(state.populations)) or "create it: `fieldfare population create`"
+        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
+    return state.populations[name]
+
+
+# -- create ---------------------------------------------------------------------------------------------------------
+
+
 def create(
-    journal: Journal,
-    name: str,
     epsilon: float,
     delta: float,
     *,
     adjacency: Adjacency,
     unit: str,
     simulated: bool,
-    actor: str,
+    salt: str,
     leak: float | None = None,
     rules: Rules | None = None,
-) -> None:
-    """Insert a population with a fresh salt.
+) -> events.Created:
+    """A new population.
 
-    Raises `BadInput` on a bad or taken name, an impossible budget, or a budget above its own ceiling.
+    salt: SHA-256 of its fresh salt. leak: D; None: the default.
+
+    Raises `BadInput` on an impossible budget, or one above its own ceiling.
     """
     rules = rules or Rules()
-    if not is_name(name):
-        raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if adjacency not in ADJACENCIES:
         raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
-    actor, salt = clean(actor, 200), secrets.token_bytes(16)
-    described: dict[str, Any] = {
-        "epsilon": float(epsilon),
-        "delta": delta,
-        "adjacency": adjacency,
-        "simulated": simulated,
-        "unit": clean(unit, 100),
-        "leak": budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+    return events.Created(
+        epsilon=float(epsilon),
+        delta=delta,
+        adjacency=adjacency,
+        simulated=simulated,
+        unit=unit,
         # Where who takes part is secret, an odometer would tell it.
-        "accounting": odometers.WORST_CASE if adjacency == "add_remove" else odometers.INDIVIDUAL,
-        "ceiling_epsilon": None if rules.ceiling_epsilon is None else float(rules.ceiling_epsilon),
-        "ceiling_delta": rules.ceiling_delta,
-        "two_persons": rules.two_persons,
-        "reservation_seconds": None if rules.reservation_seconds is None else float(rules.reservation_seconds),
-    }
+        accounting=odometers.WORST_CASE if adjacency == "add_remove" else odometers.INDIVIDUAL,
+        ceiling_epsilon=None if rules.ceiling_epsilon is None else float(rules.ceiling_epsilon),
+        ceiling_delta=rules.ceiling_delta,
+        two_persons=rules.two_persons,
+        reservation_seconds=None if rules.reservation_seconds is None else float(rules.reservation_seconds),
+        salt=salt,
+        leak=budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+    )
 
-    def work(connection: Connection, entry: Entry) -> None:
-        if connection.execute(select(models.populations.c.id).where(models.populations.c.name == name)).first():
-            raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
-        start = {"name": name, "state": "open", "salt": salt, "users": 0, "settled": budget.NOTHING.to_json()}
-        bound = {"bound_epsilon": described["epsilon"], "bound_delta": delta}
-        created = {"created_at": entry.now, "created_by": actor}
-        connection.execute(insert(models.populations).values({**described, **start, **bound, **created}))
-        # Readers of the API see the journal; with the salt itself they could test guesses at pseudonyms.
-        entry.append("population.create", actor, {**described, "salt": sha256(salt)}, population=name)
 
-    journal.write(work)
+def created(state: State, record: Record, event: events.Created) -> Iterator[Fact]:
+    """A population, with no user."""
+    name = record.place
+    if not is_name(name):
+        raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
+    if name in state.populations:
+        raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
+    require(event.leak is not None or not state.priced, "it has no leak, and newer rows come before it")
+    if event.leak is not None:
+        yield Priced()
+    leak = default_leak(event.adjacency, event.delta) if event.leak is None else event.leak  # type: ignore[arg-type]
+    require(0 <= leak < event.delta, "its leak is not below its delta")
+    kept = event.accounting == odometers.INDIVIDUAL
+    require(not kept or event.adjacency != "add_remove", "its odometers would tell who is there")
+    _require_below(event.epsilon, event.delta, event.ceiling_epsilon, event.ceiling_delta)
+    yield PopulationRow(
+        name=name,
+        epsilon=event.epsilon,
+        delta=event.delta,
+        adjacency=event.adjacency,
+        unit=event.unit,
+        simulated=event.simulated,
+        state="open",
+        salt=event.salt,
+        users=0,
+        settled=budget.NOTHING.to_json(),
+        created_at=record.at,
+        created_by=record.actor,
+        leak=leak,
+        bound_epsilon=event.epsilon,
+        bound_delta=event.delta,
+        ceiling_epsilon=event.ceiling_epsilon,
+        ceiling_delta=event.ceiling_delta,
+        reservation_seconds=event.reservation_seconds,
+        two_persons=event.two_persons,
+        accounting=event.accounting,
+    )
+
+
+# -- raise ----------------------------------------------------------------------------------------------------------
 
 
 def raise_budget(
-    journal: Journal,
-    name: str,
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    reason: str,
-    actor: str,
-    person: str,
-) -> str | None:
+    state: State, name: str, epsilon: float | None, delta: float | None, reason: str, person: str
+) -> events.Raised | events.Proposed:
     """Raise epsilon, delta or both (None: unchanged); where two persons are needed, propose it.
 
     The leak D stays: what runs have taken from the old rectangle is within the new one, whose guarantee holds.
 
-    Args:
-        person: who asks: a token's id, or the system's user. The one who approves is another.
+    person: who asks: a token's id, or the system's user. The one who approves is another.
 
-    Returns:
-        The proposal's id where the raise waits for a second person, else None.
-
-    Raises:
-        BadInput: a lower budget, one above the ceiling, a closed population, or no reason.
+    Raises `BadInput`: a lower budget, one above the ceiling, a closed population.
     """
-    reason = _require_reason(reason, "raising a budget")
-
-    def work(connection: Connection, entry: Entry, _: Replay) -> str | None:
-        row = population_row(connection, name)
-        new = _require_raise(row, epsilon, delta)
-        if not row.two_persons:
-            _raise(connection, entry, row, new, {"reason": reason}, actor)
-            return None
-        proposal = secrets.token_hex(6)
-        values = {"id": proposal, "epsilon": new[0], "delta": new[1], "reason": reason, "person": clean(person, 200)}
-        opened = {"state": "waiting", "proposed_at": entry.now, "proposed_by": clean(actor, 200)}
-        connection.execute(insert(models.proposals).values({**values, **opened, "population_id": row.id}))
-        entry.append("population.propose", actor, {**values, "old": _old(row)}, population=name)
-        return proposal
-
-    return journal.admit(work)
+    row = find(state, name).row
+    new = _merged(row, epsilon, delta)
+    _require_raise(row, *new)
+    if row.two_persons:
+        return events.Proposed(secrets.token_hex(6), *new, reason=reason, person=person, old=_old(row))
+    return events.Raised(*new, reason=reason, old=_old(row))
 
 
-def approve(journal: Journal, proposal_id: str, *, actor: str, person: str) -> str:
-    """Approve a raise that waits, and apply it; returns the population's name.
+def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Raised]:
+    """(the population's name, the raise that waited, as `person` approves it). Raises `BadInput` if none waits."""
+    proposal = waiting(state, proposal_id)
+    old = _old(state.populations[proposal.population].row)
+    return proposal.population, events.Raised(
+        proposal.epsilon, proposal.delta, proposal.reason, old=old, person=person, proposal=proposal_id
+    )
 
-    Raises `BadInput` if there is none of that id, if it does not wait any more, if `person` proposed it, or if the
-    budget has changed so that it is no raise any more.
-    """
 
-    def work(connection: Connection, entry: Entry, _: Replay) -> str:
-        proposal = _waiting(connection, proposal_id)
-        if proposal.person == person:
+def withdraw(state: State, proposal_id: str, reason: str) -> tuple[str, events.Withdrawn]:
+    """(the population's name, the end of a raise that waited). Raises `BadInput` if none of that id waits."""
+    return waiting(state, proposal_id).population, events.Withdrawn(proposal_id, reason)
+
+
+def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[Fact]:
+    """A raise that waits."""
+    row = state.populations[record.place].row
+    require(row.two_persons, "a raise is proposed where none is needed")
+    require(event.id not in state.proposals, "it is proposed twice")
+    _require_old(event.old, row)
+    yield ProposalRow(
+        id=event.id,
+        population=row.name,
+        epsilon=event.epsilon,
+        delta=event.delta,
+        reason=event.reason,
+        state="waiting",
+        proposed_at=record.at,
+        proposed_by=record.actor,
+        person=event.person,
+    )
+
+
+def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]:
+    """A budget after its raise."""
+    row = state.populations[record.place].row
+    _require_raise(row, event.epsilon, event.delta)
+    _require_old(event.old, row)
+    if row.two_persons:
+        proposal = waiting(state, event.proposal or "", row.name)
+        same = (proposal.epsilon, proposal.delta) == (event.epsilon, event.delta)
+        require(same, "another raise was proposed")
+        if proposal.person == event.person:
             raise BadInput(
-                f"approving proposal {proposal_id}", "who proposed it cannot approve it.", "the token of another person"
+                f"approving proposal {proposal.id}",
+                "who proposed it cannot approve it.",
+                "the token of another person",
             )
-        row = connection.execute(
-            select(models.populations).where(models.populations.c.id == proposal.population_id)
-        ).one()
-        new = _require_raise(row, proposal.epsilon, proposal.delta)
-        _decide(connection, proposal_id, "approved", entry.now, actor)
-        about = {"proposal": proposal_id, "reason": proposal.reason, "person": clean(person, 200)}
-        _raise(connection, entry, row, new, about, actor)
-        return str(row.name)
-
-    return journal.admit(work)
+        yield proposal._replace(state="approved", decided_at=record.at, decided_by=record.actor)
+    bound = budget.larger((row.bound_epsilon, row.bound_delta), (event.epsilon, event.delta), row.leak)
+    yield row._replace(epsilon=event.epsilon, delta=event.delta, bound_epsilon=bound[0], bound_delta=bound[1])
 
 
-def withdraw(journal: Journal, proposal_id: str, *, reason: str, actor: str) -> str:
-    """Take a waiting raise back, or refuse it; returns the population's name. Raises `BadInput` if none waits."""
-    reason = _require_reason(reason, "withdrawing a proposal")
+def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[Fact]:
+    """A raise that waits no more."""
+    proposal = waiting(state, event.proposal, record.place)
+    yield proposal._replace(state="withdrawn", decided_at=record.at, decided_by=record.actor)
 
-    def work(connection: Connection, entry: Entry, _: Replay) -> str:
-        proposal = _waiting(connection, proposal_id)
-        name = str(
-            connection.execute(
-                select(models.populations.c.name).where(models.populations.c.id == proposal.population_id)
-            ).scalar_one()
+
+def waiting(state: State, proposal_id: str, population: str | None = None) -> ProposalRow:
+    """A raise that waits. population: whose it must be. Raises `BadInput`."""
+    proposal = state.proposals.get(proposal_id)
+    if proposal is None:
+        raise BadInput(
+            f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
         )
-        _decide(connection, proposal_id, "withdrawn", entry.now, actor)
-        entry.append("population.withdraw", actor, {"proposal": proposal_id, "reason": reason}, population=name)
-        return name
-
-    return journal.admit(work)
-
-
-def tighten(
-    journal: Journal, name: str, *, epsilon: float | None, delta: float | None, reason: str, actor: str
-) -> None:
-    """Lower epsilon, delta or both (None: unchanged), never below what is spent and reserved.
-
-    Raises `BadInput` on a higher budget, a closed population or no reason; `BudgetRefused`, naming the least epsilon,
-    if what is committed would not fit.
-    """
-    reason = _require_reason(reason, "tightening a budget")
-
-    def work(connection: Connection, entry: Entry, replay: Replay) -> None:
-        row = population_row(connection, name)
-        _require_open(row)
-        old = (row.epsilon, row.delta)
-        new = (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
-        _require_budget(*new)
-        what = f"budget ({new[0]:.6g}, {decimal(new[1], 3)}) of population {name!r}"
-        if new[0] > old[0] or new[1] > old[1] or new == old:
-            raise BadInput(
-                what, "tightening lowers a budget.", f"below ({old[0]:.6g}, {decimal(old[1], 3)}), or a raise"
-            )
-        if row.leak >= new[1]:
-            raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
-        proven = replay.populations[name]
-        terms = budget.Terms(*new, row.leak)
-        committed = proven.committed(terms)
-        if not terms.hold(committed):
-            least = terms.gauge(committed)
-            raise BudgetRefused(
-                what,
-                f"epsilon {least:.6g} at that delta is spent and reserved already.",
-                f"epsilon {_up(least)} at delta {new[1]:.3g}",
-            )
-        _set(connection, row, {"epsilon": new[0], "delta": new[1]})
-        body = {"epsilon": new[0], "delta": new[1], "old": _old(row), "reason": reason}
-        if proven.individual:
-            # What is committed of the user who has least left: the journal's reader has no odometers at hand.
-            body["largest"] = proven.largest(terms)
-        entry.append("population.tighten", actor, body, population=name)
-
-    journal.admit(work)
-
-
-def close(journal: Journal, name: str, *, reason: str, actor: str) -> None:
-    """Accept no new run. Raises `BadInput` without a reason, or if the population is closed already."""
-    _set_state(journal, name, "closed", "population.close", _require_reason(reason, "closing a population"), actor)
-
-
-def reopen(journal: Journal, name: str, *, reason: str, actor: str) -> None:
-    """Accept new runs again, on the budget as it stands. Raises `BadInput` without a reason, or if it is open."""
-    _set_state(journal, name, "open", "population.reopen", _require_reason(reason, "reopening a population"), actor)
-
-
-def _set_state(journal: Journal, name: str, state: str, action: str, reason: str, actor: str) -> None:
-    def work(connection: Connection, entry: Entry, _: Replay) -> None:
-        row = population_row(connection, name)
-        if row.state == state:
-            raise BadInput(f"population {name!r}", f"it is {state} already.")
-        _set(connection, row, {"state": state})
-        entry.append(action, actor, {"state": state, "old": {"state": row.state}, "reason": reason}, population=name)
-
-    journal.admit(work)
-
-
-def _raise(
-    connection: Connection, entry: Entry, row: Row[Any], new: tuple[float, float], about: dict[str, Any], actor: str
-) -> None:
-    values = {"epsilon": new[0], "delta": new[1]}
-    bound = budget.larger((row.bound_epsilon, row.bound_delta), new, row.leak)
-    _set(connection, row, {**values, "bound_epsilon": bound[0], "bound_delta": bound[1]})
-    entry.append("population.raise", actor, {**values, "old": _old(row), **about}, population=row.name)
-
-
-def _set(connection: Connection, row: Row[Any], values: dict[str, Any]) -> None:
-    connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
-
-
-def _old(row: Row[Any]) -> dict[str, float]:
-    return {"epsilon": row.epsilon, "delta": row.delta}
-
-
-def _waiting(connection: Connection, proposal_id: str) -> Row[Any]:
-    proposal = proposal_row(connection, proposal_id)
     if proposal.state != "waiting":
         raise BadInput(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
+    require(population in (None, proposal.population), "it was proposed for another population")
     return proposal
 
 
-def _decide(connection: Connection, proposal_id: str, state: str, now: float, actor: str) -> None:
-    values = {"state": state, "decided_at": now, "decided_by": clean(actor, 200)}
-    connection.execute(update(models.proposals).where(models.proposals.c.id == proposal_id).values(values))
+# -- tighten, close, reopen -----------------------------------------------------------------------------------------
 
 
-def _require_raise(row: Row[Any], epsilon: float | None, delta: float | None) -> tuple[float, float]:
-    old = (row.epsilon, row.delta)
-    new = (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
-    _require_budget(*new)
-    _require_open(row)
-    if new[0] < old[0] or new[1] < old[1] or new == old:
-        raise BadInput(
-            f"budget ({new[0]:.6g}, {decimal(new[1], 3)}) of population {row.name!r}",
-            "raising a budget does not lower it.",
-            f"above ({old[0]:.6g}, {decimal(old[1], 3)}), or `fieldfare population tighten`",
+def tighten(state: State, name: str, epsilon: float | None, delta: float | None, reason: str) -> events.Tightened:
+    """Lower epsilon, delta or both (None: unchanged), never below what is spent and reserved.
+
+    Raises `BadInput` on a higher budget or a closed population.
+    """
+    population = find(state, name)
+    new = _merged(population.row, epsilon, delta)
+    _require_tightening(population.row, *new)
+    largest = population.largest(budget.Terms(*new, population.row.leak)) if population.row.individual else None
+    return events.Tightened(*new, reason=reason, old=_old(population.row), largest=largest)
+
+
+def tightened(state: State, record: Record, event: events.Tightened) -> Iterator[Fact]:
+    """A budget after it was lowered.
+
+    Raises `BudgetRefused`, naming the least epsilon, if what is committed would not fit.
+    """
+    population = state.populations[record.place]
+    row = population.row
+    _require_tightening(row, event.epsilon, event.delta)
+    _require_old(event.old, row)
+    terms = budget.Terms(event.epsilon, event.delta, row.leak)
+    committed = committed_of(population, event.largest)
+    if not terms.hold(committed):
+        least = terms.gauge(committed)
+        raise BudgetRefused(
+            _budget(row, event.epsilon, event.delta),
+            f"epsilon {least:.6g} at that delta is spent and reserved already.",
+            f"epsilon {_up(least)} at delta {event.delta:.3g}",
         )
-    _require_below(*new, row.ceiling_epsilon, row.ceiling_delta)
-    return new
+    yield row._replace(epsilon=event.epsilon, delta=event.delta)
 
 
-def _require_open(row: Row[Any]) -> None:
+def close(state: State, name: str, reason: str) -> events.Closed:
+    """Accept no new run."""
+    return events.Closed("closed", {"state": find(state, name).row.state}, reason)
+
+
+def reopen(state: State, name: str, reason: str) -> events.Reopened:
+    """Accept new runs again, on the budget as it stands."""
+    return events.Reopened("open", {"state": find(state, name).row.state}, reason)
+
+
+def closed(state: State, record: Record, event: events.Closed | events.Reopened) -> Iterator[Fact]:
+    """A population that is closed, or open again. Raises `BadInput` if it is already."""
+    row = state.populations[record.place].row
+    now = "closed" if isinstance(event, events.Closed) else "open"
+    if row.state == now:
+        raise BadInput(f"population {row.name!r}", f"it is {now} already.")
+    require(event.state == now, "it names another state")
+    yield row._replace(state=now)
+
+
+# -- users and their odometers --------------------------------------------------------------------------------------
+
+
+def register(population: Population, first: int, count: int, hashes: str) -> events.Registered:
+    """New users, each pledged to every run under way that is charged to odometers, in the order of their starts.
+
+    Args:
+        population: as the log proves it, where it has odometers.
+        first, count: the numbers of the users.
+        hashes: SHA-256 of their salted hashes.
+    """
+    runs = [(run.row.id, run.row.most or 0) for run in population.runs if run.row.individual]
+    if not (count and runs):
+        return events.Registered(first, count, hashes)
+    room = odometers.limit_units(population.terms) - odometers.units_of(population.base())
+    return events.Registered(first, count, hashes, odometers.newcomer_caps(runs, room))
+
+
+def registered(state: State, record: Record, event: events.Registered) -> Iterator[Fact]:
+    """Users, and what the runs under way may cost each of them."""
+    population = state.populations[record.place]
+    require(event.first == population.row.users, "users are not numbered one after another")
+    require(event.count >= 0, "fewer users than none are registered")
+    if not event.count:
+        return
+    yield population.row._replace(users=population.row.users + event.count)
+    yield UsersRow(population.row.name, event.first, event.count, event.hashes)
+    pledged = event.pledged or {}
+    for run in population.runs:
+        if run.row.individual:
+            yield NewPledge(run.row.id, event.first, event.count, pledged[run.row.id])
+
+
+def recompute(runs: Mapping[str, str], users: int, digest: str) -> events.Recomputed:
+    """Charge ended worst-case runs to their users' odometers from now on."""
+    return events.Recomputed(runs, users, digest)
+
+
+def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
+    """Ended runs that are charged to odometers, and odometers that hold what they cost.
+
+    Raises `BadInput`: a population under `add_remove`, a run that is not ended or not of this population.
+    """
+    row = state.populations[record.place].row
+    if row.adjacency == "add_remove":
+        raise BadInput(f"odometers of population {row.name!r}", "under 'add_remove' who took part is secret.")
+    require(event.users == row.users, "it counts other users")
+    for run_id, digest in event.runs.items():
+        run = state.runs[run_id].row
+        if run.population != row.name or run.active or run.individual:
+            raise BadInput(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
+        yield Recharge(run_id, digest)
+        yield run._replace(accounting=odometers.INDIVIDUAL)
+    yield row._replace(accounting=odometers.INDIVIDUAL)
+    yield Odometers(row.name, event.odometers)
+
+
+# -- what several rules ask -----------------------------------------------------------------------------------------
+
+
+def committed_of(population: Population, largest: int | None) -> Price:
+    """What is committed of the user who has least left. largest: `Population.largest` of then, as an event says."""
+    require((largest is not None) == population.row.individual, "it names the largest odometer, or none")
+    require(largest is None or largest >= 0, "it names a largest odometer below 0")
+    return population.with_largest(largest or 0)
+
+
+def _merged(row: PopulationRow, epsilon: float | None, delta: float | None) -> tuple[float, float]:
+    return (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
+
+
+def _old(row: PopulationRow) -> dict[str, float]:
+    return {"epsilon": row.epsilon, "delta": row.delta}
+
+
+def _require_old(old: Mapping[str, Any] | None, row: PopulationRow) -> None:
+    # Rows of versions before 0003 name no old value.
+    require(old is None or old == _old(row), "the old value that it names is another")
+
+
+def _budget(row: PopulationRow, epsilon: float, delta: float) -> str:
+    return f"budget ({epsilon:.6g}, {decimal(delta, 3)}) of population {row.name!r}"
+
+
+def _require_raise(row: PopulationRow, epsilon: float, delta: float) -> None:
+    _require_budget(epsilon, delta)
+    _require_open(row)
+    if epsilon < row.epsilon or delta < row.delta or (epsilon, delta) == (row.epsilon, row.delta):
+        raise BadInput(
+            _budget(row, epsilon, delta),
+            "raising a budget does not lower it.",
+            f"above ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or `fieldfare population tighten`",
+        )
+    _require_below(epsilon, delta, row.ceiling_epsilon, row.ceiling_delta)
+
+
+def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> None:
+    _require_open(row)
+    _require_budget(epsilon, delta)
+    if epsilon > row.epsilon or delta > row.delta or (epsilon, delta) == (row.epsilon, row.delta):
+        raise BadInput(
+            _budget(row, epsilon, delta),
+            "tightening lowers a budget.",
+            f"below ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or a raise",
+        )
+    if row.leak >= delta:
+        what = _budget(row, epsilon, delta)
+        raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
+
+
+def _require_open(row: PopulationRow) -> None:
     if row.state != "open":
         raise BadInput(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
 
@@ -316,58 +427,11 @@ def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, 
         raise BadInput(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
 
 
-def _require_reason(reason: str, what: str) -> str:
-    reason = clean(reason, 2000)
+def require_reason(reason: str, what: str) -> str:
+    """`reason`. Raises `BadInput` if it says nothing."""
     if not reason.strip():
         raise BadInput(what, "it needs a reason, for the journal.")
     return reason
-
-
-def keep_odometers(journal: Journal, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> None:
-    """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
-
-    Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
-    most what the worst case charged before. Runs that are not named stay charged to all users alike.
-
-    Args:
-        charges: by run, what each committed round cost its participants, in the order of their indices
-            (`Cost.increments` of the strategy that the run applied).
-
-    Raises:
-        BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of others.
-    """
-
-    def work(connection: Connection, entry: Entry, _: Replay) -> None:
-        row = population_row(connection, name)
-        if row.adjacency == "add_remove":
-            raise BadInput(f"odometers of population {name!r}", "under 'add_remove' who took part is secret.")
-        spent = odometer_tables.settled(connection, row.id, row.users).copy()
-        digests = {}
-        for run_id, rounds in sorted(charges.items()):
-            run = run_row(connection, run_id)
-            if run.population_id != row.id or run.state in ACTIVE or run.accounting == odometers.INDIVIDUAL:
-                raise BadInput(
-                    f"run {run_id}", "it is not an ended run of this population that is charged to all alike."
-                )
-            c = models.participations.c
-            query = select(c.round_id, c.count.label("size"), c.users).where(c.run_seq == run.seq).order_by(c.index)
-            taken = connection.execute(query).all()
-            if [part.size for part in taken] != [units.size for units in rounds]:
-                raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
-            for part, units in zip(taken, rounds, strict=True):
-                spent[blobs.decode(part.users, part.size)] += units
-                here = update(models.participations).where(c.round_id == part.round_id)
-                connection.execute(here.values(charges=odometer_tables.encode(units)))
-            where = models.runs.c.seq == run.seq
-            connection.execute(update(models.runs).where(where).values(accounting=odometers.INDIVIDUAL))
-            digests[run_id] = odometers.digest_of_rounds(rounds)
-        values = {"accounting": odometers.INDIVIDUAL}
-        connection.execute(update(models.populations).where(models.populations.c.id == row.id).values(values))
-        odometer_tables.write_settled(connection, row.id, spent)
-        body = {"runs": digests, "users": row.users, "odometers": odometers.digest(spent)}
-        entry.append("population.odometers", actor, body, population=name)
-
-    journal.admit(work)
 
 
 def _require_budget(epsilon: float, delta: float) -> None:

@@ -1,34 +1,31 @@
-"""Runs as the ledger admits, steers and settles them; `run_handle` is what their coordinator writes."""
+"""What may happen to a run: it is admitted, taken over, steered and ended.
+
+A function with a record says which facts its event makes, or refuses it: when it is written, and when it is read again.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-from sqlalchemy import Connection, Row, insert, select, update
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand, Units
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED
-from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.schedule import scheduled
-from fieldfare_server.ledger.sql import leases, models, odometer_tables
-from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
-from fieldfare_server.ledger.sql.rows import population_name, population_row, run_row
+from fieldfare_server.ledger.events import runs as events
+from fieldfare_server.ledger.events.base import Event, Record, require
+from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.replay import Population, Replay
-from fieldfare_server.ledger.states import ACTIVE, STATE_AFTER, EndState, Request
-
-CERTIFY = "run.certify"
-"""The journal's action for the seed of a certified charge, before the run is started."""
-RESIDUAL_TEST = "run.audit"
-"""The journal's action for the result of a residual test."""
+from fieldfare_server.ledger.state.admission import admit
+from fieldfare_server.ledger.state.formats import SEEDED
+from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, Priced, RunRow, Seed
+from fieldfare_server.ledger.state.state import Population, Run, State
+from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
 
 def new_run_id() -> str:
@@ -49,8 +46,8 @@ class NewRun:
         noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
-        format: how its noise is drawn and its charge computed: from `models.NONCES` on each commit carries a nonce and
-            the present rule charges, from `models.STAIRCASE` on map 3 makes floats; 0: the first version of all.
+        format: how its noise is drawn and its charge computed: from `formats.NONCES` on each commit carries a nonce and
+            the present rule charges, from `formats.STAIRCASE` on map 3 makes floats; 0: the first version of all.
         leak: d of the run's price: of a sampled run, how much of the population's D it takes (None:
             `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.
@@ -73,208 +70,292 @@ class NewRun:
     strategy: str | None = None
     demand: Demand | None = None
 
-
-def start(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
-    """Reserve the price of `run.planned` and insert the run, in one transaction; returns the token of its first lease.
-
-    Of two runs that race for the last of a budget, one is refused.
-
-    Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
-
-    Raises:
-        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
-            left.
-        BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
-        taken id, a key that another run has used, a
-            fixed seed on real people, or, under `add_remove` on real people, a plan without `run.round_seconds`.
-    """
-    adjacency = _adjacency(run.plan_json)
-    if not is_name(run.id) or len(run.id) > 40:
-        raise BadInput(f"run id {run.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
-    if run.rounds < 1:
-        raise BadInput(f"rounds = {run.rounds}", "must be at least 1.", "1")
-    if not is_name(run.noise_source) or len(run.noise_source) > 40:
-        raise BadInput(f"noise source {run.noise_source!r}", "a source has a name of at most 40 letters and digits.")
-    if run.planned.concentrated:
-        raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
-    if run.leak is not None and not 0 <= run.leak < 1:
-        raise BadInput(f"leak = {run.leak}", "must be at least 0, and below delta.", "1e-7")
-    while True:
-        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
-        with journal.database.read() as connection:
-            population_row(connection, run.population)
-        seen, terms = journal.proof.ask(lambda replay: _position(replay.populations[run.population], run))
-        cost = budget.quote(run.planned, seen, terms, run.leak)
-        try:
-            return _insert(journal, run, adjacency, cost, holder, lease_seconds)
-        except _Overdrawn as overdrawn:
-            # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
-            if overdrawn.committed == seen:
-                raise budget.refusal(run.population, run.planned, cost, seen, overdrawn.terms) from None
+    def check(self) -> None:
+        """Raise `BadInput` on anything malformed."""
+        _adjacency(self.plan_json)
+        if not is_name(self.id) or len(self.id) > 40:
+            raise BadInput(f"run id {self.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
+        if self.rounds < 1:
+            raise BadInput(f"rounds = {self.rounds}", "must be at least 1.", "1")
+        if not is_name(self.noise_source) or len(self.noise_source) > 40:
+            raise BadInput(
+                f"noise source {self.noise_source!r}", "a source has a name of at most 40 letters and digits."
+            )
+        if self.planned.concentrated:
+            raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
+        if self.leak is not None and not 0 <= self.leak < 1:
+            raise BadInput(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
 
 
-class _Overdrawn(Exception):
-    """What is committed leaves too little; the transaction is undone."""
+class Overdrawn(BudgetRefused):
+    """What is committed leaves too little for a run."""
 
     def __init__(self, committed: Price, terms: budget.Terms) -> None:
-        super().__init__()
+        super().__init__("a run", "its reservation does not fit in the budget")
         self.committed, self.terms = committed, terms
 
 
-def _insert(journal: Journal, run: NewRun, adjacency: object, cost: Price, holder: str, lease_seconds: float) -> int:
-    """`start` in one transaction, at the price `cost`. Raises `_Overdrawn` if it does not fit."""
-    described = {
-        "plan_digest": run.plan_digest,
-        "rounds": run.rounds,
-        "planned": run.planned.to_json(),
-        "price": cost.to_json(),
-        "noise_source": run.noise_source,
-        "key_commitment": run.key_commitment,
-        "trust_node_ids": run.trust_node_ids,
-        "format": run.format,
-        "strategy": run.strategy,
-    }
-
-    def work(connection: Connection, entry: Entry, replay: Replay) -> int:
-        population = population_row(connection, run.population)
-        _require_open(population, run, adjacency)
-        _require_schedule(population, run)
-        _require_callable(population, run)
-        _require_unused(connection, run)
-        proven = replay.populations[run.population]
-        committed, terms = _position(proven, run)
-        caps: Units | None = None
-        charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
-        if _has_odometers(proven, run):
-            if committed.leak + cost.leak > terms.leak:
-                raise _Overdrawn(committed, terms)
-            assert run.demand is not None
-            assert proven.standing is not None
-            asked = odometers.Asked(run.population, run.demand, run.planned, cost)
-            caps = odometers.admit(proven.standing, terms, committed, asked)
-            charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most}
-        elif not terms.hold(committed + cost):
-            raise _Overdrawn(committed, terms)
-        values = {
-            **described,
-            **charged,
-            "id": run.id,
-            "population_id": population.id,
-            "plan": run.plan_json,
-            "started_at": entry.now,
-            "started_by": clean(holder, 200),
-        }
-        begun = {"spent": budget.NOTHING.to_json(), "state": "running", "request": None, "message": "", "next_round": 0}
-        seq = connection.execute(
-            insert(models.runs).values({**values, **begun}).returning(models.runs.c.seq)
-        ).scalar_one()
-        token = leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
-        body = {**described, **charged, "plan": sha256(run.plan_json.encode())}
-        if caps is not None:
-            odometer_tables.write_caps(connection, seq, caps)
-            body["pledged"] = odometers.digest(caps)
-        elif proven.individual:
-            # What is committed of the user who has least left: the journal's reader has no odometers at hand.
-            body["largest"] = proven.largest(terms)
-        entry.append("run.start", holder, body, population=run.population, run=run.id)
-        return token
-
-    return journal.admit(work)
+# -- start ----------------------------------------------------------------------------------------------------------
 
 
-def draw_seed(journal: Journal, run_id: str, population: str, plan_digest: str, actor: str) -> tuple[bytes, int]:
-    """Write a fresh seed into the journal, with its number among all that this plan was given, from 1; returns both.
+def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Started, Units | None]:
+    """(the start of `run` at the price `cost`, what it may cost each user; None: all alike).
+
+    Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
+
+    plan: SHA-256 of its plan.
+
+    Raises:
+        BudgetRefused: it does not fit in what is left, or too few users have enough left.
+        BadInput: a closed population, another adjacency, a fixed seed on real people, or, under `add_remove` on real
+            people, a plan without `run.round_seconds`.
+    """
+    population = state.populations[run.population]
+    _require_open(population.row, run.noise_source)
+    _require_adjacency(population.row, run)
+    _require_schedule(population.row, run)
+    _require_callable(population.row, run)
+    position = population.position()
+    admit(position, run.planned, cost, run.demand)
+    caps: Units | None = None
+    charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
+    if run.demand is not None and position.room is not None:
+        caps = odometers.pledge(position.room, run.demand.most)
+        charged = {"accounting": odometers.INDIVIDUAL, "most": run.demand.most, "pledged": odometers.digest(caps)}
+    elif population.row.individual:
+        # What is committed of the user who has least left: the log's reader has no odometers at hand.
+        charged["largest"] = population.largest(position.terms)
+    event = events.Started(
+        plan_digest=run.plan_digest,
+        rounds=run.rounds,
+        planned=run.planned.to_json(),
+        price=cost.to_json(),
+        noise_source=run.noise_source,
+        key_commitment=run.key_commitment,
+        trust_node_ids=run.trust_node_ids,
+        format=run.format,
+        strategy=run.strategy,
+        plan=plan,
+        **charged,
+    )
+    return event, caps
+
+
+def started(state: State, record: Record, event: events.Started) -> Iterator[Fact]:
+    """A run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
+    name = record.run or ""
+    population = state.populations[record.place]
+    _require_open(population.row, event.noise_source)
+    if name in state.runs:
+        raise BadInput(f"run id {name!r}", "there is a run of that id.", "leave the id out")
+    if event.noise_source != SEEDED and event.key_commitment in state.keys:
+        raise BadInput(
+            "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
+        )
+    require(event.price is not None or not state.priced, "it has no price, and newer rows come before it")
+    _require_seeds(state, record.place, event)
+    individual = event.accounting == odometers.INDIVIDUAL
+    require(population.row.individual or not individual, "it is charged to odometers, and the population has none")
+    require((event.pledged is not None) == individual, "it is pledged otherwise than it is charged")
+    if event.price is None:
+        _require_fitting_at_first(state, population, event)
+    else:
+        _require_fitting(state, population, event, Price.from_json(event.price))
+        yield Priced()
+    yield RunRow(
+        id=name,
+        population=record.place,
+        plan=event.plan,
+        plan_digest=event.plan_digest,
+        rounds=event.rounds,
+        planned=event.planned,
+        spent=budget.NOTHING.to_json(),
+        noise_source=event.noise_source,
+        key_commitment=event.key_commitment,
+        trust_node_ids=event.trust_node_ids,
+        state="running",
+        request=None,
+        message="",
+        next_round=0,
+        checkpoint=None,
+        started_at=record.at,
+        started_by=record.actor,
+        ended_at=None,
+        price=event.price,
+        format=event.format,
+        strategy=event.strategy,
+        accounting=event.accounting,
+        most=event.most,
+    )
+    if event.pledged is not None:
+        yield Pledge(name, event.pledged)
+
+
+def _require_fitting(state: State, population: Population, event: events.Started, price: Price) -> None:
+    """Raise unless a run's price is what its planned loss costs, and fits in the population's rectangle."""
+    planned, terms = budget.loss(event.planned), population.terms
+    if state.thorough or not planned.amplified:
+        require(budget.is_price(planned, price.to_json()), "its price is not what its planned loss costs")
+    if event.pledged is not None:
+        # What users have left for it is checked with their odometers, which the log alone does not hold.
+        if population.base().leak + price.leak > terms.leak:
+            raise Overdrawn(population.base(), terms)
+        return
+    committed = committed_of(population, event.largest)
+    if not terms.hold(committed + price):
+        raise Overdrawn(committed, terms)
+
+
+def _require_fitting_at_first(state: State, population: Population, event: events.Started) -> None:
+    """Raise unless a run of the first version fits by the rule of then: the composed loss of all runs."""
+    if not state.thorough:
+        return
+    row = population.row
+    active = (run.planned for run in population.runs)
+    total = budget.compose([PrivacyLoss.from_json(row.settled), *active, PrivacyLoss.from_json(event.planned)])
+    require(bool(total.epsilon(row.delta) <= row.epsilon), "its reservation does not fit in the budget")
+
+
+def certify(state: State, population: str, plan_digest: str) -> events.Certified:
+    """A fresh seed for the certified charge of a plan, with its number among all that the plan was given, from 1.
 
     The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
     """
-
-    def work(connection: Connection, entry: Entry) -> tuple[bytes, int]:
-        population_row(connection, population)
-        c = models.journal.c
-        rows = connection.execute(select(c.body).where(c.action == CERTIFY, c.population == population)).scalars()
-        attempt = 1 + sum(json.loads(body)["plan_digest"] == plan_digest for body in rows)
-        seed = secrets.token_bytes(16)
-        body = {"attempt": attempt, "plan_digest": plan_digest, "seed": seed.hex()}
-        entry.append(CERTIFY, actor, body, population=population, run=run_id)
-        return seed, attempt
-
-    return journal.write(work)
+    attempt = len(state.seeds.get((population, plan_digest), [])) + 1
+    return events.Certified(attempt, plan_digest, secrets.token_bytes(16).hex())
 
 
-def request(journal: Journal, run_id: str, wish: Request | None, actor: str) -> None:
-    """Record what a person asks of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
-    if wish not in STATE_AFTER:
-        raise BadInput(f"request {wish!r}", "there is no such request.", "stop, pause")
-
-    def work(connection: Connection, entry: Entry) -> None:
-        row = run_row(connection, run_id)
-        entry.now = scheduled(row, entry.now)
-        if row.state not in ACTIVE:
-            raise BadInput(f"request to run {run_id}", f"it has ended: {row.state}.")
-        if row.request == "stop" and wish != "stop":
-            raise BadInput(f"request to run {run_id}", "it was asked to stop, which is not taken back.")
-        # An interrupted run has no coordinator that could act: the request waits for the one that resumes it.
-        state = row.state if row.state == "interrupted" else STATE_AFTER[wish]
-        values = {"request": wish, "state": state}
-        connection.execute(update(models.runs).where(models.runs.c.seq == row.seq).values(values))
-        entry.append("run.request", actor, {"request": wish}, run=run_id)
-
-    journal.write(work)
+def certified(state: State, record: Record, event: events.Certified) -> Iterator[Fact]:
+    """A seed of a charge that is certified before its run is started."""
+    require(record.place in state.populations, "a charge is certified for no population")
+    require(record.run not in state.runs, "a charge is certified after its run was started")
+    drawn = state.seeds.get((record.place, event.plan_digest), [])
+    require(event.attempt == len(drawn) + 1, "certificates are not numbered one after another")
+    require(len(bytes.fromhex(event.seed)) == 16, "its seed has another length")
+    yield Seed(record.place, event.plan_digest, event.seed)
 
 
-def settle(connection: Connection, entry: Entry, run_id: str, state: EndState, message: str, actor: str) -> None:
-    """End a run in the caller's transaction: its spent loss joins the population's settled total."""
-    run = run_row(connection, run_id)
-    c, message = models.populations.c, clean(message, 2000)
-    population = connection.execute(select(models.populations).where(c.id == run.population_id)).one()
-    settled = PrivacyLoss.from_json(population.settled) + PrivacyLoss.from_json(run.spent)
-    connection.execute(update(models.populations).where(c.id == population.id).values(settled=settled.to_json()))
-    values = {"state": state, "message": message, "request": None, "ended_at": entry.now}
-    connection.execute(update(models.runs).where(models.runs.c.seq == run.seq).values(values))
-    leases.give_back(connection, run.seq)
-    body = {"state": state, "message": message, "spent": run.spent, "settled": settled.to_json()}
-    if run.accounting == odometers.INDIVIDUAL:
-        body["odometers"] = odometer_tables.settle(connection, population, run)
-    entry.append("run.finish", actor, body, population=population.name, run=run_id)
+def _require_seeds(state: State, population: str, event: events.Started) -> None:
+    """Require that the seed of a certified charge was written down before, with the number that the charge uses."""
+    seeds = state.seeds.get((population, event.plan_digest), [])
+    for curve in budget.loss(event.planned).certified:
+        drawn = curve.attempt <= len(seeds) and seeds[curve.attempt - 1] == curve.seed
+        require(drawn, "the seed of its certified charge is not in the journal")
 
 
-def record_residual_test(journal: Journal, run_id: str, result: Mapping[str, Any], actor: str) -> None:
-    """Record the result of a residual test. Raises `BadInput` if there is no such run, ValueError on NaN."""
-
-    def work(connection: Connection, entry: Entry) -> None:
-        row = run_row(connection, run_id)
-        entry.now = scheduled(row, entry.now)
-        population = population_name(connection, row.population_id)
-        entry.append(RESIDUAL_TEST, actor, result, population=population, run=run_id)
-
-    journal.write(work)
+# -- while it is under way ------------------------------------------------------------------------------------------
 
 
-def record_key_destroyed(journal: Journal, run_id: str, actor: str) -> None:
-    """Record that an ended run's key, noise state and checkpoints are destroyed. Raises `BadInput` while it lives."""
+def under_way(state: State, record: Record) -> Run:
+    """The run of a record. Raises `LedgerError` unless it is under way."""
+    run = state.runs[record.run or ""]
+    require(run.row.active, "the run has ended")
+    require(record.population in (None, run.row.population), "it is a run of another population")
+    return run
 
-    def work(connection: Connection, entry: Entry) -> None:
-        run = run_row(connection, run_id)
-        if run.state in ACTIVE:
-            raise BadInput(f"the key of run {run_id}", f"the run is {run.state}.", "end it first")
-        entry.now = scheduled(run, entry.now)
-        body = {"key_commitment": run.key_commitment}
-        entry.append(
-            "run.key_destroyed", actor, body, population=population_name(connection, run.population_id), run=run_id
+
+def require_resumable(run: RunRow, key_commitment: str) -> None:
+    """Raise `LedgerError` unless the run is under way and `key_commitment` is that of its noise key."""
+    if not run.active:
+        raise LedgerError(f"resuming run {run.id}", f"it has ended: {run.state}.", "start a new run")
+    if run.key_commitment != key_commitment:
+        raise LedgerError(
+            f"resuming run {run.id}",
+            "the noise key is not the one it was started with; other noise would break the guarantee.",
+            "the key file that belongs to it",
         )
 
-    journal.write(work)
+
+def resumed(state: State, record: Record, event: events.Resumed) -> Iterator[Fact]:
+    """A run that a coordinator took over."""
+    row = under_way(state, record).row
+    yield row._replace(message="", state=STATE_AFTER[row.request])  # type: ignore[index]
 
 
-def _require_open(population: Row[Any], run: NewRun, adjacency: object) -> None:
+def interrupted(state: State, record: Record, event: events.Interrupted) -> Iterator[Fact]:
+    """A run that nobody holds."""
+    yield under_way(state, record).row._replace(state="interrupted", message=event.message)
+
+
+def request(state: State, run_id: str, wish: Request | None) -> events.Requested:
+    """What a person asks of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
+    if wish not in STATE_AFTER:
+        raise BadInput(f"request {wish!r}", "there is no such request.", "stop, pause")
+    row = state.runs[run_id].row
+    if not row.active:
+        raise BadInput(f"request to run {run_id}", f"it has ended: {row.state}.")
+    if row.request == "stop" and wish != "stop":
+        raise BadInput(f"request to run {run_id}", "it was asked to stop, which is not taken back.")
+    return events.Requested(wish)
+
+
+def requested(state: State, record: Record, event: events.Requested) -> Iterator[Fact]:
+    """A run that was asked something."""
+    row = under_way(state, record).row
+    # An interrupted run has no coordinator that could act: the request waits for the one that resumes it.
+    after = row.state if row.state == "interrupted" else STATE_AFTER[event.request]  # type: ignore[index]
+    yield row._replace(request=event.request, state=after)
+
+
+# -- its end --------------------------------------------------------------------------------------------------------
+
+
+def finish(state: State, run_id: str, end: EndState, message: str, settled: str | None) -> events.Finished:
+    """The end of a run.
+
+    settled: digest of what ended runs have cost each user, with this one; None where it is charged to all alike.
+    """
+    run = state.runs[run_id]
+    total = budget.loss(state.populations[run.row.population].row.settled) + run.spent
+    return events.Finished(end, message, run.row.spent, total.to_json(), settled)
+
+
+def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
+    """A run that has ended, and a population that it costs no more than it spent."""
+    run = under_way(state, record)
+    row, population = run.row, state.populations[record.place].row
+    require(run.open is None, "the run ends with a round open")
+    require(event.spent == row.spent, "it names a loss other than the committed one")
+    settled = budget.loss(population.settled) + run.spent
+    require(budget.loss(event.settled) == settled, "the settled total is not the sum")
+    require((event.odometers is not None) == row.individual, "it settles otherwise than the run was charged")
+    yield row._replace(state=event.state, message=event.message, request=None, ended_at=record.at)
+    yield population._replace(settled=event.settled)
+    if event.odometers is not None:
+        yield Odometers(population.name, event.odometers)
+
+
+def key_destroyed(state: State, record: Record, event: events.KeyDestroyed) -> Iterator[Fact]:
+    """The key of a run that has ended is gone. Raises `BadInput` while it lives."""
+    row = state.runs[record.run or ""].row
+    if row.active:
+        raise BadInput(f"the key of run {row.id}", f"the run is {row.state}.", "end it first")
+    require(event.key_commitment == row.key_commitment, "it is the key of another run")
+    yield from ()
+
+
+def audited(state: State, record: Record, event: Event) -> Iterator[Fact]:
+    """A residual test of a run that there is."""
+    require(record.run in state.runs, "a run is audited that was never started")
+    yield from ()
+
+
+# -- what a plan must say -------------------------------------------------------------------------------------------
+
+
+def _require_open(population: PopulationRow, noise_source: str) -> None:
     if population.state != "open":
         raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")
-    if run.noise_source == models.SEEDED and not population.simulated:
+    if noise_source == SEEDED and not population.simulated:
         raise BadInput(
             f"a fixed noise seed on population {population.name!r}",
             "who knows the seed can take the noise away, so the run would not be private.",
             "no seed, or a population created as simulated",
         )
+
+
+def _require_adjacency(population: PopulationRow, run: NewRun) -> None:
+    adjacency = _adjacency(run.plan_json)
     if adjacency is not None and adjacency != population.adjacency:
         raise BadInput(
             f"privacy.adjacency = {adjacency!r}",
@@ -283,7 +364,7 @@ def _require_open(population: Row[Any], run: NewRun, adjacency: object) -> None:
         )
 
 
-def _require_schedule(population: Row[Any], run: NewRun) -> None:
+def _require_schedule(population: PopulationRow, run: NewRun) -> None:
     """Refuse to show when rounds of real people under `add_remove` end: the time that they take counts those people."""
     if population.adjacency != "add_remove" or population.simulated:
         return
@@ -298,7 +379,7 @@ def _require_schedule(population: Row[Any], run: NewRun) -> None:
         )
 
 
-def _require_callable(population: Row[Any], run: NewRun) -> None:
+def _require_callable(population: PopulationRow, run: NewRun) -> None:
     """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
     spec = json.loads(run.plan_json).get("participation")
     if population.simulated or not isinstance(spec, dict) or spec.get("scheme") not in CALLED:
@@ -311,27 +392,6 @@ def _require_callable(population: Row[Any], run: NewRun) -> None:
             "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
             "scheme = 'min-separation' with adjacency = 'zero_out'",
         )
-
-
-def _require_unused(connection: Connection, run: NewRun) -> None:
-    c = models.runs.c
-    if connection.execute(select(c.id).where(c.id == run.id)).first():
-        raise BadInput(f"run id {run.id!r}", "there is a run of that id.", "leave the id out")
-    same_key = select(c.id).where(c.key_commitment == run.key_commitment)
-    if run.noise_source != models.SEEDED and connection.execute(same_key).first():
-        raise BadInput(
-            "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
-        )
-
-
-def _has_odometers(population: Population, run: NewRun) -> bool:
-    return run.demand is not None and population.individual
-
-
-def _position(population: Population, run: NewRun) -> tuple[Price, budget.Terms]:
-    """What of a budget is spent and reserved, by the journal: of all users alike, or with the largest odometer."""
-    alike = _has_odometers(population, run)
-    return population.base() if alike else population.committed(), population.terms
 
 
 def _adjacency(plan_json: str) -> object:

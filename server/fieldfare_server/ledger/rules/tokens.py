@@ -1,202 +1,49 @@
-"""API tokens: 256 random bits, stored as a hash, with scopes, an expiry, and a journal row for each change."""
+"""What may happen to a token of the API, and to a node."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import logging
-import re
-import secrets
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
-
-from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger import views
-from fieldfare_server.ledger.sql import models
-from fieldfare_server.ledger.sql.database import Database
-from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
-from fieldfare_server.ledger.sql.proof import compare, expected
-from fieldfare_server.ledger.sql.rows import population_row, token_view
-from fieldfare_server.ledger.state.replay import Replay, Unfit
-from fieldfare_server.ledger.states import SCOPES, Scope
-
-log = logging.getLogger(__name__)
-LATEST = 253_402_300_799.0
-"""The end of the year 9999, in seconds since 1970: no calendar goes further."""
-_SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
+from fieldfare_server.ledger.events import nodes, tokens
+from fieldfare_server.ledger.events.base import Record, require
+from fieldfare_server.ledger.state.rows import Fact, TokenRow
+from fieldfare_server.ledger.state.state import State
 
 
-def create(
-    journal: Journal,
-    name: str,
-    scopes: tuple[Scope, ...],
-    actor: str,
-    expires_at: float | None,
-    populations: tuple[str, ...] | None = None,
-) -> tuple[str, views.TokenView]:
-    """(secret, view) of a new token for `populations` (None: all). The secret is `ff_` + id + `_` + 64 hex digits."""
-    if not scopes or not set(scopes) <= set(SCOPES):
-        raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
-    if not name.strip() or len(name) > 200:
-        raise BadInput(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
-    name, actor = clean(name, 200), clean(actor, 200)
-    number = secrets.token_hex(6)
-    secret = f"ff_{number}_{secrets.token_hex(32)}"
-    ordered = tuple(scope for scope in SCOPES if scope in scopes)
-
-    def work(connection: Connection, entry: Entry) -> views.TokenView:
-        if expires_at is not None and not expires_at > entry.now:
-            raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
-        if expires_at is not None and expires_at > LATEST:
-            raise BadInput(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
-        limited = (
-            None if populations is None else sorted({population_row(connection, each).name for each in populations})
-        )
-        if limited == []:
-            raise BadInput(f"token {name!r}", "it would be for no population at all.", "a population's name")
-        values: dict[str, Any] = {
-            "id": number,
-            "name": name,
-            "digest": _digest(secret),
-            "scopes": " ".join(ordered),
-            "created_at": entry.now,
-            "created_by": actor,
-            "expires_at": expires_at,
-            "revoked_at": None,
-            "populations": None if limited is None else " ".join(limited),
-        }
-        connection.execute(insert(models.tokens).values(values))
-        body = {"id": number, "name": name, "scopes": ordered, "expires_at": expires_at, "populations": limited}
-        body["digest"] = values["digest"]
-        entry.append("token.create", actor, body)
-        return token_view(values)
-
-    return secret, journal.write(work)
+def created(state: State, record: Record, event: tokens.TokenCreated) -> Iterator[Fact]:
+    """A token that is valid."""
+    require(event.id not in state.tokens, "a token is created twice, which would revive a revoked one")
+    yield TokenRow(
+        id=event.id,
+        name=event.name,
+        digest=event.digest,
+        scopes=" ".join(event.scopes),
+        created_at=record.at,
+        created_by=record.actor,
+        expires_at=event.expires_at,
+        revoked_at=None,
+        populations=None if event.populations is None else " ".join(event.populations),
+    )
 
 
-def revoke(journal: Journal, token: str, actor: str) -> views.TokenView:
-    """Revoke the token with this id, or the one valid token with this name; a revoked token stays revoked.
-
-    Raises `BadInput` if there is none, or if several valid ones have the name.
-    """
-
-    def work(connection: Connection, entry: Entry) -> views.TokenView:
-        row = _find(connection, clean(token, 200))
-        if row["revoked_at"] is not None:
-            return token_view(row)
-        connection.execute(update(models.tokens).where(models.tokens.c.id == row["id"]).values(revoked_at=entry.now))
-        entry.append("token.revoke", actor, {"id": row["id"]})
-        return token_view({**row, "revoked_at": entry.now})
-
-    return journal.write(work)
+def revoked(state: State, record: Record, event: tokens.TokenRevoked) -> Iterator[Fact]:
+    """A token that is useless from now on."""
+    yield state.tokens[event.id]._replace(revoked_at=record.at)
 
 
-def _find(connection: Connection, token: str) -> RowMapping:
-    c = models.tokens.c
-    row = connection.execute(select(models.tokens).where(c.id == token)).mappings().first()
-    if row is not None:
-        return row
-    named = connection.execute(select(models.tokens).where(c.name == token).order_by(c.created_at)).mappings().all()
-    valid = [each for each in named if each["revoked_at"] is None]
-    if len(valid) > 1:
-        ids = ", ".join(each["id"] for each in valid)
-        raise BadInput(f"token {token!r}", f"{len(valid)} valid tokens have this name.", f"one of the ids {ids}")
-    if not named:
-        raise BadInput(f"token {token!r}", "the ledger has none of that id or name.", "one that is listed")
-    return (valid or named)[-1]
+def used(state: State, record: Record, event: tokens.TokenUsed) -> Iterator[Fact]:
+    """A token that there is was used."""
+    require(event.id in state.tokens, "a token is used that was never created")
+    yield from ()
 
 
-def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> None:
-    """Record that a token was used, without its secret. A token that was revoked since its check leaves no row."""
-
-    def work(connection: Connection, entry: Entry) -> None:
-        c = models.tokens.c
-        valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
-        if connection.execute(valid).first() is not None:
-            entry.append("token.use", actor, {"id": token_id, "what": purpose})
-
-    journal.write(work)
+def node_admitted(state: State, record: Record, event: nodes.NodeAdmitted) -> Iterator[Fact]:
+    """A node is registered for a number of users."""
+    require(len(event.key) == 64 and event.most_users >= 1, "a node is admitted for no users")
+    yield from ()
 
 
-class TokenCheck:
-    """Checks secrets against `tokens`, and each row against the journal. Thread-safe.
-
-    A clock that goes back makes no expired token valid again. Time is at least that of every journal row since the
-    token was made, and the latest that this process has seen; and a token that is presented after its time is revoked
-    then, for good. (Since it was made: a clock that was far ahead once spoils no token that is made afterwards.)
-    """
-
-    def __init__(self, database: Database, clock: Clock, revoke: Callable[[str], object]) -> None:
-        """revoke: revokes the token of this id, durably."""
-        self._database, self._clock, self._revoke = database, clock, revoke
-        self._latest = 0.0
-        self._proven: dict[str, tuple[int, RowMapping]] = {}
-        """Token -> (the newest journal row about any token, the token's row that was found to say the same)."""
-        self._marks: dict[str, tuple[int, float]] = {}
-        """Token -> (a journal row, the latest time of the rows up to it since the token was made)."""
-
-    def __call__(self, secret: str) -> views.TokenView | None:
-        """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None.
-
-        The row is found by the token's public id and its digest is compared in constant time, so that neither the
-        index nor the comparison tells how much of a guess was right.
-        """
-        digest = _digest(secret)
-        shape = _SECRET.fullmatch(secret)
-        number = shape.group(1) if shape else ""
-        newest = select(func.max(models.journal.c.id)).where(text(models.CREDENTIAL_ROWS)).scalar_subquery()
-        query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
-        with self._database.read() as connection:
-            row = connection.execute(query).mappings().first()
-            right = hmac.compare_digest(digest, row["digest"] if row is not None else _digest(""))
-            if row is None or not right or not self._is_proven(connection, row):
-                return None
-            self._latest = max(self._latest, self._clock())
-            now = max(self._latest, self._latest_row(connection, number))
-        if row["revoked_at"] is not None:
-            return None
-        if row["expires_at"] is not None and now >= row["expires_at"]:
-            try:
-                self._revoke(number)
-            except LedgerError as error:
-                log.warning("the expired token %s could not be revoked: %s", number, error)
-            return None
-        return token_view(row)
-
-    def _latest_row(self, connection: Connection, number: str) -> float:
-        """The latest time of the journal's rows since the token was made. Each row is read once."""
-        seen, latest = self._marks[number]
-        c = models.journal.c
-        last, newest = connection.execute(select(func.max(c.id), func.max(c.at)).where(c.id > seen)).one()
-        if last is not None:
-            latest = max(latest, newest)
-            self._marks[number] = (last, latest)
-        return latest
-
-    def _is_proven(self, connection: Connection, row: RowMapping) -> bool:
-        number, newest = row["id"], row["newest"] or 0
-        if self._proven.get(number) == (newest, row):
-            return True
-        c = models.journal.c
-        about = (
-            select(models.journal).where(text(models.CREDENTIAL_ROWS), c.body.contains(f'"{number}"')).order_by(c.id)
-        )
-        replay = Replay(thorough=False)
-        try:
-            for entry in connection.execute(about.order_by(c.id)).mappings():
-                if json.loads(entry["body"])["id"] == number:
-                    replay.apply(dict(entry))
-                    self._marks.setdefault(number, (entry["id"], entry["at"]))
-            compare("tokens", number, dict(row), expected("tokens", number, replay.tokens))
-        except (Unfit, LookupError, TypeError, ValueError) as error:
-            log.error("token %s is refused: the journal does not prove it (%s)", number, error)
-            return False
-        self._proven[number] = (newest, row)
-        return True
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+def node_released(state: State, record: Record, event: nodes.NodeReleased) -> Iterator[Fact]:
+    """A node's users are free."""
+    require(len(event.key) == 64, "a node without a key is released")
+    yield from ()

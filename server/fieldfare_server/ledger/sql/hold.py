@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare_server.ledger.events.base import Event
 from fieldfare_server.ledger.schedule import Schedule
-from fieldfare_server.ledger.sql import leases, models
-from fieldfare_server.ledger.sql.journal import Entry, Journal, Row
-from fieldfare_server.ledger.state.replay import Replay
+from fieldfare_server.ledger.sql import leases
+from fieldfare_server.ledger.sql.journal import Entry, Journal
 
 T = TypeVar("T")
 
@@ -46,20 +45,17 @@ class RunFacts:
         """Whether a user's presence, and with it every count of users, is secret."""
         return self.adjacency == "add_remove"
 
-    def row(self, action: str, body: Mapping[str, Any], round: int | None = None, at: float | None = None) -> Row:
-        """The journal row of a write to this run."""
-        if self.hides_presence:
-            # Readers see the row's hash but not the counts in its body; random bits keep them from trying counts on it.
-            body = {**body, "blind": secrets.token_hex(16)}
-        return Row(action, f"run {self.id}", body, self.population, self.id, round, at)
-
-    def record(self, entry: Entry, action: str, body: Mapping[str, Any], round: int | None = None) -> None:
-        """Append the journal row of a write to this run."""
-        entry.append_all([self.row(action, body, round)])
-
-    def update(self, connection: Connection, **values: Any) -> None:
-        """Set columns of the run's row."""
-        connection.execute(update(models.runs).where(models.runs.c.seq == self.seq).values(values))
+    def record(self, entry: Entry, event: Event, round: int | None = None, at: float | None = None) -> None:
+        """Append an event of this run."""
+        entry.append(
+            event,
+            f"run {self.id}",
+            population=self.population,
+            run=self.id,
+            round=round,
+            at=at,
+            blind=self.hides_presence,
+        )
 
 
 class Hold:
@@ -83,12 +79,12 @@ class Hold:
         self._renewed = time.monotonic()
         return result
 
-    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+    def admit(self, work: Callable[[Connection, Entry], T]) -> T:
         """`write` of what charges a budget, by the state that the journal proves; see `Journal.admit`."""
 
-        def fenced(connection: Connection, entry: Entry, replay: Replay) -> T:
+        def fenced(connection: Connection, entry: Entry) -> T:
             self._renew(connection, entry)
-            return work(connection, entry, replay)
+            return work(connection, entry)
 
         result = self._journal.admit(fenced)
         self._renewed = time.monotonic()

@@ -5,102 +5,143 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from fieldfare.errors import LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.events.base import Event, Record
+from fieldfare_server.ledger.rules.fold import decide
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.projection import Changes, Contents
 from fieldfare_server.ledger.sql.proof import Proof
-from fieldfare_server.ledger.state.replay import Replay
+from fieldfare_server.ledger.sql.tables import Tables
+from fieldfare_server.ledger.state.state import State
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One journal row to be appended, before it has a number, an event and a hash."""
-
-    action: str
-    actor: str
-    body: Mapping[str, Any]
-    population: str | None = None
-    run: str | None = None
-    round: int | None = None
-    at: float | None = None
-    """When it happened; None: at the time of its transaction."""
-
-
 class Entry:
-    """The journal rows of one transaction, to be appended once: nearly always a single one."""
+    """What one transaction appends to the log, and what that makes of the tables."""
 
     def __init__(
-        self, connection: Connection, event: str, now: float, end: chain.Head, head_file: chain.HeadFile | None = None
+        self,
+        connection: Connection,
+        event: str,
+        now: float,
+        end: chain.Head,
+        head_file: chain.HeadFile | None = None,
+        proven: State | None = None,
+        *,
+        narrow: bool = False,
     ) -> None:
         """Begin with no row.
 
         Args:
+            event: what the first row is known by, should the answer to its commit get lost.
             end: where the journal ends. The transaction has locked it, so that only this entry moves it.
             head_file: signs the new head, for the ledger's readers; None: they see the last one that was signed.
+            proven: the state that the log proves, which is shared and does not change here; None: what the tables show
+                is enough, because nothing is charged.
+            narrow: the database's own function appends the rows (`roles`).
         """
+        self._narrow = narrow
         self._connection, self._event, self.now, self._file = connection, event, now, head_file
-        self._end = end
+        self._end, self._rows = end, list[dict[str, Any]]()
+        self._tables = Tables(connection) if proven is None else None
+        self.state: State = self._tables or proven or State()
+        self.contents = Contents()
+        """What the events of this transaction name by hash."""
+        self._changes = Changes()
         self.head: chain.Head | None = None
 
     def append(
         self,
-        action: str,
+        event: Event,
         actor: str,
-        body: Mapping[str, Any],
         *,
         population: str | None = None,
         run: str | None = None,
         round: int | None = None,
+        at: float | None = None,
+        blind: bool = False,
     ) -> None:
-        """Append the row and move the head. Raises ValueError if `body` is not JSON (NaN, infinity)."""
-        self.append_all([Row(action, actor, body, population, run, round)])
+        """Append an event, if the rules allow it.
 
-    def append_all(self, rows: Sequence[Row]) -> None:
-        """As `append`, for several rows of one transaction, which is known by the event number of the first.
+        Args:
+            at: when it happened; None: at the time of the transaction.
+            blind: add random bits. Readers see the row's hash but not the counts of users in its body, and could
+                otherwise try counts on it.
 
-        Row and head move together: the database lets neither grow alone.
+        Raises:
+            Refused: the rules do not allow it.
+            ValueError: a member of the event is not JSON (NaN, infinity).
         """
-        end, event = self._end, self._event
-        for row in rows:
-            linked: dict[str, Any] = {
-                "id": end.count + 1,
-                "at": self.now if row.at is None else row.at,
-                "actor": clean(row.actor, 200),
-                "action": row.action,
-                "population": row.population,
-                "run": row.run,
-                "round": row.round,
-                "event": event,
-                "body": chain.canonical(row.body),
-                "previous": end.hash,
-            }
-            linked["hash"] = chain.row_hash(linked)
-            end = chain.Head(end.ledger, linked["id"], linked["hash"])
-            self._connection.execute(_INSERT, linked)
-            moved = {"at": end.count, "to": end.hash}
-            if self._file is not None and row is rows[-1]:
-                self._connection.execute(_MOVE_SIGNED, {**moved, "signature": str(self._file.sign(end))})
-            else:
-                self._connection.execute(_MOVE, moved)
-            event = secrets.token_hex(16)
-        self.head = self._end = end
+        actor, at = clean(actor, 200), self.now if at is None else at
+        record = Record(self._end.count + 1, at, actor, event, population, run, round)
+        if self._tables is None and self._rows:
+            raise RuntimeError("a state that is shared was decided by, and cannot follow")
+        facts = decide(self.state, record)
+        self._changes.add(self.state, facts)
+        if self._tables is not None:
+            self._tables.take(facts)
+        body = event.body()
+        if blind:
+            body["blind"] = secrets.token_hex(16)
+        linked: dict[str, Any] = {
+            "id": record.number,
+            "at": at,
+            "actor": actor,
+            "action": event.action,
+            "population": population,
+            "run": run,
+            "round": round,
+            "event": secrets.token_hex(16) if self.head is not None or self._rows else self._event,
+            "body": chain.canonical(body),
+            "previous": self._end.hash,
+        }
+        linked["hash"] = chain.row_hash(linked)
+        self._rows.append(linked)
+        self._end = chain.Head(self._end.ledger, linked["id"], linked["hash"])
+
+    def flush(self) -> None:
+        """Write the rows of the log and of the tables. Row and head move together: the database lets neither alone."""
+        self._changes.write(self._connection, self.contents, {} if self._tables is None else self._tables.numbers)
+        for row in self._rows:
+            end = chain.Head(self._end.ledger, row["id"], row["hash"])
+            shown = self._file if row is self._rows[-1] else None
+            self._put(row, None if shown is None else str(shown.sign(end)))
+            self.head = end
+        self._rows.clear()
+
+    def _put(self, linked: Mapping[str, Any], signed: str | None) -> None:
+        if self._narrow:
+            # The database computes number and hash itself. That they are these is all that this side may say.
+            made = self._connection.execute(_APPEND, {**linked, "signed": signed}).one()
+            if (made.number, made.hash) != (linked["id"], linked["hash"]):
+                raise LedgerError("the ledger's journal", f"the database hashes row {made.number} otherwise.", "UTF8")
+            return
+        self._connection.execute(_INSERT, linked)
+        moved = {"at": linked["id"], "to": linked["hash"]}
+        if signed is None:
+            self._connection.execute(_MOVE, moved)
+        else:
+            self._connection.execute(_MOVE_SIGNED, {**moved, "signature": signed})
 
 
 # Made once: SQLAlchemy then finds what it compiled of them.
 _HEAD = select(models.head)
 _HASH = select(models.journal.c.hash).where(models.journal.c.id == bindparam("number"))
 _INSERT = insert(models.journal)
+_APPEND = text(
+    "SELECT number, hash FROM ledger_append(CAST(:at AS float8), :actor, :action, :population, :run, "
+    "CAST(:round AS int), :event, :body, :signed)"
+)
 _MOVE = update(models.head).values(count=bindparam("at"), hash=bindparam("to"))
 _MOVE_SIGNED = _MOVE.values(signed=bindparam("signature"))
 
@@ -174,8 +215,11 @@ class Journal:
                 "`fieldfare verify --hold` accepts the ledger as it is",
             )
 
-    def write(self, work: Callable[[Connection, Entry], T]) -> T:
-        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result."""
+    def write(self, work: Callable[[Connection, Entry], T], *, admits: bool = False) -> T:
+        """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result.
+
+        admits: `Entry.state` is the state that the log proves, as `admit` needs it.
+        """
         if not self._checked:
             self.check()
         entry: Entry | None = None
@@ -183,23 +227,27 @@ class Journal:
         def attempt(connection: Connection, event: str, head: Any) -> T:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
-            entry = Entry(connection, event, self.clock(), end, self._file if self._coordinator else None)
-            return work(connection, entry)
+            proven = self.proof.require(connection) if admits else None
+            file, narrow = self._file if self._coordinator else None, self.database.narrow(connection)
+            entry = Entry(connection, event, self.clock(), end, file, proven, narrow=narrow)
+            result = work(connection, entry)
+            entry.flush()
+            return result
 
         result = self.database.write(attempt)
         if entry is not None and entry.head is not None:
             self._see(entry.head)
         return result
 
-    def admit(self, work: Callable[[Connection, Entry, Replay], T]) -> T:
+    def admit(self, work: Callable[[Connection, Entry], T]) -> T:
         """`write` what charges a budget or changes one: the one door for both.
 
-        `work` is given the state that the journal proves, and decides by it. Raises `Disproved`, with nothing changed,
+        `Entry.state` is what the log proves, and the rules decide by it. Raises `Disproved`, with nothing changed,
         unless every table says the same.
         """
         # What is new in a long journal is read before the transaction, for which other writers wait.
         self.proof.advance()
-        return self.write(lambda connection, entry: work(connection, entry, self.proof.require(connection)))
+        return self.write(work, admits=True)
 
     def _see(self, end: chain.Head) -> None:
         # One after another: of two threads the slower would put the older head into the file.

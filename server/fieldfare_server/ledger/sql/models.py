@@ -7,8 +7,6 @@ that write binary columns document them (`blobs`, `users`).
 
 from __future__ import annotations
 
-from typing import Literal
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -74,6 +72,15 @@ journal = Table(
     Index("ix_audit_tokens", "id", sqlite_where=text(CREDENTIAL_ROWS), postgresql_where=text(CREDENTIAL_ROWS)),
 )
 """Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these, `users` and
+`participations`, whose rows it names too, every other table can be made again (`rebuild`)."""
 
 populations = Table(
     "populations",
@@ -172,7 +179,7 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""`format`: 0 for runs of the ledger's first version, without nonces (`has_nonces`).
+"""`format`: 0 for runs of the ledger's first version, without nonces (`formats.has_nonces`).
 `strategy`: SHA-256 of the applied strategy.
 `most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
@@ -295,24 +302,3 @@ tokens = Table(
     Column("populations", Text),
     UniqueConstraint("digest"),
 )
-
-NONCES = 1
-"""The `format` from which on a run's noise rows are drawn under nonces."""
-STAIRCASE = 3
-"""The `format` from which on float64 noise is drawn by map 3 (`fieldfare.noise.staircase`): that of new runs. Their
-charge follows the rule of format 2."""
-SEEDED = "seeded"
-"""The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
-
-
-def has_nonces(format: int, noise_source: str) -> bool:
-    """Whether each committed round of a run has a nonce.
-
-    A run with a fixed seed has none, whatever its format: it is not private, and its seed must give the same model.
-    """
-    return format >= NONCES and noise_source != SEEDED
-
-
-def noise_map(format: int) -> Literal[2, 3]:
-    """How a run of that format turns bits into floats, from its first row to its last."""
-    return 3 if format >= STAIRCASE else 2

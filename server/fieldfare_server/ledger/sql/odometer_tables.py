@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.odometers import (
@@ -29,11 +29,12 @@ from fieldfare_server.ledger.state.odometers import (
     Standing,
     digest,
     limit_units,
-    newcomer_caps,
     nothing,
 )
+from fieldfare_server.ledger.state.state import Population
 from fieldfare_server.ledger.states import ACTIVE
 
+_RUN = select(models.runs.c.population_id, models.runs.c.seq).where(models.runs.c.id == bindparam("id"))
 _BLOCK = 1 << 16
 """Users in one row of `odometers` or `pledges`."""
 _VERSION = b"\x01"
@@ -189,40 +190,41 @@ def write_caps(connection: Connection, run_seq: int, values: Units, first: int =
         connection.execute(insert(models.pledges).values(row))
 
 
-def pledge_newcomers(connection: Connection, population: Row[Any], base: int, first: int, count: int) -> dict[str, int]:
-    """Pledge `count` new users to every run under way, in the order of their starts; {run: the cap of each of them}.
+def settle(connection: Connection, population: Population, run_id: str) -> Units:
+    """What ended runs have cost each user once `run_id` has ended, shape (users,).
 
-    population: the row before they were added.
+    Raises `LedgerError` unless all of it is what the log proves: the sum is logged as what users have spent.
     """
-    runs = active_runs(connection, population.id)
-    if not runs or not count:
-        return {}
-    room = limit_units(budget.Terms(population.epsilon, population.delta, population.leak)) - base
-    pledged = newcomer_caps([(run.id, run.most) for run in runs], room)
-    for run in runs:
-        write_caps(connection, run.seq, np.full(count, pledged[run.id], dtype=np.int64), first)
-    return pledged
-
-
-def settle(connection: Connection, population: Row[Any], run: Row[Any]) -> str:
-    """Add what a run has taken to the odometers, and free its caps. Returns the digest of the odometers.
-
-    Raises `LedgerError` unless both are what the journal proves: the sum is journaled as what users have spent.
-    """
-    before = settled(connection, population.id, population.users)
-    if digest(before) != _settled_digest(connection, population.name):
+    number, seq = connection.execute(_RUN, {"id": run_id}).one()
+    users = population.row.users
+    before = settled(connection, number, users)
+    if digest(before) != _settled_digest(connection, population.row.name):
         raise LedgerError(
-            f"the odometers of population {population.name!r}",
+            f"the odometers of population {population.row.name!r}",
             "they are not what the journal proves, so no run is settled.",
             "`fieldfare verify` names what was changed",
         )
     c = models.journal.c
-    commits = select(c.round, c.body).where(c.run == run.id, c.action == "round.commit")
+    commits = select(c.round, c.body).where(c.run == run_id, c.action == "round.commit")
     proven = {row.round: json.loads(row.body)["charges"] for row in connection.execute(commits)}
-    after = before + taken(connection, run.seq, population.users, proven=proven)
-    write_settled(connection, population.id, after)
-    connection.execute(delete(models.pledges).where(models.pledges.c.run_seq == run.seq))
-    return digest(after)
+    return before + taken(connection, seq, users, proven=proven)
+
+
+def recompute(connection: Connection, population: Row[Any], charges: Mapping[str, Sequence[Units]]) -> Units:
+    """What ended runs have cost each user of a population once `charges` are theirs, shape (users,).
+
+    charges: by run, what each committed round cost its participants. Raises `BadInput` for charges of other rounds.
+    """
+    spent = settled(connection, population.id, population.users).copy()
+    c = models.participations.c
+    for run_id, rounds in sorted(charges.items()):
+        query = select(c.count.label("size"), c.users).join(models.runs, models.runs.c.seq == c.run_seq)
+        taken = connection.execute(query.where(models.runs.c.id == run_id).order_by(c.index)).all()
+        if [part.size for part in taken] != [units.size for units in rounds]:
+            raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
+        for part, units in zip(taken, rounds, strict=True):
+            spent[blobs.decode(part.users, part.size)] += units
+    return spent
 
 
 def _settled_digest(connection: Connection, population: str) -> str:

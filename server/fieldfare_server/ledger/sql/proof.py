@@ -26,10 +26,14 @@ from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, fu
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
 from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.events.base import Unfit
+from fieldfare_server.ledger.events.populations import Recomputed
+from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.state import odometers
-from fieldfare_server.ledger.state.replay import Attempt, Population, Replay, Run, Unfit
+from fieldfare_server.ledger.state.rows import UsersRow
+from fieldfare_server.ledger.state.state import Attempt, Population, Run, State
 
 T = TypeVar("T")
 
@@ -128,7 +132,7 @@ class Proof:
         self._clear()
 
     def _clear(self) -> None:
-        self._replay = Replay(thorough=False)
+        self._state = State(thorough=False)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
         self._newest_signed: str | None = None
         self._signed: str | None = None
@@ -173,14 +177,14 @@ class Proof:
         with self._lock:
             self._clear()
 
-    def ask(self, question: Callable[[Replay], T]) -> T:
+    def ask(self, question: Callable[[State], T]) -> T:
         """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
         with self._lock:
             self.advance()
             self._require_fitting()
-            return question(self._replay)
+            return question(self._state)
 
-    def require(self, connection: Connection) -> Replay:
+    def require(self, connection: Connection) -> State:
         """The replayed state at the end of the journal, in the transaction of `connection`, which may write after.
 
         Raises `Disproved`, naming the row, unless every table says what the journal proves.
@@ -190,7 +194,7 @@ class Proof:
             while self._broken is None and self._rows < self._end:
                 self._step(connection, _BATCH)
             self._require_fitting()
-            return self._replay
+            return self._state
 
     def _require_fitting(self) -> None:
         fault = self._broken or self._unlike
@@ -250,29 +254,30 @@ class Proof:
             raise Unfit("audit", str(row["id"]), f"it does not follow row {self._rows}")
         if hash_row(row) != row["hash"]:
             raise Unfit("audit", str(row["id"]), "it was changed after it was written")
-        self._replay.apply(row)
+        record = apply(self._state, row)
         self._rows, self._hash = row["id"], row["hash"]
-        if row["run"] is not None:
-            self._touched.add(row["run"])
-        if row["action"] == "population.odometers":
-            self._touched.update(json.loads(row["body"])["runs"])
+        # A charge is certified before its run is started.
+        if record.run in self._state.runs:
+            self._touched.add(str(record.run))
+        if isinstance(record.event, Recomputed):
+            self._touched.update(record.event.runs)
 
     # -- rows that never change again ---------------------------------------------------------------------------
 
     def _compare_closed(self, connection: Connection) -> None:
         """Compare rounds that were closed, and users that were registered, in the rows just read; then drop them."""
-        closing = [name for name in self._touched if name in self._replay.runs and _closed(self._replay.runs[name])]
+        closing = [name for name in self._touched if name in self._state.runs and _closed(self._state.runs[name])]
         numbers = {row.id: row.seq for row in connection.execute(_NUMBERS, {"names": closing})}
         for name in closing:
             if name not in numbers:
                 raise Unfit("runs", name, "it is missing")
-            self._compare_rounds(connection, numbers[name], name, self._replay.runs[name])
+            self._compare_rounds(connection, numbers[name], name, self._state.runs[name])
         for name in self._touched - self._recomputed:
-            run = self._replay.runs.get(name)
+            run = self._state.runs.get(name)
             if run is not None and run.recomputed is not None:
                 _compare_recomputed(connection, name, run.recomputed)
                 self._recomputed.add(name)
-        for name, population in self._replay.populations.items():
+        for name, population in self._state.populations.items():
             if population.chunks:
                 _compare_users(connection, name, population)
                 population.chunks.clear()
@@ -287,18 +292,15 @@ class Proof:
                 continue
             label = f"{name} {row['index']}.{row['attempt']}"
             compare_round(label, row, attempt)
-            if attempt.users is None:
+            taken = attempt.taken
+            if taken is None:
                 if row["blob"] is not None:
                     raise Unfit("participations", f"{name} {row['index']}", "the journal does not name it")
                 continue
-            there = (row["of_run"], row["of_round"], row["number"]) == (
-                seq,
-                row["index"],
-                attempt.values["participants"],
-            )
-            if not there or sha256(row["blob"]) != attempt.users:
+            there = (row["of_run"], row["of_round"], row["number"]) == (seq, row["index"], taken.count)
+            if not there or sha256(row["blob"]) != taken.users:
                 raise Unfit("participations", f"{name} {row['index']}", "these are not the users that took part")
-            if attempt.charges is not None and _digest(row["charged"], row["number"]) != attempt.charges:
+            if taken.charges is not None and _digest(row["charged"], row["number"]) != taken.charges:
                 raise Unfit("participations", f"{name} {row['index']}", "these are not the charges of its users")
             del run.attempts[row["index"], row["attempt"]]
         for index, number in sorted(closed):
@@ -310,13 +312,13 @@ class Proof:
 
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
-        names = compare_populations(connection, self._replay)
+        names = compare_populations(connection, self._state)
         if self._newest_signed != self._signed:
             compare_signed(connection)
             self._signed = self._newest_signed
-        compare_proposals(connection, names, self._replay)
-        compare_tokens(connection, self._replay)
-        compare_charges(connection, names, self._replay)
+        compare_proposals(connection, names, self._state)
+        compare_tokens(connection, self._state)
+        compare_charges(connection, names, self._state)
         compared = self._compare_runs(connection, names)
         self._compare_open(connection)
         self._compare_odometers(connection, names)
@@ -334,28 +336,28 @@ class Proof:
         query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
         rows = query.mappings().all()
         for row in rows:
-            compare_run(row, names, self._replay)
-        known = self._replay.runs if everything else self._touched | self._active()
+            compare_run(row, names, self._state)
+        known = self._state.runs if everything else self._touched | self._active()
         require_all("runs", known, [row["id"] for row in rows])
         if everything:
             return 0
         last, number = connection.execute(_RUNS_NUMBER).one()
-        if number != len(self._replay.runs):
+        if number != len(self._state.runs):
             raise Unfit("runs", str(last), "there are more or fewer than the journal names")
         return end if end < (last or 0) else 0
 
     def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
         """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
         numbers = {row.id: row.seq for row in connection.execute(_RUNS_INDIVIDUAL)}
-        kept = {number for number, name in names.items() if self._replay.populations[name].individual}
+        kept = {number for number, name in names.items() if self._state.populations[name].row.individual}
         for number in sorted(kept):
             name = names[number]
-            population = self._replay.populations[name]
-            runs = [run for run in population.runs if run.individual]
+            population = self._state.populations[name]
+            runs = [run for run in population.runs if run.row.individual]
             stored = [odometer_tables.stored_settled(connection, number)]
-            stored += [odometer_tables.stored_caps(connection, numbers[run.values["id"]]) for run in runs]
-            users = population.values["users"]
-            said = [(run.values["id"], run.pledged, len(run.newcomers)) for run in runs]
+            stored += [odometer_tables.stored_caps(connection, numbers[run.row.id]) for run in runs]
+            users = population.row.users
+            said = [(run.row.id, run.pledged, len(run.newcomers)) for run in runs]
             now = odometer_tables.fingerprint(stored), (users, population.settled, said)
             if population.standing is None or self._accounts.get(name) != now:
                 population.standing = None
@@ -367,11 +369,11 @@ class Proof:
 
     def _active(self) -> set[str]:
         """Runs under way."""
-        populations = self._replay.populations.values()
-        return {run.values["id"] for population in populations for run in population.runs}
+        populations = self._state.populations.values()
+        return {run.row.id for population in populations for run in population.runs}
 
     def _compare_open(self, connection: Connection) -> None:
-        left = {name: self._replay.runs[name] for name in self._active() if self._replay.runs[name].open is not None}
+        left = {name: self._state.runs[name] for name in self._active() if self._state.runs[name].open is not None}
         for row in connection.execute(_OPEN).mappings():
             label = f"{row['run']} {row['index']}.{row['attempt']}"
             run = left.pop(row["run"], None)
@@ -379,11 +381,11 @@ class Proof:
                 raise Unfit("rounds", label, "the journal does not name it as open")
             compare_round(label, dict(row), run.attempts[run.open])
         for name, run in left.items():
-            raise Unfit("rounds", f"{name} {run.values['next_round']}", "it is open, and its row is not")
+            raise Unfit("rounds", f"{name} {run.row.next_round}", "it is open, and its row is not")
 
     def _count(self, connection: Connection) -> None:
         """Compare how many rows there are with what the journal says: all at first, then those of new rounds."""
-        wanted = self._replay.counts
+        wanted = self._state.counts
         newest = connection.execute(_NEWEST).scalar_one() or 0
         if self._newest_round is None:
             for name, number in wanted.items():
@@ -422,7 +424,7 @@ def _standing(
     name: str, population: Population, runs: list[Run], stored: list[list[dict[str, Any]]]
 ) -> odometers.Standing:
     """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
-    users = population.values["users"]
+    users = population.row.users
     held = odometers.nothing(users)
     try:
         settled = odometer_tables.assemble(stored[0], users, "odometers")
@@ -434,13 +436,13 @@ def _standing(
     for run, values in zip(runs, caps, strict=True):
         there = values
         if run.newcomers:
-            there = values[: run.newcomers[0][0]]
+            there = values[: run.newcomers[0].first]
         same = odometers.digest(there) == run.pledged
-        if not same or any((values[first : first + count] != cap).any() for first, count, cap in run.newcomers):
-            raise Unfit("pledges", f"{name} {run.values['id']}", "they are not what the run was admitted with")
+        if not same or any((values[new.first : new.first + new.count] != new.cap).any() for new in run.newcomers):
+            raise Unfit("pledges", f"{name} {run.row.id}", "they are not what the run was admitted with")
         held = held + values
     # What runs under way have taken is within what is held for them.
-    return odometers.Standing(settled, settled, held, tuple((run.values["id"], run.values["most"]) for run in runs))
+    return odometers.Standing(settled, settled, held, tuple((run.row.id, run.row.most or 0) for run in runs))
 
 
 # -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
@@ -453,31 +455,31 @@ def dictionaries(result: CursorResult[Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
-def compare_populations(connection: Connection, replay: Replay) -> dict[int, str]:
+def compare_populations(connection: Connection, state: State) -> dict[int, str]:
     """Compare all populations; returns their names by id. Raises `Unfit`."""
     rows = connection.execute(_POPULATIONS).mappings().all()
     for row in rows:
-        population = expected("populations", row["name"], replay.populations)
-        compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.values)
-    require_all("populations", replay.populations, [row["name"] for row in rows])
+        population = expected("populations", row["name"], state.populations)
+        compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.row)
+    require_all("populations", state.populations, [row["name"] for row in rows])
     return {row["id"]: row["name"] for row in rows}
 
 
 def _compare_users(connection: Connection, name: str, population: Population) -> None:
     u, p = models.users.c, models.populations.c
     of_population = select(p.id).where(p.name == name).scalar_subquery()
-    firsts = [chunk["first"] for chunk in population.chunks]
+    firsts = [chunk.first for chunk in population.chunks]
     between = and_(u.population_id == of_population, u.first.between(min(firsts), max(firsts)))
     stored = {row.first: (row.count, row.hashes) for row in connection.execute(select(models.users).where(between))}
     compare_chunks(name, population.chunks, stored)
 
 
-def compare_chunks(name: str, chunks: Iterable[Mapping[str, Any]], stored: dict[Any, tuple[Any, Any]]) -> None:
+def compare_chunks(name: str, chunks: Iterable[UsersRow], stored: dict[Any, tuple[Any, Any]]) -> None:
     """Compare registered users with rows of `users`, first -> (count, hashes), which are removed. Raises `Unfit`."""
     for chunk in chunks:
-        count, hashes = stored.pop(chunk["first"], (0, b""))
-        if count != chunk["count"] or len(hashes) != 8 * count or sha256(hashes) != chunk["hashes"]:
-            raise Unfit("users", f"{name} {chunk['first']}", "they are not the users that were registered")
+        count, hashes = stored.pop(chunk.first, (0, b""))
+        if count != chunk.count or len(hashes) != 8 * count or sha256(hashes) != chunk.hashes:
+            raise Unfit("users", f"{name} {chunk.first}", "they are not the users that were registered")
     if stored:
         raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
 
@@ -497,39 +499,44 @@ def compare_signed(connection: Connection) -> None:
         raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
 
 
-def compare_proposals(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+def compare_proposals(connection: Connection, names: Mapping[int, str], state: State) -> None:
     """Compare all proposed raises; names: populations by id. Raises `Unfit`."""
     rows = connection.execute(_PROPOSALS).mappings().all()
     for row in rows:
-        wanted = expected("proposals", row["id"], replay.proposals)
+        wanted = expected("proposals", row["id"], state.proposals)
         compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
-    require_all("proposals", replay.proposals, [row["id"] for row in rows])
+    require_all("proposals", state.proposals, [row["id"] for row in rows])
 
 
-def compare_charges(connection: Connection, names: Mapping[int, str], replay: Replay) -> None:
+def compare_charges(connection: Connection, names: Mapping[int, str], state: State) -> None:
     """Compare all charges of other trainers; names: populations by id. Raises `Unfit`."""
-    wanted = {f"{name} {key}": c for name, each in replay.populations.items() for key, c in each.charges.items()}
+    wanted = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
     stored = []
     for row in connection.execute(_CHARGES).mappings():
         stored.append(f"{names.get(row['population_id'])} {row['key']}")
-        compare("charges", stored[-1], dict(row), expected("charges", stored[-1], wanted))
+        compare(
+            "charges",
+            stored[-1],
+            {**row, "population": names.get(row["population_id"])},
+            expected("charges", stored[-1], wanted),
+        )
     require_all("charges", wanted, stored)
 
 
-def compare_tokens(connection: Connection, replay: Replay) -> None:
+def compare_tokens(connection: Connection, state: State) -> None:
     """Compare all tokens. Raises `Unfit`."""
     rows = connection.execute(_TOKENS).mappings().all()
     for row in rows:
-        compare("tokens", row["id"], dict(row), expected("tokens", row["id"], replay.tokens))
-    require_all("tokens", replay.tokens, [row["id"] for row in rows])
+        compare("tokens", row["id"], dict(row), expected("tokens", row["id"], state.tokens))
+    require_all("tokens", state.tokens, [row["id"] for row in rows])
 
 
-def compare_run(row: RowMapping, names: Mapping[int, str], replay: Replay) -> Run:
+def compare_run(row: RowMapping, names: Mapping[int, str], state: State) -> Run:
     """Compare a row of `runs`; names: populations by id. Raises `Unfit`."""
-    run = expected("runs", row["id"], replay.runs)
-    compare("runs", row["id"], {**row, "population": names.get(row["population_id"])}, run.values)
-    if sha256(row["plan"].encode()) != run.plan:
-        raise Unfit("runs", row["id"], "its plan is not the one that it was started with")
+    run = expected("runs", row["id"], state.runs)
+    compare(
+        "runs", row["id"], {**row, "plan": sha256(row["plan"]), "population": names.get(row["population_id"])}, run.row
+    )
     return run
 
 
@@ -537,11 +544,12 @@ def compare_round(label: str, row: Mapping[str, Any], attempt: Attempt) -> None:
     """Compare a row of `rounds`. Raises `Unfit`."""
     shown = {
         **row,
+        "run": attempt.row.run,
         "statistics": sha256(row["statistics"].encode()),
         "rejects": _json("rounds", label, row["rejects"]),
         "cohort": None if row["cohort"] is None else sha256(row["cohort"]),
     }
-    compare("rounds", label, shown, attempt.values)
+    compare("rounds", label, shown, attempt.row)
 
 
 def expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
@@ -551,9 +559,9 @@ def expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
     return replayed[label]
 
 
-def compare(table: str, label: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Compare columns. Raises `Unfit`, naming the first that differs."""
-    for column, value in wanted.items():
+def compare(table: str, label: str, row: Mapping[str, Any], wanted: Any) -> None:
+    """Compare columns with a row that the log makes. Raises `Unfit`, naming the first that differs."""
+    for column, value in zip(wanted._fields, wanted, strict=True):
         if row[column] != value:
             if column in _SECRET:
                 raise Unfit(table, label, f"{column} is not what the journal says")

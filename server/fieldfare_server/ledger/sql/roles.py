@@ -6,9 +6,13 @@ The owner of the tables, OWNER, is for migrations. Next to it are three roles:
     OWNER_api           reads; and asks in the name of a token, whose secret the database checks itself
     OWNER_admin         people: populations, budgets, tokens; no right to change the journal or the schema
 
-Grants alone would protect nothing, because the journal is the budget and every service appends to it. So a guard on the
-journal (`audit_role`) says which actions each role may append, and a guard on each table that the API may touch asks
-for a valid token of the right scope and population. A row that is changed without a journal row is refused by `proof`.
+No role inserts into the journal or updates its head: a wrong number or hash would stop every budget for good. A
+function of the owner's, `ledger_append`, takes one action of those that the session's role may make, and computes
+number, previous hash and hash itself, as `chain.row_hash` does. A guard on each table that the API may touch asks for
+a valid token of the right scope and population. A row that is changed without a journal row is refused by `proof`.
+
+Timeouts and connection limits belong to the roles. A role may lift its own timeouts, so a writer that waits too long
+for the head has the sessions ended that hold it (`ledger_free`).
 
 A ledger whose owner serves everyone, as before there were roles, works as it did; `fieldfare doctor` says so.
 """
@@ -23,6 +27,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server.ledger.events.log import EVENTS
 from fieldfare_server.ledger.sql.database import CALLER, Database
 
 Part: TypeAlias = Literal["coordinator", "api", "admin"]
@@ -43,19 +48,29 @@ ADMIN_ACTIONS = (
 )
 """What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
 
+OFFICE_ACTIONS = tuple(EVENTS)
+"""What an administrator appends: every event that there is."""
+
+LIMITS = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s", "statement_timeout": "10min"}
+"""Settings that a session of each role begins with."""
+CONNECTIONS: Mapping[Part, int] = {"coordinator": 45, "api": 30, "admin": 15}
+"""Most connections of each role, of the 97 that PostgreSQL gives by default."""
+HELD = "30 s"
+"""How long a transaction of a role may hold the head before another ends it. Those of services take milliseconds."""
+SKEW = 300
+"""Seconds that a service's clock may be ahead of the database's. A row of the far future would end every token."""
+
 _GRANTS: Mapping[Part, tuple[str, ...]] = {
     "coordinator": (
-        "INSERT ON audit, users, runs, leases, rounds, participations, odometers, pledges, charges",
+        "INSERT ON objects, users, runs, leases, rounds, participations, odometers, pledges, charges",
         "USAGE ON SEQUENCE runs_seq_seq, rounds_id_seq",
         "UPDATE ON runs, leases, rounds, odometers, pledges",
-        "UPDATE (count, hash, signed) ON head",
         "UPDATE (users, settled) ON populations",
         "UPDATE (state, closed_at) ON charges",
         "DELETE ON odometers, pledges",
     ),
     "api": (
-        "INSERT ON audit, charges, proposals, tokens",
-        "UPDATE (count, hash) ON head",
+        "INSERT ON charges, proposals, tokens",
         "UPDATE (epsilon, delta, bound_epsilon, bound_delta, state) ON populations",
         "UPDATE (state, decided_at, decided_by) ON proposals",
         "UPDATE (state, closed_at) ON charges",
@@ -63,10 +78,9 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
         "UPDATE (revoked_at) ON tokens",
     ),
     "admin": (
-        "INSERT ON audit, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
+        "INSERT ON objects, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
         "pledges, charges",
         "UPDATE ON populations, proposals, tokens, runs, leases, rounds, odometers, pledges, charges",
-        "UPDATE (count, hash, signed) ON head",
         "UPDATE (charges) ON participations",
         "USAGE ON SEQUENCE populations_id_seq, runs_seq_seq, rounds_id_seq",
         "DELETE ON odometers, pledges",
@@ -75,15 +89,15 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
 """Beyond SELECT on every table."""
 
 _TABLES = (
-    *("alembic_version", "audit", "head", "populations", "proposals", "users", "runs", "leases", "rounds"),
+    *("alembic_version", "audit", "head", "objects", "populations", "proposals", "users", "runs", "leases", "rounds"),
     *("participations", "odometers", "pledges", "charges", "tokens"),
 )
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")
 """Tables that the API changes, for a token alone."""
-GUARDS = ("audit_role", *(f"{table}_role" for table in _ASKED))
+GUARDS = ("tokens_journaled", *(f"{table}_role" for table in _ASKED))
 """Triggers that a role without the owner's rights needs."""
 
-_FUNCTIONS = """
+_FUNCTIONS = r"""
 CREATE OR REPLACE FUNCTION ledger_caller() RETURNS tokens
 LANGUAGE sql STABLE SET search_path = <schema>, pg_temp AS $it$
     SELECT t FROM tokens t
@@ -99,40 +113,136 @@ LANGUAGE sql STABLE SET search_path = <schema>, pg_temp AS $it$
         FROM ledger_caller() c WHERE c.id IS NOT NULL), false)
 $it$;
 
-CREATE OR REPLACE FUNCTION ledger_audit_role() RETURNS trigger
-LANGUAGE plpgsql SET search_path = <schema>, pg_temp AS $it$
+CREATE OR REPLACE FUNCTION ledger_may_append(at float8, actor text, action text, population text, run text, body jsonb)
+RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = <schema>, pg_temp AS $it$
+#variable_conflict use_variable
 DECLARE
     caller tokens;
-    place text := NEW.population;
+    place text := population;
     may boolean := false;
 BEGIN
-    IF current_user IN (<owner>, <admin>) THEN RETURN NEW; END IF;
-    IF current_user = <coordinator> THEN
-        may := NEW.action IN <coordinator actions>;
-    ELSIF current_user = <api> THEN
-        IF NEW.action = 'token.use' THEN may := true;
-        ELSIF NEW.action = 'token.create' THEN
-            -- The page's and the scraper's: this role reads everything anyway.
-            may := CAST(NEW.body AS jsonb) -> 'scopes' = CAST('["read"]' AS jsonb);
-        ELSIF NEW.action = 'token.revoke' THEN
-            may := EXISTS (SELECT FROM tokens t WHERE t.id = CAST(NEW.body AS jsonb) ->> 'id'
-                AND t.expires_at <= extract(epoch FROM clock_timestamp()));
-        ELSIF NEW.action IN <charge actions> OR NEW.action IN <admin actions> THEN
-            IF NEW.action = 'run.request' THEN
-                SELECT p.name INTO place FROM runs r JOIN populations p ON p.id = r.population_id WHERE r.id = NEW.run;
-            END IF;
-            caller := ledger_caller();
-            may := ledger_may(CASE WHEN NEW.action IN <charge actions> THEN 'charge' ELSE 'admin' END, place)
-                AND NEW.actor = left('token ' || caller.name, 200);
-            -- Of two persons, each is the token that it shows.
-            IF NEW.action IN ('population.propose', 'population.raise') THEN
-                may := may AND coalesce(CAST(NEW.body AS jsonb) ->> 'person', caller.id) = caller.id;
-            END IF;
+    IF session_user NOT IN (<coordinator>, <api>, <admin>) THEN RETURN true; END IF;
+    IF jsonb_typeof(body) <> 'object' OR at > extract(epoch FROM clock_timestamp()) + <skew> THEN RETURN false; END IF;
+    IF session_user = <admin> THEN
+        may := action IN <office actions>;
+    ELSIF session_user = <coordinator> THEN
+        may := action IN <coordinator actions>;
+    ELSIF action LIKE 'token.%' THEN
+        -- The page's and the scraper's tokens, which no person asks for. The row says what the table does.
+        may := population IS NULL AND run IS NULL AND EXISTS (SELECT FROM tokens t WHERE t.id = body ->> 'id'
+            AND CASE action
+            WHEN 'token.use' THEN
+                body = jsonb_build_object('id', t.id, 'what', body ->> 'what') AND t.revoked_at IS NULL
+            WHEN 'token.create' THEN
+                jsonb_strip_nulls(body) = jsonb_strip_nulls(jsonb_build_object('id', t.id, 'name', t.name,
+                    'scopes', jsonb_build_array(t.scopes), 'digest', t.digest, 'expires_at', t.expires_at))
+                AND t.scopes = 'read' AND t.populations IS NULL AND t.revoked_at IS NULL
+                AND t.created_at = at AND t.created_by = actor
+                AND NOT EXISTS (SELECT FROM audit a WHERE a.action IN ('token.create', 'token.revoke')
+                    AND CAST(a.body AS jsonb) ->> 'id' = t.id)
+            WHEN 'token.revoke' THEN
+                body = jsonb_build_object('id', t.id) AND t.revoked_at = at
+                AND t.expires_at <= extract(epoch FROM clock_timestamp())
+            ELSE false END);
+    ELSIF action IN <charge actions> OR action IN <admin actions> THEN
+        IF action = 'run.request' THEN
+            SELECT p.name INTO place FROM runs r JOIN populations p ON p.id = r.population_id WHERE r.id = run;
+        END IF;
+        caller := ledger_caller();
+        may := ledger_may(CASE WHEN action IN <charge actions> THEN 'charge' ELSE 'admin' END, place)
+            AND actor = left('token ' || caller.name, 200);
+        -- Of two persons, each is the token that it shows.
+        IF action IN ('population.propose', 'population.raise') THEN
+            may := may AND coalesce(body ->> 'person', caller.id) = caller.id;
         END IF;
     END IF;
-    IF may THEN RETURN NEW; END IF;
-    RAISE EXCEPTION 'role % may not append % to the journal', current_user, NEW.action
-        USING ERRCODE = 'insufficient_privilege';
+    RETURN coalesce(may, false);
+END $it$;
+
+CREATE OR REPLACE FUNCTION ledger_text(value text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $it$
+    -- A JSON string in ASCII, as Python's encoder writes it.
+    SELECT CASE
+        WHEN value IS NULL THEN 'null'
+        WHEN value COLLATE "C" ~ '^[\x20-\x7e]*$' THEN '"' || replace(replace(value, '\', '\\'), '"', '\"') || '"'
+        ELSE '"' || (
+            SELECT string_agg(CASE
+                WHEN one IN ('"', '\') THEN '\' || one
+                WHEN code = 8 THEN '\b' WHEN code = 9 THEN '\t' WHEN code = 10 THEN '\n'
+                WHEN code = 12 THEN '\f' WHEN code = 13 THEN '\r'
+                WHEN code BETWEEN 32 AND 126 THEN one
+                WHEN code < 65536 THEN '\u' || lpad(to_hex(code), 4, '0')
+                ELSE '\u' || to_hex(55296 + ((code - 65536) >> 10))
+                    || '\u' || to_hex(56320 + ((code - 65536) & 1023))
+            END, '' ORDER BY place)
+            FROM (SELECT one, place, ascii(one) AS code
+                FROM regexp_split_to_table(value, '') WITH ORDINALITY c(one, place)) d
+        ) || '"'
+    END
+$it$;
+
+CREATE OR REPLACE FUNCTION ledger_content(
+    id bigint, at float8, actor text, action text, population text, run text, round int, event text, body text
+) RETURNS text LANGUAGE sql IMMUTABLE SET search_path = <schema>, pg_temp SET extra_float_digits = 1 AS $it$
+    -- What is hashed of a row: `chain.canonical` of its columns. A whole number of seconds has ".0" in Python.
+    SELECT '{"action":' || ledger_text(action) || ',"actor":' || ledger_text(actor)
+        || ',"at":' || at || CASE WHEN at = trunc(at) THEN '.0' ELSE '' END
+        || ',"body":' || ledger_text(body) || ',"event":' || ledger_text(event) || ',"id":' || id
+        || ',"population":' || ledger_text(population) || ',"round":' || coalesce(CAST(round AS text), 'null')
+        || ',"run":' || ledger_text(run) || '}'
+$it$;
+
+CREATE OR REPLACE FUNCTION ledger_head() RETURNS head
+LANGUAGE sql SECURITY DEFINER SET search_path = <schema>, pg_temp AS $it$ SELECT * FROM head FOR UPDATE $it$;
+
+CREATE OR REPLACE FUNCTION ledger_append(
+    at float8, actor text, action text, population text, run text, round int, event text, body text, signed text,
+    OUT number bigint, OUT hash text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = <schema>, pg_temp AS $it$
+#variable_conflict use_variable
+DECLARE
+    before head;
+BEGIN
+    IF NOT (at >= 0 AND at < 1e12 AND event ~ '^[0-9a-f]{32}$') THEN
+        RAISE EXCEPTION 'the time or the number of an event is impossible' USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO before FROM head FOR UPDATE;
+    IF NOT ledger_may_append(at, actor, action, population, run, CAST(body AS jsonb))
+        OR (signed IS NOT NULL AND session_user = <api>)
+    THEN
+        RAISE EXCEPTION 'role % may not append % to the journal', session_user, action
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    number := before.count + 1;
+    hash := encode(sha256(decode(before.hash, 'hex')
+        || convert_to(ledger_content(number, at, actor, action, population, run, round, event, body), 'UTF8')), 'hex');
+    IF signed NOT LIKE 'fieldfare-head-v1 ' || before.ledger || ' ' || number || ' ' || hash || ' %' THEN
+        RAISE EXCEPTION 'the signed head is not that of row %', number USING ERRCODE = 'check_violation';
+    END IF;
+    INSERT INTO audit VALUES (number, at, actor, action, population, run, round, event, body, before.hash, hash);
+    UPDATE head SET count = number, hash = ledger_append.hash, signed = coalesce(ledger_append.signed, head.signed);
+END $it$;
+
+CREATE OR REPLACE FUNCTION ledger_free() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $it$
+BEGIN
+    RETURN (SELECT count(pg_terminate_backend(s.pid)) FROM pg_stat_activity s JOIN pg_locks l ON l.pid = s.pid
+        WHERE s.datname = current_database() AND s.usename IN (<coordinator>, <api>, <admin>)
+        AND l.relation = CAST('<schema>.head' AS regclass) AND l.mode = 'RowShareLock' AND l.granted
+        AND s.xact_start < clock_timestamp() - CAST('<held>' AS interval)
+        AND NOT EXISTS (SELECT FROM pg_locks w WHERE w.pid = s.pid AND NOT w.granted));
+EXCEPTION WHEN insufficient_privilege THEN RETURN 0;
+END $it$;
+
+CREATE OR REPLACE FUNCTION ledger_token_journaled() RETURNS trigger
+LANGUAGE plpgsql SET search_path = <schema>, pg_temp AS $it$
+BEGIN
+    -- At the end of the transaction: a token without its row would stop every budget.
+    IF EXISTS (SELECT FROM audit a WHERE a.action IN ('token.create', 'token.revoke')
+        AND a.action = CASE TG_OP WHEN 'INSERT' THEN 'token.create' ELSE 'token.revoke' END
+        AND CAST(a.body AS jsonb) ->> 'id' = NEW.id AND a.at = coalesce(NEW.revoked_at, NEW.created_at))
+    THEN RETURN NEW; END IF;
+    RAISE EXCEPTION 'token % was changed without a row of the journal', NEW.id USING ERRCODE = 'insufficient_privilege';
 END $it$;
 
 CREATE OR REPLACE FUNCTION ledger_asked_role() RETURNS trigger
@@ -158,6 +268,14 @@ BEGIN
         USING ERRCODE = 'insufficient_privilege';
 END $it$;
 """
+
+
+_OF_THE_OWNER = (
+    "ledger_head()",
+    "ledger_append(float8, text, text, text, text, int, text, text, text)",
+    "ledger_free()",
+)
+"""They run with the owner's rights; only the roles may call them."""
 
 
 def read_passwords(directory: Path) -> dict[Part, str]:
@@ -202,6 +320,8 @@ def separate(database: Database, passwords: Mapping[Part, str]) -> dict[Part, st
                 _guard(connection, place, owner, names)
             for part, name in known.items():
                 _grant(connection, place, part, name)
+                if part in passwords:  # the others are their administrator's
+                    _limit(connection, part, name)
                 _require_apart(connection, name, database.name)
             return known
     except SQLAlchemyError as error:
@@ -246,12 +366,23 @@ def _guard(connection: Connection, place: tuple[str, str], owner: str, names: Ma
     words |= {part: _literal(name) for part, name in names.items()}
     # Tuples of plain words, which Python writes as SQL does.
     words |= {"coordinator actions": str(COORDINATOR_ACTIONS), "charge actions": str(CHARGE_ACTIONS)}
-    words |= {"admin actions": str(ADMIN_ACTIONS)}
+    words |= {"admin actions": str(ADMIN_ACTIONS), "office actions": str(OFFICE_ACTIONS)}
+    words |= {"skew": str(SKEW), "held": HELD}
     functions = _FUNCTIONS
     for word, value in words.items():
         functions = functions.replace(f"<{word}>", value)
     _run(connection, functions)
-    _trigger(connection, "audit_role", "INSERT ON audit", "", "ledger_audit_role")
+    # The guard of earlier versions, when roles inserted rows themselves.
+    _run(connection, "DROP TRIGGER IF EXISTS audit_role ON audit")
+    _run(connection, "DROP FUNCTION IF EXISTS ledger_audit_role()")
+    for function in _OF_THE_OWNER:
+        _run(connection, f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+    _run(connection, "DROP TRIGGER IF EXISTS tokens_journaled ON tokens")
+    _run(
+        connection,
+        "CREATE CONSTRAINT TRIGGER tokens_journaled AFTER INSERT OR UPDATE ON tokens DEFERRABLE INITIALLY DEFERRED "
+        f"FOR EACH ROW WHEN (current_user = {_literal(names['api'])}) EXECUTE FUNCTION ledger_token_journaled()",
+    )
     for table in _ASKED:
         when = f"WHEN (current_user = {_literal(names['api'])})"
         _trigger(connection, f"{table}_role", f"INSERT OR UPDATE ON {table}", when, "ledger_asked_role")
@@ -278,8 +409,19 @@ def _grant(connection: Connection, place: tuple[str, str], part: Part, name: str
     _run(connection, f"GRANT CONNECT ON DATABASE {database} TO {role}")
     _run(connection, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     _run(connection, f"GRANT SELECT ON {tables} TO {role}")
-    for grant in _GRANTS[part]:
+    # For a backup: `pg_dump` reads where each sequence stands.
+    _run(connection, f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+    for grant in (*_GRANTS[part], *(f"EXECUTE ON FUNCTION {function}" for function in _OF_THE_OWNER)):
         _run(connection, f"GRANT {grant} TO {role}")
+
+
+def _limit(connection: Connection, part: Part, name: str) -> None:
+    """Give a role its limits, and take back what it may have set for itself, such as another search path."""
+    role = _name(connection, name)
+    _run(connection, f"ALTER ROLE {role} CONNECTION LIMIT {CONNECTIONS[part]}")
+    _run(connection, f"ALTER ROLE {role} RESET ALL")
+    for setting, value in LIMITS.items():
+        _run(connection, f"ALTER ROLE {role} SET {setting} = '{value}'")
 
 
 def _require_apart(connection: Connection, name: str, ledger: str) -> None:

@@ -37,6 +37,7 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -98,6 +99,15 @@ def population_and_head(connection: Connection, name: str) -> tuple[Row[Any], He
     row = connection.execute(_POPULATION_AND_HEAD, {"name": name}).first() if is_name(name) else None
     row = row or population_row(connection, name)
     return row, Head(row.head_ledger, row.head_count, row.head_hash)
+
+
+def charge_row(connection: Connection, population: Row[Any], key: str) -> Row[Any]:
+    """The row of a charge of another trainer. Raises `BadInput` if there is none."""
+    c = models.charges.c
+    row = connection.execute(select(models.charges).where(c.population_id == population.id, c.key == key)).first()
+    if row is None:
+        raise BadInput(f"charge {key[:80]!r}", f"population {population.name!r} has none with that key.")
+    return row
 
 
 def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
@@ -223,6 +233,15 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
+def position(row: Row[Any], alike: Price, standing: odometers.Standing | None) -> Position:
+    """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
+    terms, committed = terms_of(row), alike
+    if standing is not None:
+        largest = standing.most_committed(odometers.limit_units(terms), odometers.units_of(alike))
+        committed = alike + _price(largest)
+    return Position.of(row.name, terms, alike, committed, standing)
+
+
 def population_view(connection: Connection, row: Row[Any], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
     taken = memory.taken(connection, row, head)
@@ -235,13 +254,18 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     # Only where a raise needs two persons does one wait.
     waiting = connection.execute(_WAITING, {"number": row.id}).all() if row.two_persons else ()
-    room = budget.Room(0.0, 0.0)
+    room = for_all = budget.Room(0.0, 0.0)
     if row.state == "open":
         used = totals.committed
         if left is not None and left.largest is not None:
             # A run can still be started for those who have most left.
             used = Price(from_units(odometers.limit_units(terms) - left.largest), used.leak)
         room = budget.room(used, terms)
+        if left is not None and left.least is not None:
+            everyone = Price(from_units(odometers.limit_units(terms) - left.least), totals.committed.leak)
+            for_all = budget.room(everyone, terms)
+        else:
+            for_all = room
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
         "users": None if row.adjacency == "add_remove" else row.users,
@@ -254,6 +278,8 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
         "reserved_epsilon": max(0.0, committed_epsilon - spent_epsilon),
         "remaining_epsilon": room.epsilon,
         "remaining_mu": room.mu,
+        "remaining_users": None if left is None else left.having_most,
+        "remaining_epsilon_of_all": for_all.epsilon,
         "overdrawn": not terms.hold(totals.committed),
         "rounds_left": sum(run.rounds_left for run in taken.active),
         "runs_active": len(taken.active),

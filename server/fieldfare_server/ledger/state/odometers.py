@@ -22,16 +22,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle
-from fieldfare.accounting.individual import MOST_UNITS, UNIT, Demand, Units, from_units
-from fieldfare.errors import BudgetRefused
-from fieldfare.text import decimal
+from fieldfare.accounting.individual import MOST_UNITS, UNIT, Units, from_units
 from fieldfare_server.ledger.state import budget
 
 INDIVIDUAL = "individual"
@@ -76,54 +73,9 @@ def pledge(room: Units, most: int) -> Units:
     return np.clip(room, 0, most).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Admission:
-    """Whether enough users have enough left for a run, and how many have how much."""
-
-    fits: bool
-    users: int
-    able: int
-    """Users who can pay for one participation or more."""
-    whole: int
-    """Users who can pay for the most that the run can cost them."""
-    participations: int
-    """How many participations all users together can pay for."""
-    needed: int
-    """How many participations the run needs."""
-    at_once: int
-    """How many users it needs who can pay for one participation."""
-
-
 def nothing(users: int) -> Units:
     """Zeros, shape (users,), read-only and in 8 bytes: a population without odometers in use has millions of them."""
     return np.broadcast_to(np.int64(0), (users,))
-
-
-def admission(room: Units, demand: Demand, newcomer_room: int = 0) -> Admission:
-    """The check of spec/budgets.md 2.3: sum min(a_u, k) >= rounds x cohort, and enough users for `separation` rounds.
-
-    a_u is how many tightly packed participations the room of user u pays. Necessary for reaching the end; random
-    choices may still leave a round short, which then waits, and nothing is overspent.
-
-    Args:
-        room: of each user who can be asked, shape (n,).
-        newcomer_room: of each of `demand.newcomers`.
-    """
-    costs = np.asarray(demand.costs, dtype=np.int64)
-    pays = np.searchsorted(costs, room, side="right")
-    new = int(np.searchsorted(costs, newcomer_room, side="right"))
-    able = int((pays > 0).sum()) + (demand.newcomers if new else 0)
-    participations = int(pays.sum()) + new * demand.newcomers
-    needed, at_once = demand.rounds * demand.cohort, demand.cohort * min(demand.separation, demand.rounds)
-    return Admission(
-        fits=participations >= needed and able >= at_once,
-        users=int(room.size) + demand.newcomers,
-        able=able,
-        whole=int((room >= demand.most).sum()) + (demand.newcomers if newcomer_room >= demand.most else 0),
-        participations=participations,
-        needed=needed,
-        at_once=at_once,
-    )
 
 
 def histogram(room: Units, limit: int) -> tuple[int, ...]:
@@ -136,95 +88,6 @@ def histogram(room: Units, limit: int) -> tuple[int, ...]:
     return tuple(int(count) for count in counts)
 
 
-_STEPS = 4096
-
-
-def largest(room: Units, demand: Demand, newcomer_room: int = 0) -> int:
-    """The most that a run may cost one user to be admitted with the same rounds and cohorts, in units; 0: no such run.
-
-    Found to one part in `_STEPS` of `demand.most`: with more noise all its costs fall in proportion.
-    """
-    low, high = 0, _STEPS
-    while high - low > 1:
-        middle = (low + high) // 2
-        costs = tuple(max(1, cost * middle // _STEPS) for cost in demand.costs)
-        less = replace(demand, most=demand.most * middle // _STEPS, costs=costs)
-        low, high = (middle, high) if admission(room, less, newcomer_room).fits else (low, middle)
-    return demand.most * low // _STEPS
-
-
-def refusal(
-    population: str,
-    found: Admission,
-    demand: Demand,
-    room: Units,
-    newcomer_room: int,
-    limit: int,
-    terms: budget.Terms,
-) -> BudgetRefused:
-    """Why too few users have enough left, and how many have how much. Counts only: never one user's value."""
-
-    def epsilon(units: int) -> str:
-        return f"{terms.gauge(Price(from_units(units))):.4g}" if units else "0"
-
-    shares = [
-        f"{count} have {'up to ' if share < BINS else ''}{share * 100 // BINS} %"
-        for share, count in enumerate(histogram(room, limit), start=1)
-        if count
-    ]
-    nothing = int(np.count_nonzero(room == 0))
-    one, whole = epsilon(demand.costs[0]), epsilon(demand.most)
-    return BudgetRefused(
-        f"a run of {demand.rounds} rounds of {demand.cohort} users on population {population!r}",
-        f"{found.able} of {found.users} users have left what one round costs them (epsilon {one}), {found.whole} what "
-        f"the run can cost them at most (epsilon {whole}); the run needs {found.needed} participations and "
-        f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
-        f"{terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}: {nothing} users have nothing left; "
-        f"{', '.join(shares)}.",
-        f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
-        if (less := largest(room, demand, newcomer_room))
-        else "fewer rounds, a smaller cohort, or other users",
-    )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A run that would be charged to a population's odometers: what it asks of single users, and its price."""
-
-    population: str
-    demand: Demand
-    planned: PrivacyLoss
-    price: Price
-
-
-def admit(standing: Standing, terms: budget.Terms, common: Price, asked: Asked) -> Units:
-    """The caps of a run that starts now, shape (users,).
-
-    Args:
-        standing: what users have spent, and what is held of them.
-        terms: the budget.
-        common: what all users are charged alike, spent and reserved.
-
-    Raises:
-        BudgetRefused: too few users have enough left.
-    """
-    demand = asked.demand
-    limit, base = limit_units(terms), units_of(common)
-    room, newcomer = standing.room(limit, base), standing.newcomer_room(limit, base)
-    if not room.size and not demand.newcomers:
-        # No user is known yet: each who comes can pay what a newcomer has left.
-        if newcomer < demand.most:
-            held = Price(from_units(limit - newcomer), common.leak)
-            raise budget.refusal(asked.population, asked.planned, asked.price, held, terms)
-        return pledge(room, demand.most)
-    found = admission(room, demand, newcomer)
-    everyone = admission(np.full(room.size, limit, dtype=np.int64), demand, limit)
-    # With too few users even for a whole budget, the run waits for users, and the budget is not what refuses it.
-    if not found.fits and (everyone.fits or not found.able):
-        raise refusal(asked.population, found, demand, room, newcomer, limit, terms)
-    return pledge(room, demand.most)
-
-
 @dataclass(frozen=True)
 class Left:
     """What the users of a population have left, in figures."""
@@ -233,6 +96,10 @@ class Left:
     """`Standing.most_committed`."""
     largest: int | None
     """What the user who has most left has left; None without users."""
+    having_most: int
+    """How many users have as much."""
+    least: int | None
+    """What the user who has least left has left; None without users."""
     exhausted: int
     """How many have nothing left."""
     classes: tuple[int, ...]
@@ -273,6 +140,8 @@ class Standing:
         return Left(
             most_committed=self.most_committed(limit, base),
             largest=int(room.max()) if room.size else None,
+            having_most=int(np.count_nonzero(room == room.max())) if room.size else 0,
+            least=int(room.min()) if room.size else None,
             exhausted=int(np.count_nonzero(room == 0)),
             classes=histogram(room, limit),
         )

@@ -25,7 +25,7 @@ from safetensors.numpy import save
 
 from fieldfare.errors import CheckpointError
 from fieldfare_server.files.atomic import replace_file
-from fieldfare_server.ledger.rules.nodes import NodeRegister, key_digest
+from fieldfare_server.ledger.sql.nodes import NodeRegister, key_digest
 from fieldfare_server.run.presence.identity import has_key, list_nodes
 from fieldfare_server.run.presence.selection import Users
 

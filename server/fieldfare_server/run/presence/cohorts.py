@@ -11,7 +11,7 @@ from fieldfare.noise import SecureNoise
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
 from fieldfare_server.run.presence.roster import Roster
-from fieldfare_server.run.presence.selection import Affords, Selector, Users
+from fieldfare_server.run.presence.selection import Affords, Payable, Selector, Users
 from fieldfare_server.run.round.rehearsal import Account
 
 
@@ -21,8 +21,16 @@ class Cohorts:
     Raises `BadInput` as `Selector`.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, account: Account, noise: SecureNoise, affords: Affords) -> None:
-        """affords: who has enough left of their own budget."""
+    def __init__(
+        self,
+        plan: Plan,
+        roster: Roster,
+        account: Account,
+        noise: SecureNoise,
+        affords: Affords,
+        payable: Payable = lambda users: None,
+    ) -> None:
+        """affords, payable: what users have left of their own budget; as `Selector`'s."""
         self._account, self._noise = account, noise
         self.roster = roster
         self._availability = SimulatedAvailability.of(plan, self.roster.names)
@@ -35,6 +43,7 @@ class Cohorts:
             words=self._secret_words,
             fewest=max(1, plan.report_goal),
             affords=affords,
+            payable=payable,
         )
 
     def _secret_words(self, count: int, attempt: int, draw: str) -> NDArray[np.uint64]:

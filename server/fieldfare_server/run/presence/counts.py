@@ -8,6 +8,7 @@ be: how many users there are decides neither whether a round takes place nor whe
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -19,11 +20,14 @@ import numpy as np
 from fieldfare.errors import Refused
 from fieldfare_server import faults
 from fieldfare_server.run.presence.patience import NODE_POLL
-from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
+from fieldfare_server.run.presence.selection import NotEnoughUsers, TooFewHere, Users
 from fieldfare_server.run.presence.standing import QUARANTINED, VOIDS_BEFORE_SPREADING, Standing
 
 if TYPE_CHECKING:
     from fieldfare_server.run.presence.presence import Presence
+
+
+log = logging.getLogger("fieldfare.strategy")
 
 
 class Counts(ABC):
@@ -86,6 +90,8 @@ class Public(Counts):
         self._expected = self._wanted
         """How many users a round waits for: fewer after a whole timeout in which no more came."""
         self._standing = Standing(counts=not plan.samples)
+        self._said = False
+        """Whether it was said that users are missing."""
         self._spreads = False
         """Whether nodes that have never answered well are asked for a share of a cohort only."""
 
@@ -102,7 +108,7 @@ class Public(Counts):
             roster.register()
             if time.monotonic() >= presence.judged_from:
                 presence.require_right_app()
-            time_is_over = time.monotonic() >= deadline
+            time_is_over = time.monotonic() >= deadline or presence.complete
             if time_is_over:
                 self._expect_no_more(roster.reserve().size)
                 silent, online = roster.silent, roster.nodes_online
@@ -113,11 +119,27 @@ class Public(Counts):
                 if time_is_over or not presence.waits:
                     raise
                 cohort = np.zeros(0, np.int64)
+            if time_is_over and not cohort.size and not self.session.coming_round:
+                raise TooFewHere(0, self._needed, roster.reserve().size, self.first_cause)
             if time_is_over or (cohort.size and cohort.size >= goal):
                 faults.point("strategy.selected")
                 return cohort
+            self._say_what_is_missing(deadline)
             self.session.heartbeat()
             time.sleep(NODE_POLL)
+
+    @property
+    def _needed(self) -> int:
+        """How many users must be there for a round."""
+        plan = self.session.plan
+        return max(1, plan.report_goal) if plan.run.min_available is None else plan.run.min_available
+
+    def _say_what_is_missing(self, deadline: float) -> None:
+        """Once, at the first look that finds too few users: how many are needed, and how long they are waited for."""
+        here, left = self.roster.reserve().size, max(0.0, deadline - time.monotonic())
+        if not self._said and here < self._needed:
+            log.warning("%d users needed, %d here: waiting for at most %.0f s", self._needed, here, left)
+            self._said = True
 
     def _select_among_present(self) -> Users:
         """A cohort among the users who are there now; empty where more are to be waited for.

@@ -85,7 +85,13 @@ class Presence(ABC):
         """Once in a session: give the nodes that are there a moment to say whom they host."""
         if self._began is None:
             self._began = time.monotonic()
-            self.roster.settle(self.grid, self.settling, self.session.heartbeat)
+            with self.session.interrupts.allowed():  # nodes of this process read their data
+                self.roster.settle(self.grid, self.settling, self._heartbeat)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no time brings another user: all who can be there are."""
+        return False
 
     def await_opening(self) -> None:
         """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
@@ -146,11 +152,21 @@ class Presence(ABC):
         copies: how many times the arrays of an instruction come back.
         """
         limit = limit_for(messages[0], copies) if messages else None
-        return self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+        answers = self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+        while True:
+            with self.session.interrupts.allowed():  # nodes of this process train
+                answer = next(answers, None)
+            if answer is None:
+                return
+            yield answer
 
     def _tick(self) -> None:
-        self.session.heartbeat()
+        self._heartbeat()
         self.roster.look_now_and_then(self.grid)
+
+    def _heartbeat(self) -> None:
+        with self.session.interrupts.allowed(at_once=False):
+            self.session.heartbeat()
 
     # -- after a round ------------------------------------------------------------------------------------------------
 
@@ -167,6 +183,12 @@ class Presence(ABC):
         failed = set(asked).difference(good, silent if full else ())
         # Adding to an empty Counter drops reasons that count nothing.
         return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
+
+    def require_training(self) -> None:
+        """Raise `EveryUserFailed` where a grid whose data are the caller's own says so. Real nodes do not tell."""
+        fault = getattr(self.grid, "fault", lambda: None)() if is_simulated(self.grid) else None
+        if fault is not None:
+            raise fault
 
     def note_void(self, round: int, reports: int) -> None:
         """An attempt had too few reports. Raises `BadInput` where every further one would have as few."""
@@ -209,6 +231,10 @@ class InProcess(Presence):
     def judged_from(self) -> float:
         """All have answered."""
         return 0.0
+
+    @property
+    def complete(self) -> bool:
+        return not self.roster.silent
 
 
 class Federation(Presence):

@@ -66,6 +66,9 @@ Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
 """n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
+Payable: TypeAlias = Callable[[Users], NDArray[np.int64] | None]
+"""User indices -> in how many rounds of this run each can pay to take part, shape (n,); None: in all."""
+
 _BLOCK = 1 << 16
 
 
@@ -108,6 +111,20 @@ class NotEnoughUsers(Refused):
         )
 
 
+class TooFewHere(NotEnoughUsers):
+    """Fewer users have been named by the nodes than a round needs, and the time to wait for more is over."""
+
+    def __init__(self, round: int, needed: int, here: int, cause: str) -> None:
+        """cause: what went wrong first, if anything did."""
+        self.standing = Standing(here, here, 0, 0)
+        Refused.__init__(
+            self,
+            f"the cohort of round {round}",
+            f"{needed} users are needed, {here} here." + (f" First cause: {cause}." if cause else ""),
+            "more nodes, or a smaller cohort and min_reports",
+        )
+
+
 class Selector:
     """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the key."""
 
@@ -122,10 +139,12 @@ class Selector:
         words: Words | None = None,
         fewest: int = 0,
         affords: Affords = lambda round, users: None,
+        payable: Payable = lambda users: None,
     ) -> None:
         """
         Args:
             affords: who has enough left of their own budget.
+            payable: for how many rounds each has, where later rounds are provided for.
             cohort: users wanted in each round; for sampling only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
             order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
@@ -152,7 +171,7 @@ class Selector:
             )
         self.participation, self.rounds, self.cohort = participation, rounds, cohort
         self.fewest, self.over_selection = fewest, over_selection
-        self._affords = affords
+        self._affords, self._payable = affords, payable
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
         self._places: _Places | SecretBins | SecretRests | None = None
@@ -211,7 +230,7 @@ class Selector:
                 cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
             return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
-        plenty = self._has_plenty(round, everyone.size)
+        plenty = self._has_plenty(round, self._count_whole(everyone))
         if plenty and pool.size > 8 * self.asked:
             # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
@@ -231,7 +250,8 @@ class Selector:
         places = generator.choice(fit.size, asked, replace=False, shuffle=False)
         if not plenty and not self._lasts_after(round, size, everyone, taken, fit[places]):
             shuffled = generator.permutation(fit.size)
-            places = shuffled[np.argsort(had[shuffled], kind="stable")[:asked]]
+            left = self._rounds_of(fit) - had
+            places = shuffled[np.argsort(-left[shuffled], kind="stable")[:asked]]
         return np.sort(fit[places])
 
     def _require_enrolled(self, known: ArrayLike | None, available: Users) -> None:
@@ -273,6 +293,16 @@ class Selector:
         left = self.rounds - round
         return -(-left // self._separation) if self._places is not None else left
 
+    def _rounds_of(self, users: Users) -> NDArray[np.int64]:
+        """How many rounds of the run each may take part in and can pay for, shape (n,)."""
+        payable = self._payable(users)
+        return np.full(users.shape, self._most) if payable is None else np.minimum(payable, self._most)
+
+    def _count_whole(self, users: Users) -> int:
+        """How many of them can pay for as many rounds as the plan allows."""
+        payable = self._payable(users)
+        return int(users.size) if payable is None else int((payable >= self._most).sum())
+
     def _has_plenty(self, round: int, users: int) -> bool:
         past = (round // self._separation if self._places is not None else round) + 1
         left = self._left(round) - 1
@@ -282,7 +312,7 @@ class Selector:
         """What `users` can still give from `round` on; with a `cohort`, from the round after it on."""
         last, count = taken(users)
         rest = np.where(count > 0, last + self._separation - round, 0) if self._apart > 1 else np.zeros_like(count)
-        left = self._most - count
+        left = self._rounds_of(users) - count
         if cohort is not None:
             asked = np.isin(users, cohort, assume_unique=True)
             left, rest = left - asked, np.where(asked, self._apart - 1, rest - 1)

@@ -35,6 +35,9 @@ CHUNK = 1 << 15
 """Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So few that
 they stay in the processor's cache from their conversion to the sum."""
 
+NON_FINITE = "non-finite"
+"""The word under which a round counts updates that are not finite."""
+
 
 @dataclass(frozen=True)
 class Contribution:
@@ -145,7 +148,7 @@ class Aggregate:
             for first in range(0, arrays, per_query)
         ]
         if not all(math.isfinite(norm) for norm in norms):
-            self.reject("non-finite")
+            self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
         if max(norms) > bound and reply.clipped_by_node:

@@ -73,6 +73,8 @@ class Rounds:
         self.running_noise = RunningNoise(Privatiser(0.0), None, np.zeros(plan.run.rounds))
         if cost is not None:
             self._charge = cost.realised()
+            if account.individual:
+                self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(
                 cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
@@ -141,6 +143,14 @@ class Rounds:
         """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
         left = self.account.allowance(users)
         return None if left is None else np.asarray(self.costs(index, users) <= left)
+
+    def payable(self, users: Users) -> NDArray[np.int64] | None:
+        """In how many rounds of the run each of `users` can pay to take part, shape (n,); None: in all.
+
+        Never too many: each round is taken to be as dear as the plan allows.
+        """
+        pledged = self.account.pledged(users)
+        return None if pledged is None else np.searchsorted(self._dearest, pledged, side="right")
 
     # -- from the sum to the released model -----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from fieldfare.errors import BudgetRefused, Interrupted
+from fieldfare.errors import BudgetRefused, EveryUserFailed, Interrupted
 from fieldfare_flower import logs
 from fieldfare_server import faults
 from fieldfare_server.run.presence.availability import require_callable, require_simulated
@@ -25,7 +25,7 @@ from fieldfare_server.run.presence.selection import NotEnoughUsers
 from fieldfare_server.run.round.attempt import Attempt
 from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.stopping import require_finite_model, stop_run
+from fieldfare_server.run.stopping import require_finite_model, require_finite_replies, stop_run
 
 log = logging.getLogger("fieldfare.strategy")
 
@@ -94,16 +94,24 @@ class FieldfareStrategy:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
             JournalRefused: the nodes saw a journal that this one does not go on from; the run has ended.
-            Interrupted: Ctrl-C, nodes that vanished or users that ran out; the run can be resumed.
+            Interrupted: Ctrl-C, nodes that vanished, users that ran out, or users whose data are the caller's own and
+                all of whom failed; the run can be resumed.
             Refused: the same before the first commit; the run has ended, and its reservation is free again.
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
         require_callable(plan, grid)
         presence = self._meet(grid)
+        with session.interrupts:
+            self._take_to_end(presence)
+
+    def _take_to_end(self, presence: Presence) -> None:
+        """As `take_to_end`, where a Ctrl-C breaks nothing."""
+        session, plan = self.session, self.session.plan
         try:
             try:
                 while session.coming_round < plan.run.rounds:
+                    session.interrupts.check()
                     # Obey the ledger: an officer may stop or pause the run between two rounds.
                     request = session.account.request()
                     if request == "stop":
@@ -114,7 +122,7 @@ class FieldfareStrategy:
                         continue
                     with logs.about(session.account.id, session.coming_round, session.stamp):
                         presence.rest()
-                        self.run_round(grid)
+                        self.run_round(presence.grid)
                     require_finite_model(session)
                     presence.require_answers()
             finally:
@@ -123,8 +131,8 @@ class FieldfareStrategy:
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
-        except (KeyboardInterrupt, Interrupted, NotEnoughUsers) as cause:
-            raise stop_run(session, cause) from None
+        except (KeyboardInterrupt, Interrupted, NotEnoughUsers, EveryUserFailed) as cause:
+            raise stop_run(session, cause) from cause.__cause__
         session.finish("done", "all rounds committed")
 
     def run_round(self, grid: Grid) -> bool:
@@ -146,6 +154,7 @@ class FieldfareStrategy:
         # Send, and sum each reply as it arrives.
         attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures)
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
+        presence.require_training()
         faults.point("strategy.aggregated")
         self._on_received(len(attempt.reported), asked - len(attempt.reported))
 
@@ -157,6 +166,7 @@ class FieldfareStrategy:
             session.rounds.commits.commit_held()  # a void round ends its group
             session.account.void_round(opened, reason, reports=total.users, rejects=dict(total.rejects))
             presence.note_void(opened.index, total.users)
+            require_finite_replies(session, total.rejects, asked)
             return False
 
         # Privatise, step, checkpoint, commit and release.

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare_server.ledger.chain import sha256
-from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.rules.populations import register
+from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.hold import Hold
 from fieldfare_server.ledger.sql.journal import Entry
-from fieldfare_server.ledger.sql.rows import population_row
 from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
-from fieldfare_server.ledger.state import odometers
-from fieldfare_server.ledger.state.replay import Replay
 
 _CHUNK = 1 << 17
 """Users registered in one transaction: bounds memory, and what is repeated after a crash."""
@@ -65,10 +60,9 @@ class Registration:
         if self._loaded < self.count:
             self._read_users()
         if (self._by_hash.get(hashes) < 0).any() or always_writes:
-            if always_writes:  # where presence is secret no odometers are kept, and a new user is charged nothing
-                self._hold.write(lambda connection, entry: self._add(connection, entry, hashes, None))
-            else:
-                self._hold.admit(lambda connection, entry, replay: self._add(connection, entry, hashes, replay))
+            # Where presence is secret no odometers are kept, and a new user is charged nothing.
+            write = self._hold.write if always_writes else self._hold.admit
+            write(lambda connection, entry: self._add(connection, entry, hashes))
             self._read_users()
         self._by_pseudonym.add(missing, self._by_hash.get(hashes))
         return self._by_pseudonym.get(wanted)
@@ -88,7 +82,7 @@ class Registration:
             self._loaded += new.size
         self.count = self._loaded
 
-    def _add(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64], replay: Replay | None) -> None:
+    def _add(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64]) -> None:
         run = self._hold.run
         self._load(connection)  # another run may have registered some of them since
         new = hashes[self._by_hash.get(hashes) < 0]
@@ -96,23 +90,6 @@ class Registration:
         new = new[np.sort(first)]
         if not new.size and not run.hides_presence:
             return
-        data = new.astype("<u8").tobytes()
-        pledged: dict[str, Any] = {}
-        if new.size:
-            row = {"population_id": run.population_id, "first": self._loaded, "count": new.size, "hashes": data}
-            connection.execute(insert(models.users).values(row))
-            population = update(models.populations).where(models.populations.c.id == run.population_id)
-            connection.execute(population.values(users=self._loaded + new.size))
-            caps = {} if replay is None else self._pledge(connection, int(new.size), replay)
-            pledged = {"pledged": caps} if caps else {}
-        body = {"first": self._loaded, "count": int(new.size), "hashes": sha256(data)}
-        run.record(entry, "users.register", {**body, **pledged})
-
-    def _pledge(self, connection: Connection, count: int, replay: Replay) -> dict[str, int]:
-        """Pledge the new users to the runs under way; {} without odometers."""
-        name = self._hold.run.population
-        population, proven = population_row(connection, name), replay.populations[name]
-        if not proven.individual:
-            return {}
-        alike = odometers.units_of(proven.base())
-        return odometer_tables.pledge_newcomers(connection, population, alike, self._loaded, count)
+        name = entry.contents.keep(new.astype("<u8").tobytes())
+        population = entry.state.populations[run.population]
+        run.record(entry, register(population, self._loaded, int(new.size), name))

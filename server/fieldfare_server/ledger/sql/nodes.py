@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from fieldfare.errors import BadInput
+from fieldfare_server.ledger.events.nodes import NodeAdmitted, NodeReleased
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Journal, clean
 
-ADMIT, RELEASE = "node.admit", "node.release"
 MOST_USERS = 20_000_000
 """The largest number of users that a node can be registered for."""
 _HEX = frozenset(string.hexdigits.lower())
@@ -50,15 +50,19 @@ class NodeRegister:
     def terms(self, key: str) -> Terms:
         """What is said of the node whose public key has the SHA-256 `key`, hex."""
         c = models.journal.c
-        news = select(c.id, c.action, c.body).where(c.id > self._read, c.action.in_((ADMIT, RELEASE))).order_by(c.id)
+        news = (
+            select(c.id, c.action, c.body)
+            .where(c.id > self._read, c.action.in_((NodeAdmitted.action, NodeReleased.action)))
+            .order_by(c.id)
+        )
         with self._database.read() as connection:
             end = connection.execute(select(models.head.c.count)).scalar_one()
             rows = connection.execute(news).all()
         for _, action, text in rows:
             body = json.loads(text)
             old = self._terms.get(body["key"], Terms())
-            most = body["most_users"] if action == ADMIT else old.most_users
-            self._terms[body["key"]] = Terms(most, old.releases + (action == RELEASE))
+            most = body["most_users"] if action == NodeAdmitted.action else old.most_users
+            self._terms[body["key"]] = Terms(most, old.releases + (action == NodeReleased.action))
         self._read = max(self._read, end)
         return self._terms.get(key, Terms())
 
@@ -68,15 +72,15 @@ def admit(journal: Journal, key: str, name: str, most_users: int, actor: str) ->
     _require_key(key)
     if not 1 <= most_users <= MOST_USERS:
         raise BadInput(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
-    body = {"key": key, "name": clean(name, 200), "most_users": most_users}
-    journal.write(lambda connection, entry: entry.append(ADMIT, actor, body))
+    event = NodeAdmitted(key, clean(name, 200), most_users)
+    journal.write(lambda connection, entry: entry.append(event, actor))
 
 
 def release(journal: Journal, key: str, name: str, actor: str) -> None:
     """Set the users free that are bound to the node `key`: the next node that claims one has it. Raises `BadInput`."""
     _require_key(key)
-    body = {"key": key, "name": clean(name, 200)}
-    journal.write(lambda connection, entry: entry.append(RELEASE, actor, body))
+    event = NodeReleased(key, clean(name, 200))
+    journal.write(lambda connection, entry: entry.append(event, actor))
 
 
 def _require_key(key: str) -> None:

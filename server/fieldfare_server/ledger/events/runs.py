@@ -1,0 +1,160 @@
+"""What happens to a run, and to its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fieldfare_server.ledger.events.base import Event
+
+
+@dataclass(frozen=True)
+class Certified(Event):
+    """The seed of a certified charge was drawn, before its run is started."""
+
+    action = "run.certify"
+    attempt: int
+    """Its number among the seeds of this plan, from 1."""
+    plan_digest: str
+    seed: str
+    """16 bytes, hex."""
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """A run was started, and what it plans to spend is reserved."""
+
+    action = "run.start"
+    plan_digest: str
+    rounds: int
+    planned: str
+    """The loss that it plans, JSON of `PrivacyLoss`."""
+    price: str | None
+    """What it reserves, JSON of `Price`; None: a run of the ledger's first version."""
+    noise_source: str
+    key_commitment: str
+    trust_node_ids: bool
+    format: int
+    strategy: str | None
+    """SHA-256 of the stored strategy that it applies."""
+    accounting: str
+    most: int | None
+    """The most that it can cost one user, in units, where it is charged to odometers."""
+    plan: str
+    """SHA-256 of its plan."""
+    pledged: str | None = None
+    """Digest of what it was pledged of the users that there were, where it is charged to odometers."""
+    largest: int | None = None
+    """As of `populations.Tightened`."""
+
+
+@dataclass(frozen=True)
+class Resumed(Event):
+    """A coordinator took a run over."""
+
+    action = "run.resume"
+    token: int
+    next_round: int
+
+
+@dataclass(frozen=True)
+class Interrupted(Event):
+    """A coordinator gave a run back before its end."""
+
+    action = "run.interrupt"
+    message: str
+
+
+@dataclass(frozen=True)
+class Requested(Event):
+    """A person asked a run to stop, to pause, or (None) to go on."""
+
+    action = "run.request"
+    request: str | None
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    """A run ended: what it spent stays charged, the rest returns."""
+
+    action = "run.finish"
+    state: str
+    message: str
+    spent: str
+    settled: str
+    """The composed loss of all ended runs of the population, with this one."""
+    odometers: str | None = None
+    """Digest of what ended runs have cost each user, where the run was charged to odometers."""
+
+
+@dataclass(frozen=True)
+class KeyDestroyed(Event):
+    """The noise key of an ended run was destroyed, with its noise states and checkpoints."""
+
+    action = "run.key_destroyed"
+    key_commitment: str
+
+
+@dataclass(frozen=True)
+class Audited(Event):
+    """A residual test of a run's noise was made."""
+
+    action = "run.audit"
+    result: Mapping[str, Any]
+
+    def body(self) -> dict[str, Any]:
+        """The result itself."""
+        return dict(self.result)
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        """A test may tell whatever it finds."""
+        return cls(body)
+
+
+@dataclass(frozen=True)
+class Opened(Event):
+    """A round was opened, before anything of it was sent."""
+
+    action = "round.open"
+    attempt: int
+    noise_row: int
+    cohort_size: int
+    cohort: str
+    """SHA-256 of who was selected."""
+
+
+@dataclass(frozen=True)
+class Voided(Event):
+    """A round was closed, and nothing of it was released."""
+
+    action = "round.void"
+    attempt: int
+    reason: str
+    reports: int
+    rejects: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Committed(Event):
+    """A round was charged; what it made may be seen."""
+
+    action = "round.commit"
+    spent: str
+    """The run's loss with this round."""
+    epsilon: float
+    """`spent` at the population's delta."""
+    checkpoint: str
+    attempt: int
+    noise_row: int
+    participants: str
+    """SHA-256 of who took part."""
+    participant_count: int
+    statistics: str
+    """SHA-256 of the statistics."""
+    reports: int
+    rejects: Mapping[str, Any]
+    nonce: str | None = None
+    charges: str | None = None
+    """Digest of what it cost each participant, where the run is charged to odometers."""

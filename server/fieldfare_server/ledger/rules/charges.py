@@ -1,0 +1,151 @@
+"""What may happen to a charge of another trainer: it is reserved before it happens, then committed, or released if it
+never did.
+
+Which users another trainer touched is unknown, so each charge is one common term in every user's account, never n
+updates. A reservation counts like a charge until it is released: a trainer that dies between the two stays charged. A
+request may be repeated after a lost answer: the same key names the same charge. The same key with another loss or other
+words, from another trainer, or after the charge was committed or released, is refused: a second training needs a second
+charge. A trainer closes its own charges only: what another has reserved may have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fieldfare.accounting.filter import Price
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.text import decimal
+from fieldfare_server.ledger.events import charges as events
+from fieldfare_server.ledger.events.base import Record, require
+from fieldfare_server.ledger.rules.populations import committed_of, find
+from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.rows import ChargeRow, Fact
+from fieldfare_server.ledger.state.state import State
+
+LONGEST_KEY = 100
+_CLOSE: Mapping[str, type[events.ChargeCommitted | events.ChargeReleased]] = {
+    "commit": events.ChargeCommitted,
+    "release": events.ChargeReleased,
+}
+_FINAL = {"commit": "committed", "release": "released"}
+
+
+def check(key: str, what: str, why: str) -> None:
+    """Raise `BadInput` unless a charge has a usable key, and says what was trained and why."""
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable() or key.strip() != key:
+        raise BadInput(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
+    for field, text in (("what", what), ("why", why)):
+        if not text:
+            raise BadInput(f"{field} of charge {key!r}", "the journal needs it: what was trained, and why.")
+
+
+def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, str]) -> events.ChargeReserved | None:
+    """A loss that is set aside for every user of a population; None where it is reserved already.
+
+    Args:
+        price: what it takes; None where a charge of that key was known.
+        asked: `key`, `who`, `what`, `why` and `loss` of the charge.
+
+    Raises:
+        BadInput: a key of another's charge, of another loss or of a charge that is closed, a closed population.
+    """
+    population = find(state, name)
+    earlier = population.charges.get(asked["key"])
+    if earlier is not None:
+        _require_same(earlier, asked)
+        return None
+    if population.row.state != "open":
+        raise BadInput(f"a charge to population {name!r}", "it is closed.", "another population")
+    assert price is not None
+    largest = population.largest(population.terms) if population.row.individual else None
+    return events.ChargeReserved(**asked, price=price.to_json(), largest=largest)
+
+
+def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iterator[Fact]:
+    """A charge that is held. Raises `BudgetRefused` if it does not fit."""
+    population = state.populations[record.place]
+    require(event.key not in population.charges, "its key names another charge")
+    require(population.row.state == "open", "a closed population is charged")
+    price, terms = Price.from_json(event.price), population.terms
+    # Negative parts would give back what others have spent.
+    require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
+    committed = committed_of(population, event.largest)
+    if not terms.hold(committed + price):
+        raise _refusal(record.place, price, committed, terms)
+    yield ChargeRow(
+        population=record.place,
+        key=event.key,
+        who=event.who,
+        what=event.what,
+        why=event.why,
+        loss=event.loss,
+        price=event.price,
+        state="reserved",
+        reserved_at=record.at,
+    )
+
+
+def close(
+    state: State, name: str, key: str, how: str, actor: str, anyones: bool
+) -> events.ChargeCommitted | events.ChargeReleased | None:
+    """The end of a reserved charge; None where it was closed so already.
+
+    anyones: also one that another than `actor` reserved, which is for administrators.
+
+    Raises `BadInput` for an unknown key, another's charge, and a charge that was closed the other way: what was
+    committed is spent.
+    """
+    charge = find(state, name).charges.get(key)
+    if charge is None:
+        raise BadInput(f"charge {key[:80]!r}", f"population {name!r} has none with that key.", "reserve it first")
+    if not anyones and charge.who != actor:
+        raise BadInput(f"to {how} charge {key!r}", f"{charge.who} reserved it.", f"{charge.who}, or an administrator")
+    if charge.state == _FINAL[how]:
+        return None
+    return _CLOSE[how](key)
+
+
+def closed(state: State, record: Record, event: events.ChargeCommitted | events.ChargeReleased) -> Iterator[Fact]:
+    """A charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
+    charge = state.populations[record.place].charges[event.key]
+    how = event.action.partition(".")[2]
+    if charge.state != "reserved":
+        why = "what is spent never returns." if charge.state == "committed" else "it was released, and is not held."
+        raise BadInput(f"to {how} charge {event.key!r}, which is {charge.state}", why, "another key")
+    yield charge._replace(state=_FINAL[how], closed_at=record.at)
+
+
+def _require_same(earlier: ChargeRow, asked: Mapping[str, str]) -> None:
+    """Raise `BadInput` unless the charge is reserved, and `asked` for by the same trainer in the same words."""
+    words = {"who": "trainer's charge", "loss": "loss", "what": "training", "why": "reason"}
+    for column, value in asked.items():
+        if getattr(earlier, column) != value:
+            raise BadInput(
+                f"charge {earlier.key!r}",
+                f"that key names another {words[column]}, {getattr(earlier, column)!r}; nothing was charged.",
+                "another key",
+            )
+    if earlier.state != "reserved":
+        raise BadInput(
+            f"charge {earlier.key!r}",
+            f"it is {earlier.state}, and one charge pays for one training; nothing was charged.",
+            "another key for another training",
+        )
+
+
+def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> BudgetRefused:
+    if committed.leak + price.leak > terms.leak:
+        left = max(0.0, terms.leak - committed.leak)
+        return BudgetRefused(
+            f"a charge on population {name!r}",
+            f"it takes {decimal(price.leak, 3)} of the population's leak, of which {decimal(left, 3)} is left.",
+            "a loss without delta, or a population that was created with a leak (--leak)",
+        )
+    left_mu = budget.room(committed, terms).mu
+    return BudgetRefused(
+        f"a charge of mu {price.mu:.6g} on population {name!r}",
+        f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
+        f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at delta "
+        f"{decimal(terms.delta, 3)}.",
+        f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
+    )

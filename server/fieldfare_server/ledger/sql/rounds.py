@@ -1,0 +1,237 @@
+"""One round as its coordinator writes it, in its transaction: open it, then commit or void it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sqlalchemy import Connection, func, select
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.individual import Units
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare.nonces import NONCE_BYTES
+from fieldfare_server import faults
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.events.runs import Committed, Opened, Voided
+from fieldfare_server.ledger.sql import blobs, models
+from fieldfare_server.ledger.sql.hold import RunFacts
+from fieldfare_server.ledger.sql.journal import Entry
+from fieldfare_server.ledger.state import budget
+
+_HEX = frozenset("0123456789abcdef")
+_t = models.rounds.c
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRound:
+    """A round that is durable in the ledger and not closed yet."""
+
+    index: int
+    attempt: int
+    """0 at first; one more after every void attempt at the same round."""
+    noise_row: int
+    """The row of B z that this round's sum gets if the round is committed."""
+    cohort: NDArray[np.int64]
+    """Sorted user indices, shape (cohort size,)."""
+    id: int
+    """Of its row in the ledger; 0 for a round of a group, which has none before the group is committed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a round has come to when it is committed: all that its row says, but for its checkpoint.
+
+    Args:
+        participants: indices of the users whose updates are in the released sum, a subset of the cohort.
+        spent: loss of the run including this round; not below what is spent, not above what is reserved.
+        statistics: public or privatised values only; finite JSON.
+        rejects: number of refused replies by reason.
+        reports: number of accepted replies.
+        nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
+        charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
+            individual accounting need them.
+    """
+
+    participants: ArrayLike
+    spent: PrivacyLoss
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    reports: int = 0
+    nonce: bytes | None = None
+    charges: Units | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Commitment:
+    """What a commit records: checked and encoded by `prepare`, before its transaction begins."""
+
+    users: NDArray[np.int64]
+    """Sorted indices of the users whose updates are in the released sum."""
+    blob: bytes
+    """`users`, encoded."""
+    spent: PrivacyLoss
+    """The run's loss including this round."""
+    epsilon: float
+    """`spent` at the population's delta."""
+    checkpoint: str
+    statistics: str
+    """Canonical JSON."""
+    rejects: Mapping[str, int]
+    reports: int
+    nonce: str | None
+    """Hex; None in a run without nonces."""
+    charges: Units | None = None
+    """Under individual accounting: what the round costs each of `users`, in the same order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A round of a group: done, and to be written with the group."""
+
+    round: OpenRound
+    made: Commitment
+    opened_at: float
+    closed_at: float
+
+
+def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: Outcome, checkpoint: str) -> Commitment:
+    """Check what `RunHandle.commit_round` is given. Raises `BadInput` on anything malformed.
+
+    users: the participants of `outcome`, each known to the run.
+    """
+    charges, nonce = outcome.charges, outcome.nonce
+    if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
+        needed = "what the round costs each participant" if run.individual else "no charges of single users"
+        raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
+    order = np.argsort(users, kind="stable")
+    users = users[order]
+    blob = blobs.encode(users)
+    if not np.isin(users, round.cohort, assume_unique=True).all():
+        raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
+    if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
+        raise BadInput(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
+    if (nonce is None) == run.nonces or (nonce is not None and len(nonce) != NONCE_BYTES):
+        needed = f"a nonce of {NONCE_BYTES} bytes" if run.nonces else "no nonce"
+        raise BadInput(f"the nonce of round {round.index} of run {run.id}", f"the run needs {needed}.")
+    try:
+        encoded = chain.canonical(dict(outcome.statistics))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
+    # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
+    epsilon = budget.epsilon(outcome.spent, run.delta)
+    return Commitment(
+        users,
+        blob,
+        outcome.spent,
+        epsilon,
+        checkpoint,
+        encoded,
+        dict(outcome.rejects),
+        outcome.reports,
+        None if nonce is None else nonce.hex(),
+        None if charges is None else charges[order],
+    )
+
+
+def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
+    """Open an attempt at round `index` with the cohort `users` (sorted). Raises `LedgerError` if one is open."""
+    attempt = entry.state.runs[run.id].tries
+    _append_open(entry, run, OpenRound(index, attempt, index, users, id=0))
+    entry.flush()
+    faults.point("ledger.round.opening")
+    where = (_t.run_seq == run.seq, _t.index == index, _t.attempt == attempt)
+    return OpenRound(index, attempt, index, users, connection.execute(select(_t.id).where(*where)).scalar_one())
+
+
+def count_attempts(connection: Connection, run: RunFacts, index: int) -> int:
+    """How many attempts at round `index` the ledger has."""
+    attempts: int = connection.execute(
+        select(func.count()).where(_t.run_seq == run.seq, _t.index == index)
+    ).scalar_one()
+    return attempts
+
+
+def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:
+    cohort = entry.contents.keep(blobs.encode(round.cohort))
+    run.record(entry, Opened(round.attempt, round.noise_row, int(round.cohort.size), cohort), round.index, at)
+
+
+def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
+    """The open round of a run, if there is one."""
+    c = models.rounds.c
+    row = connection.execute(select(models.rounds).where(c.run_seq == run_seq, c.state == "open")).mappings().first()
+    if row is None:
+        return None
+    try:
+        cohort = blobs.decode(row["cohort"], row["cohort_size"])
+    except ValueError as error:
+        raise LedgerError(f"open round {row['index']}", f"its cohort is corrupt: {error}.") from None
+    return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"])
+
+
+def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes] | None:
+    """The nonces of a run's committed rounds, in order; None for a run without nonces.
+
+    Raises `LedgerError` where there are more or fewer than rounds.
+    """
+    c = models.rounds.c
+    query = select(c.index, c.nonce).where(c.run_seq == run.seq, c.state == "committed").order_by(c.index)
+    having = [(index, nonce) for index, nonce in connection.execute(query) if nonce is not None]
+    if [index for index, _ in having] != list(range(next_round if run.nonces else 0)):
+        raise LedgerError(
+            f"run {run.id}",
+            f"{next_round} rounds are committed, and {len(having)} of them have a nonce.",
+            "the ledger's backup: without its nonces a run is never continued",
+        )
+    return [bytes.fromhex(nonce) for _, nonce in having] if run.nonces else None
+
+
+def void(entry: Entry, run: RunFacts, round: OpenRound, reason: str, reports: int, rejects: Mapping[str, int]) -> None:
+    """Close `round` with nothing released; a round that is void already stays so."""
+    known = entry.state.runs[run.id].attempts.get((round.index, round.attempt))
+    if known is not None and known.row.state == "void":
+        return
+    run.record(entry, Voided(round.attempt, reason, reports, rejects), round.index)
+    faults.point("ledger.round.voiding")
+
+
+def commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitment) -> None:
+    """Charge `round` and close it; a round that is committed with the same checkpoint already stays so."""
+    known = entry.state.runs[run.id].attempts.get((round.index, round.attempt))
+    if known is not None and (known.row.state, known.row.checkpoint) == ("committed", made.checkpoint):
+        return
+    _append_commit(entry, run, round, made)
+    faults.point("ledger.round.committing")
+
+
+def commit_group(entry: Entry, run: RunFacts, held: Sequence[Held], checkpoint: str) -> None:
+    """Open, charge and close several rounds at once; the ledger and its journal then say what they say of single ones.
+
+    All of them name `checkpoint`: there is one for the group, made after its last round. Raises as `commit`.
+    """
+    for each in held:
+        _append_open(entry, run, each.round, each.opened_at)
+        _append_commit(entry, run, each.round, replace(each.made, checkpoint=checkpoint), each.closed_at)
+    faults.point("ledger.round.committing")
+
+
+def _append_commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitment, at: float | None = None) -> None:
+    event = Committed(
+        spent=made.spent.to_json(),
+        epsilon=made.epsilon,
+        checkpoint=made.checkpoint,
+        attempt=round.attempt,
+        noise_row=round.noise_row,
+        participants=entry.contents.keep(made.blob),
+        participant_count=int(made.users.size),
+        statistics=entry.contents.keep(made.statistics, lasting=True),
+        reports=made.reports,
+        rejects=made.rejects,
+        nonce=made.nonce,
+        charges=None if made.charges is None else entry.contents.keep_units(made.charges),
+    )
+    run.record(entry, event, round.index, at)

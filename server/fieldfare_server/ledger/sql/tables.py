@@ -1,0 +1,138 @@
+"""What an event needs to be decided, read from the tables: for writes that charge nothing, without following the log.
+
+A budget is never decided here: what is committed of a population is not read (`Population.alike` stays empty), so these
+states serve rounds, requests, tokens and the like. `Journal.admit` gives the state that the log proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sqlalchemy import Connection, bindparam, select
+
+from fieldfare_server.ledger.chain import sha256
+from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.state.rows import PopulationRow, RoundRow, RunRow, TokenRow
+from fieldfare_server.ledger.state.state import Attempt, Population, Run, State
+
+T = TypeVar("T")
+
+_r, _p, _t = models.runs.c, models.populations.c, models.rounds.c
+_RUN = (
+    select(models.runs, _p.name.label("population"))
+    .join_from(models.runs, models.populations, _p.id == _r.population_id)
+    .where(_r.id == bindparam("id"))
+)
+_RECENT = select(*(column for column in _t if column.name not in ("id", "cohort"))).where(
+    _t.run_seq == bindparam("seq"), _t.index >= bindparam("first")
+)
+_TOKEN = select(models.tokens).where(models.tokens.c.id == bindparam("id"))
+_POPULATIONS = select(models.populations)
+
+
+class Tables(State):
+    """The state that the tables show in one transaction; each row is read when a rule first asks for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(thorough=False)
+        self._connection = connection
+        self.numbers: dict[str, int] = {}
+        """`seq` of the runs that were read."""
+        self.populations = _Populations(self._read_populations)
+        self.runs = _Lazy(self._read_run)
+        self.tokens = _Lazy(self._read_token)
+
+    def _read_populations(self) -> dict[str, Population]:
+        rows = self._connection.execute(_POPULATIONS).mappings()
+        shown = ({**row, "salt": sha256(row["salt"])} for row in rows)
+        found = (PopulationRow(*(row[name] for name in PopulationRow._fields)) for row in shown)
+        return {row.name: Population(row) for row in found}
+
+    def _read_run(self, name: str) -> Run | None:
+        row = self._connection.execute(_RUN, {"id": name}).mappings().first()
+        if row is None:
+            return None
+        self.numbers[name] = row["seq"]
+        shown = {**row, "plan": ""}
+        run = Run(RunRow(*(shown[field] for field in RunRow._fields)))
+        # With the newest committed round, so that a commit that is repeated finds it.
+        recent = {"seq": row["seq"], "first": row["next_round"] - 1}
+        for attempt in self._connection.execute(_RECENT, recent).mappings():
+            # An open round's cohort is not read, but there is one to forget.
+            about = {**attempt, "run": name, "cohort": "" if attempt["state"] == "open" else None, "rejects": {}}
+            key = attempt["index"], attempt["attempt"]
+            run.attempts[key] = Attempt(RoundRow(*(about[field] for field in RoundRow._fields)))
+            run.tries += attempt["index"] == row["next_round"]
+            if attempt["state"] == "open":
+                run.open = key
+        return run
+
+    def _read_token(self, name: str) -> TokenRow | None:
+        row = self._connection.execute(_TOKEN, {"id": name}).mappings().first()
+        return None if row is None else TokenRow(*(row[field] for field in TokenRow._fields))
+
+
+class _Lazy(dict[str, T]):
+    """Values that are read when they are first asked for by name."""
+
+    def __init__(self, read: Callable[[str], T | None]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, name: str) -> T:
+        value = self._read(name)
+        if value is None:
+            raise KeyError(name)
+        self[name] = value
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name):
+            return True
+        try:
+            self[str(name)]
+        except KeyError:
+            return False
+        return True
+
+    def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
+        """The value of this name, or `default`."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+class _Populations(dict[str, Population]):
+    """All populations, read when one is first asked for."""
+
+    def __init__(self, read: Callable[[], dict[str, Population]]) -> None:
+        super().__init__()
+        self._read: Callable[[], dict[str, Population]] | None = read
+
+    def _all(self) -> None:
+        if self._read is not None:
+            read, self._read = self._read, None
+            self.update(read())
+
+    def __missing__(self, name: str) -> Population:
+        if self._read is None:
+            raise KeyError(name)
+        self._all()
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._all()
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._all()
+        return super().__iter__()
+
+    def get(self, name: str, default: Population | None = None) -> Population | None:  # type: ignore[override]
+        """The population of this name, or `default`."""
+        try:
+            return self[name]
+        except KeyError:
+            return default

@@ -1,0 +1,117 @@
+"""Becoming the coordinator of a run: by starting it, or by taking over what its last coordinator left."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection
+
+from fieldfare.accounting.filter import Price
+from fieldfare.errors import BudgetRefused, LedgerError
+from fieldfare_server.ledger.events.runs import Resumed
+from fieldfare_server.ledger.rules.populations import find
+from fieldfare_server.ledger.rules.runs import NewRun, require_resumable, start
+from fieldfare_server.ledger.schedule import scheduled
+from fieldfare_server.ledger.sql import leases
+from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
+from fieldfare_server.ledger.sql.rows import run_row
+from fieldfare_server.ledger.sql.tables import Tables
+from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.admission import Position
+
+
+def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
+    """Reserve the price of `run.planned` and start the run, in one transaction; returns the token of its first lease.
+
+    Of two runs that race for the last of a budget, one is refused.
+
+    Raises:
+        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
+            left.
+        BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
+            taken id, a key that another run has used, a fixed seed on real people, or, under `add_remove` on real
+            people, a plan without `run.round_seconds`.
+    """
+    run.check()
+    while True:
+        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
+        seen = _position(journal, run)
+        cost = budget.quote(run.planned, seen.alike, seen.terms, run.leak)
+        try:
+            return _start(journal, run, cost, holder, lease_seconds)
+        except BudgetRefused:
+            # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
+            now = _position(journal, run)
+            if (now.alike, now.committed) == (seen.alike, seen.committed):
+                raise
+
+
+def _position(journal: Journal, run: NewRun) -> Position:
+    return journal.proof.ask(lambda state: find(state, run.population).position())
+
+
+def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
+    def work(connection: Connection, entry: Entry) -> int:
+        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json, lasting=True))
+        if caps is not None:
+            entry.contents.keep_units(caps)
+        entry.append(event, holder, population=run.population, run=run.id)
+        entry.flush()
+        seq = run_row(connection, run.id).seq
+        return leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
+
+    return journal.admit(work)
+
+
+def take_over(
+    journal: Journal, run_id: str, key_commitment: str, holder: str, *, lease_seconds: float, wait: float
+) -> int:
+    """Take the lease of a run, waiting at most `wait` seconds for it to come free; returns the new token.
+
+    Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of the
+    run's noise key.
+    """
+    with journal.database.read() as connection:
+        run = run_row(connection, run_id)
+        require_resumable(Tables(connection).runs[run_id].row, key_commitment)
+        seen = leases.read(connection, run.seq)
+    begin = unchanged_since = time.monotonic()
+    while True:
+        now = time.monotonic()
+        # The second test holds even where the wall clock was set back: no beat for as long as a holder may be silent.
+        if seen.free(journal.clock()) or now - unchanged_since >= seen.seconds:
+            token = _try_take(journal, run_id, key_commitment, holder, seen, lease_seconds)
+            if token is not None:
+                return token
+        if now - begin >= wait:
+            raise LedgerError(
+                f"run {run_id}",
+                f"it is held by {seen.holder}.",
+                f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent",
+            )
+        time.sleep(min(0.2, seen.seconds / 10))
+        with journal.database.read() as connection:
+            latest = leases.read(connection, run.seq)
+        if (latest.token, latest.beat) != (seen.token, seen.beat):
+            unchanged_since = time.monotonic()
+        seen = latest
+
+
+def _try_take(
+    journal: Journal, run_id: str, key_commitment: str, holder: str, seen: leases.Lease, lease_seconds: float
+) -> int | None:
+    """Take the lease if it is still the one that was `seen`; None if its holder or another coordinator was faster."""
+
+    def work(connection: Connection, entry: Entry) -> int | None:
+        stored = run_row(connection, run_id)
+        run = entry.state.runs[run_id].row
+        require_resumable(run, key_commitment)
+        lease = leases.read(connection, stored.seq)
+        if (lease.token, lease.beat) != (seen.token, seen.beat):
+            return None
+        token = leases.take(connection, stored.seq, clean(holder, 300), lease_seconds, entry.now)
+        entry.now = scheduled(stored, entry.now)
+        entry.append(Resumed(token, run.next_round), holder, population=run.population, run=run_id)
+        return token
+
+    return journal.admit(work)

@@ -1,0 +1,231 @@
+"""What events make, row by row: the facts of the ledger, each frozen and named by the columns of its table.
+
+Where a table holds content that the log names by hash (a plan, a salt, who took part), the row here has the hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from fieldfare_server.ledger.state.odometers import INDIVIDUAL
+
+EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+"""SHA-256 of `{}`: the statistics of a round that has none."""
+
+
+class PopulationRow(NamedTuple):
+    """A population and its budget."""
+
+    name: str
+    epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+    simulated: bool
+    state: str
+    salt: str
+    users: int
+    settled: str
+    created_at: float
+    created_by: str
+    leak: float
+    bound_epsilon: float
+    bound_delta: float
+    ceiling_epsilon: float | None
+    ceiling_delta: float | None
+    reservation_seconds: float | None
+    two_persons: bool
+    accounting: str
+
+    @property
+    def individual(self) -> bool:
+        """Whether the ledger keeps odometers of it."""
+        return self.accounting == INDIVIDUAL
+
+
+class ProposalRow(NamedTuple):
+    """A raise that waits for a second person, or did."""
+
+    id: str
+    population: str
+    epsilon: float
+    delta: float
+    reason: str
+    state: str
+    proposed_at: float
+    proposed_by: str
+    person: str
+    decided_at: float | None = None
+    decided_by: str | None = None
+
+
+class RunRow(NamedTuple):
+    """A run."""
+
+    id: str
+    population: str
+    plan: str
+    plan_digest: str
+    rounds: int
+    planned: str
+    spent: str
+    noise_source: str
+    key_commitment: str
+    trust_node_ids: bool
+    state: str
+    request: str | None
+    message: str
+    next_round: int
+    checkpoint: str | None
+    started_at: float
+    started_by: str
+    ended_at: float | None
+    price: str | None
+    format: int
+    strategy: str | None
+    accounting: str
+    most: int | None
+
+    @property
+    def individual(self) -> bool:
+        """Whether it is charged to its users' odometers."""
+        return self.accounting == INDIVIDUAL
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds a reservation."""
+        return self.ended_at is None
+
+
+class RoundRow(NamedTuple):
+    """One attempt at a round."""
+
+    run: str
+    index: int  # type: ignore[assignment]
+    attempt: int
+    noise_row: int
+    state: str
+    cohort: str | None
+    """Of an open round only: who was selected is forgotten, and who took part is kept."""
+    cohort_size: int
+    reports: int
+    participants: int
+    spent: str | None
+    epsilon: float | None
+    checkpoint: str | None
+    statistics: str
+    rejects: Mapping[str, Any]
+    reason: str
+    opened_at: float
+    closed_at: float | None
+    nonce: str | None
+
+
+class ParticipationRow(NamedTuple):
+    """Who took part in a committed round."""
+
+    run: str
+    index: int  # type: ignore[assignment]
+    count: int  # type: ignore[assignment]
+    users: str
+    charges: str | None
+    """Digest of what it cost each of them; None without odometers."""
+
+
+class UsersRow(NamedTuple):
+    """Users who were registered together."""
+
+    population: str
+    first: int
+    count: int  # type: ignore[assignment]
+    hashes: str
+
+
+class TokenRow(NamedTuple):
+    """A token of the API."""
+
+    id: str
+    name: str
+    digest: str
+    scopes: str
+    created_at: float
+    created_by: str
+    expires_at: float | None
+    revoked_at: float | None
+    populations: str | None
+
+
+class ChargeRow(NamedTuple):
+    """A charge of another trainer."""
+
+    population: str
+    key: str
+    who: str
+    what: str
+    why: str
+    loss: str
+    price: str
+    state: str
+    reserved_at: float
+    closed_at: float | None = None
+
+
+class Odometers(NamedTuple):
+    """What ended runs have cost the users of a population, by its digest."""
+
+    population: str
+    digest: str
+
+
+class Pledge(NamedTuple):
+    """What a run was pledged of the users that there were at its start, by its digest."""
+
+    run: str
+    digest: str
+
+
+class NewPledge(NamedTuple):
+    """What a run was pledged of each of `count` users who were registered since."""
+
+    run: str
+    first: int
+    count: int  # type: ignore[assignment]
+    cap: int
+
+
+class Recharge(NamedTuple):
+    """What the rounds of an ended run cost its users, computed again, by its digest."""
+
+    run: str
+    digest: str
+
+
+class Seed(NamedTuple):
+    """A seed that was drawn for the certified charge of a plan."""
+
+    population: str
+    plan_digest: str
+    seed: str
+
+
+class Priced(NamedTuple):
+    """From here on every population names its leak, and every run its price: ledgers of the first version did not."""
+
+
+Fact: TypeAlias = (
+    PopulationRow
+    | ProposalRow
+    | RunRow
+    | RoundRow
+    | ParticipationRow
+    | UsersRow
+    | TokenRow
+    | ChargeRow
+    | Odometers
+    | Pledge
+    | NewPledge
+    | Recharge
+    | Seed
+    | Priced
+)

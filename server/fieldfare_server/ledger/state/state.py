@@ -1,0 +1,267 @@
+"""The state of a ledger: the facts that its events made, and what follows from them.
+
+`State.take` is the only way in. `rules.fold` says which facts an event makes, so that the tables, a replay of the log
+and what a process remembers are the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price
+from fieldfare.accounting.individual import from_units
+from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.admission import Position
+from fieldfare_server.ledger.state.formats import SEEDED
+from fieldfare_server.ledger.state.rows import (
+    ChargeRow,
+    Fact,
+    NewPledge,
+    Odometers,
+    ParticipationRow,
+    Pledge,
+    PopulationRow,
+    Priced,
+    ProposalRow,
+    Recharge,
+    RoundRow,
+    RunRow,
+    Seed,
+    TokenRow,
+    UsersRow,
+)
+
+
+class Attempt(NamedTuple):
+    """One attempt at a round, and who took part in it if it was committed."""
+
+    row: RoundRow
+    taken: ParticipationRow | None = None
+
+
+@dataclass
+class Run:
+    """One run."""
+
+    row: RunRow
+    whole: Price = field(default_factory=Price)
+    """What it reserved."""
+    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    """By (round, attempt). A reader may drop those that are closed."""
+    tries: int = 0
+    """How many attempts there were at the next round."""
+    open: tuple[int, int] | None = None
+    recomputed: str | None = None
+    """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
+    pledged: str = ""
+    """Digest of what it was pledged of the users that there were at its start."""
+    newcomers: list[NewPledge] = field(default_factory=list)
+
+    @property
+    def planned(self) -> PrivacyLoss:
+        """What it reserves."""
+        return budget.loss(self.row.planned)
+
+    @property
+    def spent(self) -> PrivacyLoss:
+        """Loss of its committed rounds together."""
+        return budget.loss(self.row.spent)
+
+    @property
+    def charge(self) -> budget.Charge:
+        """What it is charged by."""
+        row = self.row
+        return budget.Charge(row.planned, row.spent, row.price, row.next_round, row.active, row.individual)
+
+
+@dataclass
+class Population:
+    """One population."""
+
+    row: PopulationRow
+    chunks: list[UsersRow] = field(default_factory=list)
+    """Who was registered. A reader may drop them."""
+    runs: list[Run] = field(default_factory=list)
+    """Those under way, in the order of their starts."""
+    left: float = 0.0
+    """What of D is left to runs without a price (`budget.reserved`)."""
+    alike: budget.Total = field(default_factory=budget.Total)
+    """What all users are charged alike, spent and reserved."""
+    charges: dict[str, ChargeRow] = field(default_factory=dict)
+    """Charges of other trainers, by key."""
+    settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
+    """Digest of what ended runs have cost each user."""
+    standing: odometers.Standing | None = None
+    """The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check."""
+
+    @property
+    def terms(self) -> budget.Terms:
+        """Its budget."""
+        return budget.Terms(self.row.epsilon, self.row.delta, self.row.leak)
+
+    def base(self) -> Price:
+        """What all users are charged alike, spent and reserved: exactly what `Reader.population` shows of it."""
+        return self.alike.price()
+
+    def largest(self, terms: budget.Terms) -> int:
+        """What is committed of the user who has least left under `terms`, beyond what all are charged alike, in units.
+
+        Raises LookupError unless the odometers were compared with the log (`standing`).
+        """
+        if not self.row.individual:
+            return 0
+        if self.standing is None:
+            raise LookupError("the odometers were not compared with the journal")
+        return self.standing.most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
+
+    def committed(self, terms: budget.Terms | None = None) -> Price:
+        """What is committed of the user who has least left: exactly what `Reader.population` shows.
+
+        terms: None for the budget of now.
+        """
+        return self.with_largest(self.largest(terms or self.terms))
+
+    def position(self) -> Position:
+        """What it has for one more run. Raises LookupError as `largest`."""
+        standing = self.standing if self.row.individual else None
+        return Position.of(self.row.name, self.terms, self.base(), self.committed(), standing)
+
+    def with_largest(self, largest: int) -> Price:
+        """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""
+        return self.base() + (Price(from_units(largest)) if largest else Price())
+
+    def charge(self, run: Run, sign: int) -> None:
+        """Add what all users are charged for `run`, or (sign -1) take it out."""
+        self.alike.add(budget.parts(run.charge, run.whole).committed, sign)
+
+
+class State:
+    """What a log says after the events whose facts `take` was given, in order."""
+
+    def __init__(self, thorough: bool = True) -> None:
+        """thorough: rules check again what costs minutes or gigabytes in a ledger of millions of rounds: that each
+        sampled run's price is what its plan costs, and that no two rounds have one nonce."""
+        self.thorough = thorough
+        self.populations: dict[str, Population] = {}
+        self.runs: dict[str, Run] = {}
+        self.tokens: dict[str, TokenRow] = {}
+        self.proposals: dict[str, ProposalRow] = {}
+        self.counts = {"rounds": 0, "participations": 0, "users": 0}
+        """How many rows these tables must have."""
+        self.keys: set[str] = set()
+        """Commitments to the noise keys of all runs without a fixed seed."""
+        self.seeds: dict[tuple[str, str], list[str]] = {}
+        """(population, digest of a plan) -> the seeds that its certified charges were drawn from, in order."""
+        self.nonces: dict[str, str] = {}
+        """Nonce -> the round that has it, in words; kept where thorough."""
+        self.priced = False
+        """Whether a fact of a version with prices was seen: from there on, every run has one."""
+
+    def take(self, facts: Iterable[Fact]) -> None:
+        """Take in what one event made. Facts of a kind are taken by the method of its name."""
+        for fact in facts:
+            _TAKE[type(fact)](self, fact)
+
+    def _population(self, row: PopulationRow) -> None:
+        known = self.populations.get(row.name)
+        if known is None:
+            self.populations[row.name] = Population(row, left=row.leak)
+        else:
+            known.row = row
+
+    def _proposal(self, row: ProposalRow) -> None:
+        self.proposals[row.id] = row
+
+    def _token(self, row: TokenRow) -> None:
+        self.tokens[row.id] = row
+
+    def _run(self, row: RunRow) -> None:
+        run, population = self.runs.get(row.id), self.populations[row.population]
+        if run is None:
+            run = self.runs[row.id] = Run(row)
+            run.whole, population.left = budget.reserved(run.charge, population.left)
+            if row.noise_source != SEEDED:
+                self.keys.add(row.key_commitment)
+            population.runs.append(run)
+            population.charge(run, 1)
+            return
+        before = run.row
+        if before.ended_at != row.ended_at or before.accounting != row.accounting:
+            population.charge(run, -1)
+            run.row = row
+            population.charge(run, 1)
+            if before.active:
+                population.runs = [each for each in population.runs if each is not run]
+                run.newcomers.clear()
+        run.row = row
+
+    def _round(self, row: RoundRow) -> None:
+        run, key = self.runs[row.run], (row.index, row.attempt)
+        run.attempts[key] = Attempt(row)
+        if row.state == "open":
+            run.open = key
+            run.tries += 1
+            self.counts["rounds"] += 1
+            return
+        run.open = None
+        if row.state == "committed":
+            run.tries = 0
+            if row.nonce is not None and self.thorough:
+                self.nonces[row.nonce] = f"round {row.index} of run {row.run}"
+
+    def _participation(self, row: ParticipationRow) -> None:
+        attempts = self.runs[row.run].attempts
+        newest = next(reversed(attempts))
+        attempts[newest] = Attempt(attempts[newest].row, row)
+        self.counts["participations"] += 1
+
+    def _users(self, row: UsersRow) -> None:
+        self.populations[row.population].chunks.append(row)
+        self.counts["users"] += 1
+
+    def _charge(self, row: ChargeRow) -> None:
+        population = self.populations[row.population]
+        if row.state != "committed":
+            population.alike.add(budget.stored_price(row.price), 1 if row.state == "reserved" else -1)
+        population.charges[row.key] = row
+
+    def _odometers(self, fact: Odometers) -> None:
+        self.populations[fact.population].settled = fact.digest
+
+    def _pledge(self, fact: Pledge) -> None:
+        self.runs[fact.run].pledged = fact.digest
+
+    def _new_pledge(self, fact: NewPledge) -> None:
+        self.runs[fact.run].newcomers.append(fact)
+
+    def _recharge(self, fact: Recharge) -> None:
+        self.runs[fact.run].recomputed = fact.digest
+
+    def _seed(self, fact: Seed) -> None:
+        self.seeds.setdefault((fact.population, fact.plan_digest), []).append(fact.seed)
+
+    def _price(self, fact: Priced) -> None:
+        self.priced = True
+
+
+_TAKE: dict[type[Any], Callable[[State, Any], None]] = {
+    PopulationRow: State._population,
+    ProposalRow: State._proposal,
+    RunRow: State._run,
+    RoundRow: State._round,
+    ParticipationRow: State._participation,
+    UsersRow: State._users,
+    TokenRow: State._token,
+    ChargeRow: State._charge,
+    Odometers: State._odometers,
+    Pledge: State._pledge,
+    NewPledge: State._new_pledge,
+    Recharge: State._recharge,
+    Seed: State._seed,
+    Priced: State._price,
+}

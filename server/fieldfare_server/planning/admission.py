@@ -1,0 +1,82 @@
+"""May this run start, can it reach its end, and for how many users: the one question of every asker.
+
+The page's what-if, `plan --users`, `simulate`, `run` and `ff.simulate` ask here, with a plan and what they know of its
+users. The budget is judged by `ledger.state.admission`, which the transaction that starts a run asks as well; whether
+so many users can fill the rounds at all, by `feasibility`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.accounting.filter import Price
+from fieldfare.cost import Cost
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.state import admission, budget
+from fieldfare_server.ledger.state.admission import Admission, Position
+from fieldfare_server.planning.feasibility import check_feasible, require_feasible
+from fieldfare_server.run.pricing import demand_of
+
+__all__ = ["Admission", "admit"]
+
+Users = NDArray[np.uint64] | int
+
+
+def admit(
+    plan: Plan,
+    cost: Cost | None,
+    ledger: Reader | None,
+    users: Users | None = None,
+    *,
+    first: Iterable[tuple[Plan, Cost]] = (),
+) -> Admission:
+    """Whether a run of `plan` may start now on its population, and can reach its end.
+
+    Args:
+        plan: what would run.
+        cost: its price; None, together with no ledger: its budget is not judged.
+        ledger: where its population is; None: only the users are judged.
+        users: pseudonyms of all users whom the run will ever have, shape (n,), or how many there are. None: those whom
+            the population knows, and whoever may come.
+        first: runs of the same population that would be started before, each of which takes all that it may.
+
+    Returns:
+        For how many users it may, with what margin, and warnings.
+
+    Raises:
+        BadInput: these users cannot fill the rounds, or the population is closed or not there; names what would do.
+        BudgetRefused: what is left does not hold the run; names the nearest that it holds.
+    """
+    known = ledger.population(plan.privacy.population) if ledger is not None else None
+    if known is not None and known.state != "open":
+        raise BadInput(f"a run on population {known.name!r}", "the population is closed.", "another population")
+    warnings: list[str] = []
+    if users is not None:
+        warnings = check_feasible(plan, users)
+    elif known is not None and known.users:  # under add_remove their number is secret, and any number will do
+        require_feasible(plan, known.users)
+    if ledger is None or cost is None:
+        return Admission(np.inf, users=_size(users), warnings=tuple(warnings))
+    names = users if isinstance(users, np.ndarray) else None
+    position, newcomers = ledger.position(plan.privacy.population, names)
+    demand = demand_of(plan, cost)
+    for other, priced in first:
+        position = position.after(_quote(position, priced), demand_of(other, priced))
+    if demand is not None and names is not None:
+        demand = replace(demand, newcomers=newcomers, closed=True)
+    made = admission.admit(position, cost.loss, _quote(position, cost), demand)
+    return replace(made, warnings=tuple(warnings))
+
+
+def _quote(position: Position, cost: Cost) -> Price:
+    return budget.quote(cost.loss, position.alike, position.terms, cost.leak)
+
+
+def _size(users: Users | None) -> int | None:
+    return users if users is None or isinstance(users, int) else int(users.size)

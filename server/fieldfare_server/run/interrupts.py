@@ -1,0 +1,64 @@
+"""Ctrl-C while a run is under way: it is never lost, and it never breaks a step of the ledger in two.
+
+Python raises `KeyboardInterrupt` between any two instructions of the main thread: in the middle of a commit, where the
+database is a step ahead of memory, or in a finaliser or a callback, where exceptions are dropped. So while a run is
+under way a Ctrl-C is noted, and raised where nothing is half done: at once while nodes of this process train, else at
+the next look (`check`).
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+
+
+class Interrupts:
+    """The Ctrl-C's of one session. As a context manager it takes them from Python, where Python has them."""
+
+    def __init__(self) -> None:
+        self._pending = False
+        self._at_once = False
+        """Whether one is raised where it comes."""
+        self._installed = False
+
+    def __enter__(self) -> None:
+        own = threading.current_thread() is threading.main_thread()
+        # A handler of somebody else's goes on: it may not mean an exception at all.
+        self._installed = own and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._installed:
+            signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        pending, self._pending = self._pending, False
+        if pending and kind is None:
+            raise KeyboardInterrupt  # what is to come after this run is not begun
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pending = True
+        if self._at_once:
+            raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise the `KeyboardInterrupt` that has come, also one that was raised and dropped."""
+        if self._pending:
+            self._pending = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allowed(self, at_once: bool = True) -> Iterator[None]:
+        """Within, a Ctrl-C is raised where it comes; or, within such a part, it waits again for the end of this one."""
+        before = self._at_once
+        try:
+            self._at_once = at_once
+            self.check()
+            yield
+        finally:
+            self._at_once = before
+        self.check()

@@ -1,0 +1,209 @@
+"""One answer for every asker: whether a run may start, can end, and for how many users; and it does end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fieldfare.accounting.individual import Demand
+from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput, BudgetRefused, Refused
+from fieldfare.participation import MinSeparation
+from fieldfare.plan import Plan
+from fieldfare_client.app import user_names
+from fieldfare_server.cli.progress import priced_here
+from fieldfare_server.cli.run import _check_users
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.state.admission import count
+from fieldfare_server.notebook.simulation import _prepare
+from fieldfare_server.planning.admission import admit
+from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.run.presence.selection import Selector
+from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import USERS, LyingGrid, home, plan
+
+LIMIT = 6.0
+
+
+def drawn_plan(random: np.random.Generator, largest: float) -> Plan:
+    """Any plan of these users, possible or not."""
+    rounds, separation = int(random.integers(1, 13)), int(random.integers(1, 5))
+    most = int(random.integers(1, 1 + min(3, -(-rounds // separation))))
+    cohort = int(random.integers(3, 13))
+    accounting = {"accounting": "worst-case"} if random.random() < 0.25 else {}
+    return plan(
+        privacy={
+            "population": "people",
+            "epsilon": float(np.round(largest * random.uniform(0.05, 1.3), 3)),
+            "delta": 1e-5,
+            **accounting,
+        },
+        run__rounds=rounds,
+        run__cohort=cohort,
+        run__min_reports=cohort,
+        run__noise_seed=None,
+        participation={"scheme": "min-separation", "separation": separation, "max_participations": most},
+        mechanism=[{"kind": "independent"}, {"kind": "nu", "nu": 0.1}][int(random.integers(2))],
+    )
+
+
+def run_to_end(state: StateDirectory, a_plan: Plan, rounds: int | None = None) -> tuple[str, int]:
+    """(state, rounds) of a run of its first `rounds` rounds."""
+    with Session.begin(state, a_plan, identity_is_stable=True) as session:
+        strategy, grid = FieldfareStrategy(session), LyingGrid(2)
+        if rounds is None:
+            strategy.take_to_end(grid)
+        else:
+            for _ in range(rounds):
+                strategy.run_round(grid)
+            session.finish("stopped", "enough")
+    with Ledger.open(state.ledger) as ledger:
+        run = ledger.run(session.account.id)
+    return run.state, run.next_round
+
+
+def answer(ask: Callable[..., Any], *arguments: Any) -> str:
+    try:
+        ask(*arguments)
+    except BudgetRefused:
+        return "too little is left"
+    except BadInput:
+        return "too few users"
+    return "yes"
+
+
+def asked_what_if(ledger: Ledger, a_plan: Plan) -> None:
+    found = what_if(json.loads(a_plan.run_json(price_with_model(a_plan).resolution)), {}, ledger)
+    if not found.fits:
+        budget = "epsilon" in found.refusal
+        raise (BudgetRefused if budget else BadInput)("a run", found.refusal)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 60))])
+def test_all_askers_agree_and_what_is_admitted_reaches_its_end(seed: int, tmp_path: Path) -> None:
+    random = np.random.default_rng((28, seed))
+    state = home(tmp_path, LIMIT)
+    assert run_to_end(state, plan(privacy__noise_multiplier=20.0, run__noise_seed=None), 1) == ("stopped", 1)
+    names = user_names(plan().task_reference)
+    for _ in range(4):
+        a_plan = drawn_plan(random, LIMIT)
+        with Ledger.open(state.ledger) as ledger:
+            answers = {
+                "admit": answer(admit, a_plan, price_with_model(a_plan), ledger, names),
+                "what if": answer(asked_what_if, ledger, a_plan),
+            }
+        answers["simulate"] = answer(priced_here, state, a_plan)
+        answers["ff.simulate"] = answer(_prepare, state, (a_plan,), None)
+        assert len(set(answers.values())) == 1, (seed, a_plan, answers)
+        (said,) = set(answers.values())
+        if said == "yes":
+            assert run_to_end(state, a_plan) == ("done", a_plan.run.rounds), (seed, a_plan)
+        elif said == "too little is left":
+            with pytest.raises(BudgetRefused):
+                Session.begin(state, a_plan, identity_is_stable=True)
+            with pytest.raises(BudgetRefused):
+                _check_users(state, a_plan, True)
+
+
+def test_a_run_above_the_limit_never_starts_once_users_have_spent_something(tmp_path: Path) -> None:
+    state = home(tmp_path, 24.0)
+    modest, large = (plan(privacy={"population": "people", "epsilon": e, "delta": 1e-5}) for e in (8.0, 50.0))
+    assert run_to_end(state, modest)[0] == "done"
+    names = user_names(large.task_reference)
+    with Ledger.open(state.ledger) as ledger:
+        for users in (None, names):
+            with pytest.raises(BudgetRefused, match="budget is 24") as refused:
+                admit(large, cost_of(large), ledger, users)
+        # The nearest that is named is allowed.
+        nearest = float(refused.value.nearest.split("epsilon ")[1].split()[0])
+        near = plan(privacy={"population": "people", "epsilon": math.floor(nearest * 100) / 100, "delta": 1e-5})
+        assert admit(near, cost_of(near), ledger).margin >= 1
+    with pytest.raises(BudgetRefused, match="budget is 24"):
+        Session.begin(state, large, identity_is_stable=True)
+
+
+def test_what_if_refuses_rounds_and_cohorts_that_the_users_cannot_fill(tmp_path: Path) -> None:
+    state = home(tmp_path)
+    a_plan = plan(run__noise_seed=None)
+    run_to_end(state, a_plan, 1)
+    with Ledger.open(state.ledger) as ledger:
+        (run,) = ledger.runs().items
+        for changes, why in (({"rounds": 4000}, f"{USERS} users give"), ({"cohort": 500}, f"has {USERS}")):
+            found = what_if(run.plan, changes, ledger)
+            assert not found.fits
+            assert why in found.refusal or str(USERS) in found.refusal
+            assert "= " in found.nearest
+        again = what_if(run.plan, {}, ledger)
+    assert again.admission is not None
+    assert again.admission.users == again.admission.whole == USERS
+
+
+def test_the_largest_next_run_says_for_how_many_users(tmp_path: Path) -> None:
+    state = home(tmp_path, 8.0)
+    run_to_end(state, plan(run__cohort=4, run__noise_seed=None), 1)
+    with Ledger.open(state.ledger) as ledger:
+        view = ledger.population("people")
+    assert view.users == USERS
+    assert view.remaining_users == USERS - 4
+    assert view.remaining_epsilon_of_all < view.remaining_epsilon <= 8.0
+
+
+def test_a_timetable_is_asked_for_and_not_only_enough_participations() -> None:
+    """Three of one user cannot be had in two rounds of two."""
+    demand = Demand(most=30, costs=(10, 20, 30), rounds=2, cohort=2, separation=1)
+    assert not count(np.array([30, 10]), demand).fits
+    assert count(np.array([20, 20]), demand).fits
+    assert count(np.array([20, 10, 10]), demand).fits
+
+
+def test_a_closed_population_admits_nothing(tmp_path: Path) -> None:
+    state = home(tmp_path)
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        ledger.close_population("people", reason="enough", actor="test")
+        with pytest.raises(Refused, match="closed"):
+            admit(plan(), cost_of(plan()), ledger)
+
+
+@pytest.mark.parametrize("key", range(20))
+def test_rounds_provide_for_what_users_have_left(key: int) -> None:
+    """One of three users can pay for two rounds: two rounds of two users need that one in both."""
+    pays = np.array([2, 1, 1])
+    taken = np.zeros(3, np.int32)
+    selector = Selector(
+        MinSeparation(1),
+        2,
+        2,
+        fewest=2,
+        affords=lambda round, users: taken[users] < pays[users],
+        payable=lambda users: pays[users],
+    )
+    for round in range(2):
+        chosen = selector.select(
+            round,
+            np.arange(3),
+            lambda users: (np.minimum(taken[users], 1) - 1, taken[users]),
+            np.random.default_rng((key, round)),
+            lambda count: np.zeros(count),
+        )
+        assert 0 in chosen
+        taken[chosen] += 1
+
+
+def test_runs_that_come_first_are_counted(tmp_path: Path) -> None:
+    state = home(tmp_path, 3.0)
+    run_to_end(state, plan(privacy={"population": "people", "epsilon": 0.5, "delta": 1e-5}, run__noise_seed=None))
+    two = plan(privacy={"population": "people", "epsilon": 2.7, "delta": 1e-5}, run__noise_seed=None)
+    cost = cost_of(two)
+    with Ledger.open(state.ledger) as ledger:
+        assert admit(two, cost, ledger).margin >= 1
+        with pytest.raises(BudgetRefused):
+            admit(two, cost, ledger, first=[(two, cost)])
