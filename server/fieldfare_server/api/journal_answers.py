@@ -35,9 +35,10 @@ class JournalAnswers:
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
             row = None if since is None else snapshot.row_hash(since)
+            keys = list(snapshot.head_key_lines())
         if head is None:
             raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
-        return SignedHead.model_validate(vars(head) | {"text": str(head), "since": row})
+        return SignedHead.model_validate(vars(head) | {"text": str(head), "since": row, "keys": keys})
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""

@@ -215,10 +215,13 @@ class Journal:
                 "`fieldfare verify --hold` accepts the ledger as it is",
             )
 
-    def write(self, work: Callable[[Connection, Entry], T], *, admits: bool = False) -> T:
+    def write(
+        self, work: Callable[[Connection, Entry], T], *, admits: bool = False, signer: chain.HeadFile | None = None
+    ) -> T:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result.
 
-        admits: `Entry.state` is the state that the log proves, as `admit` needs it.
+        admits: `Entry.state` is the state that the log proves, as `admit` needs it. signer: signs the head, whoever
+            writes; None: this journal's own head file, where it is a coordinator's.
         """
         if not self._checked:
             self.check()
@@ -228,7 +231,8 @@ class Journal:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
             proven = self.proof.require(connection) if admits else None
-            file, narrow = self._file if self._coordinator else None, self.database.narrow(connection)
+            file = signer or (self._file if self._coordinator else None)
+            narrow = self.database.narrow(connection)
             entry = Entry(connection, event, self.clock(), end, file, proven, narrow=narrow)
             result = work(connection, entry)
             entry.flush()
