@@ -17,7 +17,7 @@ from fieldfare_server.api.events import Broker
 from fieldfare_server.api.guard import Guard
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.metrics import Measure, Metrics
-from fieldfare_server.api.openapi import describe
+from fieldfare_server.api.openapi import SERVERS, describe, operation_id
 from fieldfare_server.api.places import PlacesCollector
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
@@ -80,6 +80,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        servers=SERVERS,
+        generate_unique_id_function=operation_id,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
     app.state.answers = answers

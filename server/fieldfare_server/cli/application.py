@@ -49,6 +49,7 @@ GROUPS = {
     "certificates": "Make keys, certificates and secrets of a federation.",
     "head": "The key that signs the journal's head.",
     "nodes": "Admit nodes to the federation, or remove them.",
+    "ledger": "Put the ledger's tables right from its journal.",
 }
 
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")

@@ -49,13 +49,13 @@ class Loss(Table):
     rate, noise_multiplier, steps: of a Poisson-sampled Gaussian mechanism, as DP-SGD is.
     """
 
-    mu: float | None = Field(default=None, ge=0, le=LARGEST_MU)
-    rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO)
-    epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON)
-    delta: float | None = Field(default=None, ge=0, lt=1)
-    rate: float | None = Field(default=None, gt=0, le=1)
-    noise_multiplier: float | None = Field(default=None, gt=0, le=1e9)
-    steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    mu: float | None = Field(default=None, ge=0, le=LARGEST_MU, description="of Gaussian DP")
+    rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO, description="of zero-concentrated DP")
+    epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON, description="of (epsilon, delta)-DP")
+    delta: float | None = Field(default=None, ge=0, lt=1, description="with epsilon; 0 if it is not given")
+    rate: float | None = Field(default=None, gt=0, le=1, description="of Poisson sampling, with the two below")
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e9, description="noise std over clip norm")
+    steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Loss:

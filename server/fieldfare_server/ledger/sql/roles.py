@@ -63,7 +63,7 @@ SKEW = 300
 
 _GRANTS: Mapping[Part, tuple[str, ...]] = {
     "coordinator": (
-        "INSERT ON users, runs, leases, rounds, participations, odometers, pledges, charges",
+        "INSERT ON objects, users, runs, leases, rounds, participations, odometers, pledges, charges",
         "USAGE ON SEQUENCE runs_seq_seq, rounds_id_seq",
         "UPDATE ON runs, leases, rounds, odometers, pledges",
         "UPDATE (users, settled) ON populations",
@@ -79,7 +79,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
         "UPDATE (revoked_at) ON tokens",
     ),
     "admin": (
-        "INSERT ON populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
+        "INSERT ON objects, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
         "pledges, charges",
         "UPDATE ON populations, proposals, tokens, runs, leases, rounds, odometers, pledges, charges",
         "UPDATE (charges) ON participations",
@@ -90,7 +90,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
 """Beyond SELECT on every table."""
 
 _TABLES = (
-    *("alembic_version", "audit", "head", "populations", "proposals", "users", "runs", "leases", "rounds"),
+    *("alembic_version", "audit", "head", "objects", "populations", "proposals", "users", "runs", "leases", "rounds"),
     *("participations", "odometers", "pledges", "charges", "tokens"),
 )
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")

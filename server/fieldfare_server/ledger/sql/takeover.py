@@ -52,7 +52,7 @@ def _position(journal: Journal, run: NewRun) -> Position:
 
 def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
     def work(connection: Connection, entry: Entry) -> int:
-        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json))
+        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json, lasting=True))
         if caps is not None:
             entry.contents.keep_units(caps)
         entry.append(event, holder, population=run.population, run=run.id)
