@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import OldCopy
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import ProblemError
 from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
@@ -69,7 +69,7 @@ class JournalAnswers:
         """Why the journal does not go on from the head that this service holds; None if it does, which is then held."""
         try:
             self._ledger.hold_head()
-        except LedgerError as error:
+        except OldCopy as error:  # a database that is away for a moment is no old copy
             return error.why
         return None
 

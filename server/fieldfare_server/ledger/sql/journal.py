@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerError, OldCopy
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Event, Record
@@ -266,19 +266,19 @@ class Journal:
                 faults.point("ledger.head.written")
 
     def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
-        """`end`, where the journal of `connection` ends, unless an old copy was put back."""
+        """`end`, where the journal of `connection` ends. Raises `OldCopy` if an old copy was put back."""
         seen = self._seen
         if seen is None:
             return end
         if end.ledger != seen.ledger:
-            raise LedgerError(
+            raise OldCopy(
                 f"ledger {self.database.name}",
                 f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
                 "the other ledger",
             )
         known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
         if end.count < seen.count or (seen.count and known != seen.hash):
-            raise LedgerError(
+            raise OldCopy(
                 f"ledger {self.database.name}",
                 f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
                 "back, and what was spent since would be forgotten.",
