@@ -9,6 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from fieldfare.accounting.foreign import Loss
 from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.participation import PRESENCE
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook
 from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
 from fieldfare_server.evidence.population_size import population_size_warnings
@@ -87,7 +88,7 @@ class Population(Answer):
         default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
     )
     remaining_mu: float = Field(default=0.0, description="mu (sensitivity over noise multiplier) of that run")
-    users: int | None = Field(description="users seen so far; not shown under add_remove")
+    users: int | None = Field(description=f"users seen so far; not shown under {PRESENCE}")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"
     )
@@ -205,7 +206,7 @@ class Charge(Answer):
 
 
 class PopulationHistogram(Answer):
-    """Users by number of rounds of all runs together: `users[i]` users took part `i` times. Empty under add_remove."""
+    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
 

@@ -23,6 +23,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.nonces import digest_of
+from fieldfare.participation import hides_presence
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
@@ -237,7 +238,7 @@ class _Verification:
         for number, name in names.items():
             population = state.populations[name]
             count = self._users(connection, number, name, population.chunks)
-            if population.row.adjacency != "add_remove":  # there a count of users is secret
+            if not hides_presence(population.row.adjacency):  # there a count of users is secret
                 self.checked["users"] = self.checked.get("users", 0) + count
         self.checked["populations"] = len(names)
         return names

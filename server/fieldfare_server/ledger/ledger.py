@@ -283,7 +283,7 @@ class Ledger(Reader):
                 (`Cost.increments` of the strategy that the run applied).
 
         Raises:
-            BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of
+            BadInput: a population of secret presence, a run that is not ended or not of this population, charges of
                 others.
         """
 

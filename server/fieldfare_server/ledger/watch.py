@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
+from fieldfare.participation import PRESENCE
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Source
@@ -61,12 +62,12 @@ _NEWEST_ROW = (
 # the smallest of them, it would read every round.
 _OPEN = select(_t.id).where(text("rounds.state = 'open'"))
 _NEWEST = select(func.max(_t.id))
-# Under add_remove a count of replies is a count of users, which is the secret.
+# Where presence is secret a count of replies is a count of users, which is the secret.
 _COUNTED = (
     select(_t.state, _t.rejects, func.count())
     .join_from(models.rounds, models.runs, _r.seq == _t.run_seq)
     .join(models.populations)
-    .where(_t.id > bindparam("last"), _t.id <= bindparam("end"), models.populations.c.adjacency != "add_remove")
+    .where(_t.id > bindparam("last"), _t.id <= bindparam("end"), models.populations.c.adjacency != PRESENCE)
     .group_by(_t.state, _t.rejects)
 )
 _COUNTED_OF = _COUNTED.where(_t.run_seq == bindparam("seq"))

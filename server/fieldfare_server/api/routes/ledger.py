@@ -72,7 +72,7 @@ def signed_head(
 def export_audit(_: Overseer, answers: AnswersOf) -> StreamingResponse:
     """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere.
 
-    Under add_remove the rows omit counts of users, and the hash of such a row can only be checked on the server.
+    Where presence is secret rows omit counts of users, and the hash of such a row can only be checked on the server.
     """
 
     def lines() -> Iterator[bytes]:
