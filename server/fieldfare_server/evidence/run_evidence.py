@@ -127,8 +127,8 @@ def to_json(evidence: RunEvidence) -> dict[str, Any]:
         "epsilon_spent": run.spent_epsilon,
         "epsilon_planned": run.planned_epsilon,
         # Sampled rounds compose by privacy loss distributions, which rho and mu do not describe.
-        "rho_zcdp": None if run.spent.amplified else run.spent.rho,
-        "mu_gdp": run.spent.mu if run.spent.gaussian else None,
+        "rho_zcdp": run.spent.zcdp,
+        "mu_gdp": run.spent.gdp,
         "population_epsilon": {
             "spent": population.spent_epsilon,
             "committed": population.committed_epsilon,

@@ -79,10 +79,11 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         shares = (f"{count} up to {10 * tenth} %" for tenth, count in enumerate(population.left, start=1) if count)
         rows.append(("Users by what they have left of the budget (mu^2)", ", ".join(shares) or "no user yet"))
         rows.append(("Users who have nothing left", str(population.exhausted)))
-    if not run.spent.amplified:
+    rho, mu = run.spent.zcdp, run.spent.gdp
+    if rho is not None:
         rows += [
-            ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
-            ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
+            ("This run as zero-concentrated DP", f"rho = {rho:.6g}"),
+            ("This run as Gaussian DP", "not known" if mu is None else f"mu = {mu:.6g}"),
         ]
     warnings = (f"Warning: {text}" for text in evidence.card.warnings)
     return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))
