@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fieldfare.accounting import discretised
 from fieldfare.accounting.loss import PrivacyLoss
@@ -34,7 +34,7 @@ class Execution:
             return loss
         if self.events:
             r = math.sqrt(self.resolution)
-            events = (replace(e, noise_multiplier=1 / (1 / e.noise_multiplier + r)) for e in loss.sampled)
+            events = (e.at(noise_multiplier=1 / (1 / e.noise_multiplier + r)) for e in loss.sampled)
             return PrivacyLoss(loss.mu_squared, tuple(events))
         if not self.discrete:
             return loss + PrivacyLoss(self.resolution)

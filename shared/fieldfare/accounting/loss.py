@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.accounting import sampled as _sampled
@@ -48,10 +48,10 @@ class PrivacyLoss:
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
         counts: dict[Event, int] = {}
         for event in self.sampled:
-            kind = replace(event, count=1)
+            kind = event.times(1)
             counts[kind] = counts.get(kind, 0) + event.count
-        in_order = sorted(counts, key=lambda kind: (type(kind).__name__, astuple(kind)))
-        merged = tuple(replace(kind, count=counts[kind]) for kind in in_order if counts[kind])
+        in_order = sorted(counts, key=Event.order)
+        merged = tuple(kind.times(counts[kind]) for kind in in_order if counts[kind])
         object.__setattr__(self, "sampled", merged)
         object.__setattr__(self, "certified", tuple(sorted(self.certified, key=lambda curve: curve.seed)))
 
@@ -104,7 +104,7 @@ class PrivacyLoss:
 
     def _counts(self) -> dict[object, int]:
         counts: dict[object, int] = dict.fromkeys(self.certified, 1)
-        return counts | {replace(event, count=1): event.count for event in self.sampled}
+        return counts | {event.times(1): event.count for event in self.sampled}
 
     def quieter(self, factor: float) -> PrivacyLoss | None:
         """The loss of the same sampled rounds with `factor` times the noise.
@@ -113,7 +113,7 @@ class PrivacyLoss:
         """
         if self.certified or not self.sampled:
             return None
-        events = (replace(event, noise_multiplier=event.noise_multiplier * factor) for event in self.sampled)
+        events = (event.at(event.noise_multiplier * factor) for event in self.sampled)
         return PrivacyLoss(self.mu_squared / factor**2, tuple(events))
 
     @property
@@ -180,7 +180,7 @@ class PrivacyLoss:
         """
         events = self.sampled
         if len(events) == len(most.sampled):
-            events = tuple(replace(kind, count=own.count) for own, kind in zip(events, most.sampled, strict=True))
+            events = tuple(kind.times(own.count) for own, kind in zip(events, most.sampled, strict=True))
         return replace(
             self,
             mu_squared=min(max(self.mu_squared, least.mu_squared), most.mu_squared),
@@ -194,7 +194,7 @@ class PrivacyLoss:
         if (len(self.sampled), len(self.certified)) != (len(other.sampled), len(other.certified)):
             return False
         for one, two in zip(self.sampled, other.sampled, strict=True):
-            if one != replace(two, noise_multiplier=one.noise_multiplier):
+            if one != two.at(one.noise_multiplier):
                 return False
             pairs.append((one.noise_multiplier, two.noise_multiplier))
         curves = zip(self.certified, other.certified, strict=True)
